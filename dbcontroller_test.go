@@ -17,6 +17,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/resource"
 	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/vrunner"
@@ -172,6 +173,28 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
+// TestUndeclaredKind: a server does not start with a table of a kind that nothing declares.
+func TestUndeclaredKind(t *testing.T) {
+	t.Parallel()
+	one, two, _ := services(t)
+	table := func(kind string) func(mux *http.ServeMux, data Store, opts ...connect.HandlerOption) {
+		return func(_ *http.ServeMux, data Store, _ ...connect.HandlerOption) {
+			resource.New(data, resource.Config[*secretsv2.Secret]{Kind: kind, Pattern: "secrets/{secret}"})
+		}
+	}
+	s := Service{Name: "secrets.example.com", Versions: []Version{
+		{Name: "v1", APIs: []protoreflect.ServiceDescriptor{one}, Mount: table("secrets")},
+		{Name: "v2", APIs: []protoreflect.ServiceDescriptor{two}, Mount: table("leases"), Transformers: secrets.Specs(), Before: func(data Store) Store { return data }},
+	}}
+	if err := s.check(); err == nil || !strings.Contains(err.Error(), "version v2: resource: table of leases: kind leases is not declared: name it in") {
+		t.Errorf("%v", err)
+	}
+	s.Versions[1].Kinds = []string{"leases"}
+	if err := s.check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRegister: the controller of a service has what its versions say, and that of a service
 // with one version its kinds.
 func TestRegister(t *testing.T) {
@@ -190,6 +213,18 @@ func TestRegister(t *testing.T) {
 	}
 	if kinds := lone.Kinds("v1"); len(kinds) != 1 || kinds[0].Name != "secrets" {
 		t.Errorf("kinds %v", kinds)
+	}
+	fresh := transform.NewRegistry("secrets.example.com")
+	s.Versions[1].Kinds = []string{"secrets", "leases"}
+	if err := s.register(fresh); err != nil {
+		t.Fatal(err)
+	}
+	up, err := fresh.Direction("v1", "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !transform.SyncsTo(up, "secrets") || transform.SyncsTo(up, "leases") || len(up.TargetKinds()) != 2 {
+		t.Errorf("v2 has %v", up.TargetKinds())
 	}
 	if err := (Service{Versions: []Version{{Name: "v1"}, {Name: "v2"}}}).register(lone); err == nil {
 		t.Error("versions that nothing leads between are taken")

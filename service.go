@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/pflag"
@@ -51,7 +52,8 @@ type Version struct {
 	APIs []protoreflect.ServiceDescriptor
 	// Mount mounts the handlers of APIs, which work on data of this version, and passes
 	// opts to each. It is called with the data of the version, and with those of newer
-	// versions that Before shows as this one's.
+	// versions that Before shows as this one's. Further routes may be mounted too. Every client
+	// that may call the APIs may call them, and they count as writes: they are held at a switch.
 	Mount func(mux *http.ServeMux, data Store, opts ...connect.HandlerOption)
 	// Transformers lead from the version before to this one, and back. The first version has
 	// none.
@@ -63,8 +65,10 @@ type Version struct {
 	Before func(data Store) Store
 	// Discontinued: the versions before are not served any longer once this one is active.
 	Discontinued bool
-	// Kinds of a service that has one version yet: those of its records. With a second one,
-	// the transformers say what there is.
+	// Kinds of records that the Transformers do not name: all kinds of a service with one
+	// version, and those that a later version introduces. Nothing is copied into an introduced
+	// kind. After a rollback its records stay where they are, and nobody reads or writes them
+	// until the version is active again.
 	Kinds []string
 	// Controllers are the version's background work, which runs while it is active. Nil:
 	// there is none.
@@ -110,6 +114,9 @@ func (s Service) check() error {
 		}
 		seen[v.Name] = true
 	}
+	if err := s.checkKinds(); err != nil {
+		return err
+	}
 	for i, v := range s.Versions {
 		if s.Stacks == nil && i > 0 && v.Before == nil && !v.Discontinued {
 			if _, err := s.adapter(i, nil); err != nil {
@@ -135,9 +142,24 @@ func (s Service) register(r *transform.Registry) error {
 		if i == 0 {
 			continue
 		}
-		if err := r.Add(s.Versions[i-1].Name, v.Name, v.Transformers...); err != nil {
+		if err := r.Add(s.Versions[i-1].Name, v.Name, append(v.introduced(), v.Transformers...)...); err != nil {
 			return err
 		}
 	}
 	return r.AddTasks(s.Tasks...)
+}
+
+// introduced declares the kinds of a version that its transformers do not make.
+func (v Version) introduced() []transform.Spec {
+	var specs []transform.Spec
+	for _, name := range v.Kinds {
+		makes := func(sp transform.Spec) bool {
+			return slices.ContainsFunc(sp.New.Kinds, func(k transform.GroupedKind) bool { return k.Name == name })
+		}
+		if !slices.ContainsFunc(v.Transformers, makes) {
+			kind := transform.GroupedKind{KindSpec: record.KindSpec{Name: name}}
+			specs = append(specs, transform.Spec{Name: "introduced " + name, Revision: "1", Introduced: true, New: transform.Side{Kinds: []transform.GroupedKind{kind}}})
+		}
+	}
+	return specs
 }

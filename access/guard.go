@@ -25,9 +25,11 @@ type GuardConfig struct {
 	// Absent is what callers that are known are told of a path without a row: nil, also what it
 	// returns, is that nothing is there.
 	Absent func(path string) *connect.Error
-	Names  Names
-	Audit  *Audit      // nil: none
-	Log    *zap.Logger // nil: none
+	// Rest is the role that may call paths without a row. Zero: nobody may.
+	Rest  Role
+	Names Names
+	Audit *Audit      // nil: none
+	Log   *zap.Logger // nil: none
 }
 
 // Guard lets requests through to those who may make them.
@@ -91,6 +93,9 @@ func (g *Guard) admit(r *http.Request) (Caller, error) {
 			if absent := g.cfg.Absent(r.URL.Path); absent != nil {
 				return caller, absent
 			}
+		}
+		if g.cfg.Rest != "" {
+			return caller, mayCall(caller, r.URL.Path, Row{Least: g.cfg.Rest})
 		}
 		return caller, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("nothing at %s can be called here", clip(r.URL.Path)))
 	}

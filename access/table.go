@@ -75,6 +75,8 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceAbortUpgradeProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceSwitchProcedure:           {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceAcceptBreachesProcedure:   {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceRepairProcedure:           {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceDecideRestoredProcedure:   {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceSetPolicyProcedure:        {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceSetPaceProcedure:          {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceCompleteProcedure:         {Operator, true},

@@ -107,7 +107,7 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 			c.fail(r.Key, transform.Conceal(err, transform.Group{Records: []record.Record{r}}))
 			continue
 		}
-		if doc == nil || bytes.Equal(doc, r.Doc) {
+		if doc = record.Stored(doc); doc == nil || bytes.Equal(doc, r.Doc) {
 			continue
 		}
 		if len(swaps) == swapRecords || size+len(doc) > swapBytes {

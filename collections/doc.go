@@ -3,6 +3,9 @@
 // built, the TTL indexes that must not delete while a switch is near, and the names that a
 // target takes at the flip.
 //
+// While a version is synced to, its collections follow the source: an index that the source drops
+// or makes anew, and options that it changes. Indexes that controllers did not carry over stay.
+//
 // Of an index that is declared and not there it says so, and a switch does not begin. A TTL
 // index never stops without a note in the record of what it did, so that another process can
 // let it go on. Each command may be repeated, by several controllers at once.
@@ -40,6 +43,7 @@ type Database interface {
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
 	BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error
 	Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error
+	Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error
 }
 
 // Parts are what a Maintainer works with.

@@ -71,7 +71,7 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 		case m.Idle(d, ns.Version):
 			// Its indexes were stopped before the switch from it, and nothing asks for its database.
 		case ns.Version != d.CurrentVersion:
-			errs = append(errs, m.stop(ctx, d, ns.Version))
+			errs = append(errs, m.stop(ctx, d, ns.Version), m.followExpiry(ctx, d, ns))
 		case !upgradestate.ReadyToSwitch(d):
 			errs = append(errs, m.start(ctx, ns))
 		}
@@ -170,7 +170,8 @@ func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, 
 	k, _ := ns.Kind(kind)
 	note := map[string]int64{}
 	for name, seconds := range expiry {
-		if seconds != record.NeverExpires && k.Expiry[name] != seconds {
+		had, noted := k.Expiry[name]
+		if seconds != record.NeverExpires && (!noted || had != seconds) { // 0 seconds are an expiry too
 			note[name] = seconds
 		}
 	}
@@ -209,7 +210,7 @@ func (m *Maintainer) describePlace(ctx context.Context, version string, k upgrad
 func stopped(s record.Shape, noted map[string]int64) map[string]int64 {
 	out := map[string]int64{}
 	for name, seconds := range record.ExpiryOf(s) {
-		if want, ok := noted[name]; ok && seconds == record.NeverExpires {
+		if want, ok := noted[name]; ok && seconds == record.NeverExpires && want != seconds {
 			out[name] = want
 		}
 	}

@@ -127,8 +127,11 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
 			return "", err
 		}
-		missing, err := m.missingIndexes(ctx, to, k)
+		missing, there, err := m.missingIndexes(ctx, to, k)
 		if err != nil {
+			return "", err
+		}
+		if _, err := m.reshape(ctx, to, k, there); err != nil {
 			return "", err
 		}
 		late := slices.DeleteFunc(slices.Clone(missing), record.Refuses)
@@ -149,7 +152,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 			what = fmt.Sprintf("index %s of %s, which is ", record.IndexName(missing[0]), k.Spec.Name)
 		}
 		switch {
-		case len(missing) == 0 && nearSwitch:
+		case len(missing) == 0 && nearSwitch && !k.Follows:
 			continue
 		case len(missing) == 0: // whether it is what is declared is asked below
 		case nearSwitch:
@@ -169,14 +172,19 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 			m.indexing.set(d, to, what+"being built")
 			m.Log.Info("indexes are built", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
 		}
-		if err := m.Database(to).BuildIndexes(ctx, k.Token, build); err != nil {
+		changed, err := m.build(ctx, to, k, build, nearSwitch)
+		if err != nil {
 			return "", err
+		}
+		if changed != "" {
+			lacks = changed
+			continue
 		}
 		if len(missing) == 0 || !copied {
 			continue
 		}
 		// What is declared and never comes would hold up the switch for ever: it is said.
-		if missing, err = m.missingIndexes(ctx, to, k); err != nil {
+		if missing, _, err = m.missingIndexes(ctx, to, k); err != nil {
 			return "", err
 		}
 		if len(missing) > 0 {
@@ -202,9 +210,12 @@ func (m *Maintainer) CheckIndexes(ctx context.Context, d upgradestate.Deployment
 		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
 			return err
 		}
-		missing, err := m.missingIndexes(ctx, to, k)
+		missing, there, err := m.missingIndexes(ctx, to, k)
 		if err != nil {
 			return err
+		}
+		if text := k.unlike(there); text != "" {
+			return errors.New(text)
 		}
 		if len(missing) > 0 {
 			return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.Spec.Name)
@@ -223,6 +234,10 @@ type Indexed struct {
 	// target is the current version.
 	Expiry map[string]int64
 	Token  record.Token
+	// Follows: indexes and options are those of a kind of the source, and change with them.
+	// Carried are the indexes that it has got so.
+	Follows bool
+	Carried []string
 }
 
 // Indexed returns the kinds of a direction's target whose indexes are ours to keep: those
@@ -252,10 +267,10 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 				return nil, fmt.Errorf("carry options and indexes to %s: %w", spec.Name, err)
 			}
 		}
-		k := Indexed{Token: syncer.TokenOf(at)}
+		k := Indexed{Token: syncer.TokenOf(at), Follows: carried, Carried: at.Carried}
 		spec.Shape, k.Expiry = record.Unexpiring(spec.Shape)
 		k.Spec = spec
-		if len(spec.Shape.Indexes) > 0 {
+		if len(spec.Shape.Indexes) > 0 || k.Follows {
 			out = append(out, k)
 		}
 	}
@@ -296,20 +311,20 @@ func withoutShardKey(s record.Shape) record.Shape {
 	return s
 }
 
-// missingIndexes are the declared indexes of a kind that are not there, or not complete.
-func (m *Maintainer) missingIndexes(ctx context.Context, version string, k Indexed) ([]bson.Raw, error) {
+// missingIndexes are the declared indexes of a kind that are not there, or not complete. there is
+// the kind's present shape.
+func (m *Maintainer) missingIndexes(ctx context.Context, version string, k Indexed) (missing []bson.Raw, there record.Shape, err error) {
 	info, err := m.Database(version).Describe(ctx, k.Spec, k.Token.Name)
 	if err != nil {
-		return nil, err
+		return nil, there, err
 	}
 	if !info.Exists || info.Token.ID != k.Token.ID {
-		return nil, fmt.Errorf("collection %s of %s: %w", k.Token.Name, version, record.ErrNotFound)
+		return nil, there, fmt.Errorf("collection %s of %s: %w", k.Token.Name, version, record.ErrNotFound)
 	}
-	var missing []bson.Raw
 	for _, want := range k.Spec.Shape.Indexes {
 		if !slices.ContainsFunc(info.Shape.Indexes, func(have bson.Raw) bool { return record.IndexName(have) == record.IndexName(want) }) {
 			missing = append(missing, want)
 		}
 	}
-	return missing, nil
+	return missing, info.Shape, nil
 }

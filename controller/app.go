@@ -85,6 +85,9 @@ type App struct {
 	running   atomic.Bool // pool is there
 	pool      *shards.Pool
 	engines   engines
+	// replacements are those of applications' collections that are not followed yet.
+	replacements replacements
+	pulses       pulses // of the databases, by which a restored one is noticed
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
@@ -96,6 +99,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
+		pulses:     pulses{dealing: make(chan struct{}, 1)},
 		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
 	}
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
@@ -173,6 +177,9 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
+		if !a.opts.reads {
+			g.Go(func() error { return a.followReplaced(ctx) })
+		}
 		lead()
 		return nil
 	})
@@ -213,8 +220,9 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
-				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover}, Position: a.position,
-				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: a.keeper(),
+				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
+				Target: intruders{a},
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
@@ -223,6 +231,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })
+		g.Go(func() error { return a.counts(ctx) })
 		if !a.opts.reads {
 			g.Go(func() error { return a.keepKeys(ctx) })
 		}

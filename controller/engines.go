@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -261,11 +262,16 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	if source == nil || target == nil {
 		return nil, fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
 	}
+	followed := a.replaced
+	if a.opts.reads {
+		followed = nil // the source is somebody else's to follow
+	}
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
-		Pacer:       a.pacer(source, target), Tracer: a.opts.Tracer,
+		Pacer:       a.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return strings.Join(a.replacements.why(), "; ") },
+		Lives: func(ctx context.Context) error { return a.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
 		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -32,6 +35,38 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return upgradestate.Initial(a.cfg.InitialVersion, found, servers)
+}
+
+// beginsWell refuses to begin, before anything is recorded, at a version whose applications'
+// collections are not there. A misspelt kind would otherwise fix the version for good.
+func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
+	version := d.CurrentVersion
+	err := syncer.Inspect(ctx, a.namespaces[version], d, version, a.registry.Kinds(upgradestate.APIVersion(version)))
+	if err == nil {
+		return nil
+	}
+	db, _ := a.cfg.Database(version)
+	return fmt.Errorf("%s would begin at %s, in %s (%s): %w, in %s", a.deployment.Name(), version, db.Location, db.Hosts, err, a.cfg.File)
+}
+
+// firstVersion is where a deployment begins that has not lived. One that is recorded with a version
+// whose collections are not there begins where the present configuration finds them.
+func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+	if lived(d) || d.Upgrade != nil {
+		return d, nil
+	}
+	if err := a.openFor(ctx, d); err != nil {
+		return d, err
+	}
+	if a.beginsWell(ctx, d) == nil {
+		return d, nil
+	}
+	version, err := a.InitialVersion(ctx)
+	if err != nil || version == d.CurrentVersion {
+		return d, err
+	}
+	a.log.Warn("the deployment has never lived, and begins at another version", zap.String("was", d.CurrentVersion), zap.String("version", version))
+	return a.deployment.Apply(ctx, upgradestate.StartAt{Version: version})
 }
 
 var _ api.Initial = (*App)(nil)

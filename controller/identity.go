@@ -11,7 +11,25 @@ import (
 
 // guard has a version's database compared with the record whenever its changes are followed.
 func (a *App) guard(version string, ns record.Namespace) record.Namespace {
-	return identity.Guard(ns, func(ctx context.Context) error { return a.belongs(ctx, version) })
+	return identity.Guard(ns, func(ctx context.Context) error {
+		if err := a.belongs(ctx, version); err != nil {
+			return err
+		}
+		return a.stillThere(ctx, version)
+	})
+}
+
+// stillThere refuses the changes of a version whose applications reach other collections by now.
+func (a *App) stillThere(ctx context.Context, version string) error {
+	d, err := a.deployment.Get(ctx)
+	if err != nil || version != d.CurrentVersion {
+		return err
+	}
+	found, err := identity.Replacements(ctx, d, a.scratches[version])
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return &record.ReplacedError{Kind: found[0].Kind, What: found[0].String()}
 }
 
 // belongs refuses versions whose database is not the one that the record means, or is of
@@ -106,5 +124,9 @@ func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, err
 
 // release takes a retired version's marks from its database.
 func (a *App) release(ctx context.Context, d upgradestate.Deployment, version string) error {
-	return a.namespaces[version].Release(ctx, record.Owner{Deployment: d.Name, Version: version})
+	owner := record.Owner{Deployment: d.Name, Version: version}
+	if err := a.namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {
+		return err
+	}
+	return a.namespaces[version].Release(ctx, owner)
 }

@@ -67,6 +67,7 @@ var (
 	paused          = desc("deployment_paused", "1 while an operator has bulk work paused.")
 	throttled       = desc("deployment_throttled_shards", "Shards whose bulk work is held back, by why.", "reason")
 	breaches        = desc("fence_breaches", "Fences that were found not in force, and that nobody has accepted.")
+	undecided       = desc("deployment_restored", "1 while a person has to decide which data count, for the database of the version that is served was restored from a backup.")
 
 	target         = desc("upgrade_target", "1 for the version that the upgrade that runs goes to.", "version")
 	stepIs         = desc("upgrade_step", "1 for the step that the switch is in; all 0: none runs.", "step")
@@ -88,7 +89,7 @@ var (
 )
 
 var wholeDescs = []*prometheus.Desc{known, version, epoch, phaseIs, ringSize, reporting, controllerCount, processes, heldWrites, lagKnown,
-	lag, parkedGroups, mismatched, paused, throttled, breaches, target, stepIs, readyShards, failedAttempts, blockers, holdSeconds,
+	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, target, stepIs, readyShards, failedAttempts, blockers, holdSeconds,
 	predicted, proof, switchedAt, switchPause, switchStep, rollbackPossible, rollbackSafe, rollbackParked, reverseSync}
 
 func (w *whole) Describe(ch chan<- *prometheus.Desc) {
@@ -143,6 +144,7 @@ func (w *whole) show(s deployment.State, now time.Time) {
 	w.gauge(controllerCount, float64(len(d.Controllers)))
 	w.gauge(paused, truth(s.Record.Pace.Paused))
 	w.gauge(breaches, float64(len(d.Breaches)))
+	w.gauge(undecided, truth(d.Restored != ""))
 	w.showProcesses(d)
 	w.showSync(s, d)
 	w.showUpgrade(s, d, now)

@@ -24,6 +24,9 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 	if err := db.Check(ctx); err != nil {
 		return err
 	}
+	if err := a.wasRestored(ctx, version, db); err != nil {
+		return err
+	}
 	return identity.Belongs(ctx, a.deployment, deployment.ErrNotFound, a.deployment.Name(), version, db)
 }
 
@@ -72,6 +75,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.fits(d); err != nil {
 		return d, err
 	}
+	if d.Revision > 0 {
+		if d, err = a.firstVersion(ctx, d); err != nil {
+			return d, err
+		}
+	}
 	if err := a.openFor(ctx, d); err != nil {
 		return d, err
 	}
@@ -94,6 +102,11 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 			return d, err
 		}
 		if err := a.inspect(ctx, d, dir); err != nil {
+			return d, err
+		}
+	}
+	if !lived(d) {
+		if err := a.beginsWell(ctx, d); err != nil {
 			return d, err
 		}
 	}

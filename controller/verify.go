@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -58,7 +60,11 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
-	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{Waived: waived}, func(r verify.Report) {
+	parked, err := a.parked(ctx, d, false)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{Waived: waived, Parked: parked}, func(r verify.Report) {
 		if progress != nil {
 			if r.Scanned > 0 {
 				r.Total = max(total, r.Scanned)
@@ -66,10 +72,29 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 			progress(r)
 		}
 	})
-	if err != nil {
+	if err != nil && rep.Unparked == 0 {
 		return rep, err
 	}
-	return countBreaches(rep, d), nil
+	if noteErr := a.noteCompared(ctx, d, to, rep); noteErr != nil {
+		return rep, errors.Join(err, noteErr)
+	}
+	return countBreaches(rep, d), err
+}
+
+// noteCompared records what a comparison found: it blocks the switch, or no longer does. When the
+// record has moved on meanwhile nothing is known of it as it is now.
+func (a *App) noteCompared(ctx context.Context, d upgradestate.Deployment, to string, rep verify.Report) error {
+	ns, _ := d.Namespace(to)
+	_, err := a.deployment.Apply(ctx, upgradestate.Compared{
+		Version: to, Epoch: d.Epoch, Seen: ns.Images, Count: rep.Unparked, Names: rep.UnparkedExamples, At: time.Now().UTC().Format(time.RFC3339),
+	})
+	if errors.Is(err, upgradestate.ErrOutdated) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("record what the comparison found: %w", err)
+	}
+	return nil
 }
 
 // sizers is how many collections are asked for their size at once.
@@ -136,6 +161,9 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 		return nil, err
 	}
 	from, to := d.CurrentVersion, upgradestate.PreviousVersion(d)
+	if followed, ok := upgradestate.Followed(d); ok && upgradestate.RestoredLine(d) != "" {
+		to = followed.TargetVersion
+	}
 	if to == "" {
 		return nil, fmt.Errorf("version %s was not switched to: there is nothing to go back to", from)
 	}

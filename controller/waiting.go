@@ -103,7 +103,7 @@ func (a *App) waits() []string {
 		err = a.missing()
 	}
 	if err == nil {
-		return nil // the rest is in shards and their checkpoints
+		return a.replacements.why() // the rest is in shards and their checkpoints
 	}
 	return []string{fmt.Sprintf("controller %s: %s", a.opts.ID, strings.ReplaceAll(err.Error(), "\n", "; "))}
 }

@@ -14,20 +14,9 @@ import (
 // waived is what operators have let go of what is synced to a version: in the direction that is
 // synced, and, after a switch, in the one that it ended.
 func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) (verify.Waived, error) {
-	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}}
-	list, err := a.deployment.ParkedOf(ctx, d)
+	w, err := a.parked(ctx, d, true)
 	if err != nil {
 		return w, err
-	}
-	for _, p := range list {
-		if !p.Waived {
-			continue
-		}
-		if deployment.IsOverflow(p) {
-			w.Kinds[p.Kind] = true
-		} else if err := letGo(&w, p); err != nil {
-			return w, err
-		}
 	}
 	key, ok := syncer.Left(d, to)
 	if !ok {
@@ -37,7 +26,8 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 	if err != nil {
 		return w, err
 	}
-	if list, err = a.deployment.Parked(ctx, key, -1); err != nil {
+	list, err := a.deployment.Parked(ctx, key, -1)
+	if err != nil {
 		return w, fmt.Errorf("list what was waived: %w", err)
 	}
 	for _, p := range list {
@@ -47,6 +37,26 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 			continue
 		}
 		if err := letGo(&w, p); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// parked is what is parked in the direction that is synced, and waived or not.
+func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool) (verify.Waived, error) {
+	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}}
+	list, err := a.deployment.ParkedOf(ctx, d)
+	if err != nil {
+		return w, err
+	}
+	for _, p := range list {
+		if p.Waived != waived {
+			continue
+		}
+		if deployment.IsOverflow(p) {
+			w.Kinds[p.Kind] = true
+		} else if err := letGo(&w, p); err != nil {
 			return w, err
 		}
 	}

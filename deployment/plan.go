@@ -29,6 +29,7 @@ type storedPlan struct {
 	Ranges json.RawMessage  `json:"ranges"`
 	Totals map[string]int64 `json:"totals"`
 	InSync bool             `json:"level,omitempty"`
+	Target record.Position  `json:"target,omitzero"`
 	Dealt  planPiece        `json:"dealt,omitempty"`
 	Parts  string           `json:"parts,omitempty"` // what the parts' keys have; empty: there are none
 	Count  int              `json:"count,omitempty"`
@@ -43,7 +44,7 @@ type planPiece map[string][]record.Range
 // storeParts stores the parts of a plan, if it needs any, and returns the value that makes
 // them a plan.
 func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) ([]byte, error) {
-	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, InSync: p.InSync, Dealt: p.Ranges}
+	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, InSync: p.InSync, Target: p.Target, Dealt: p.Ranges}
 	if !p.Dealt {
 		var err error
 		if head.Ranges, err = json.Marshal(p.Ranges); err != nil {
@@ -96,7 +97,7 @@ func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p synce
 
 // loadParts completes a plan by its parts.
 func (s *Store) loadParts(ctx context.Context, dir syncer.DirectionKey, head storedPlan) (syncer.Plan, error) {
-	p := syncer.Plan{Start: head.Start, Totals: head.Totals, InSync: head.InSync}
+	p := syncer.Plan{Start: head.Start, Totals: head.Totals, InSync: head.InSync, Target: head.Target}
 	if head.Parts == "" {
 		if p.Dealt = len(head.Ranges) > 0 && head.Ranges[0] == '"'; p.Dealt {
 			p.Ranges = head.Dealt

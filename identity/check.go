@@ -172,6 +172,8 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 			return fmt.Sprintf("collection %s of kind %s, which the deployment knows, is not noted in it: it was dropped, or the database restored: put it back, or run 'dbcontroller recover'", k.ID, k.Kind)
 		case c.Owner.Deployment != d.Name || c.Owner.Version != ns.Version:
 			return fmt.Sprintf("kind %s is that of %s: %s", k.Kind, c.Owner, correct)
+		case f.isReplaced(d, ns, k):
+			// The application's own doing: controllers follow it.
 		case k.ID != "" && c.Name == "" && c.Instead != "":
 			return fmt.Sprintf("collection %s of kind %s is gone, and %s has its name %s: a shard was moved or resharded (movePrimary, moveCollection, reshardCollection, unshardCollection), "+
 				"which makes a collection anew, or somebody dropped it; every process that knows the old one is refused: run 'dbcontroller recover', which takes the new one for it",
@@ -225,11 +227,27 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		if old, ok := before.Kind(k.Kind); ok && old.NextSeq > k.NextSeq {
 			return ahead("kind %s has had the name or mark number %d, and the deployment would use %d again", k.Kind, old.NextSeq-1, k.NextSeq)
 		}
-		if c := f.claims[k.Kind]; k.ID != "" && !slices.Contains(names(k), c.Name) {
-			return ahead("kind %s bears the name %s, and the deployment has it at %s", k.Kind, c.Name, k.Physical)
+		c := f.claims[k.Kind]
+		if k.ID == "" || slices.Contains(names(k), c.Name) || f.isReplaced(d, ns, k) {
+			continue
 		}
+		if c.Name != k.Kind && !hiddenName(k.Kind, c.Name) {
+			return fmt.Sprintf("collection %s of kind %s was renamed to %s by somebody else: rename it back to %s", k.ID, k.Kind, c.Name, k.Physical)
+		}
+		return ahead("kind %s bears the name %s, and the deployment has it at %s", k.Kind, c.Name, k.Physical)
 	}
 	return ""
+}
+
+func (f facts) isReplaced(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
+	_, replaced := f.replaced(d, ns, k)
+	return replaced
+}
+
+// hiddenName reports whether a name is one that only we give a kind.
+func hiddenName(kind, name string) bool {
+	k, _, hidden := record.KindOfPhysical(name)
+	return hidden && k == kind
 }
 
 // names are those that a kind may bear now.

@@ -39,6 +39,10 @@ func (g guarded) Watch(ctx context.Context, from record.Position, kinds []record
 	return g.watcher.Watch(ctx, from, kinds)
 }
 
+func (g guarded) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	return g.watcher.Follow(ctx, from, toks)
+}
+
 // GuardWatcher is Guard for those that only watch.
 func GuardWatcher(w record.Watcher, check func(context.Context) error) record.Watcher {
 	return watcher{w, check}
@@ -54,6 +58,16 @@ type watcher struct {
 // "the history is lost" would be taken for a reason to compare everything with it.
 func (w watcher) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	s, err := w.Watcher.Watch(ctx, from, kinds)
+	return w.checked(ctx, s, err)
+}
+
+// Follow asks as Watch does.
+func (w watcher) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	s, err := w.Watcher.Follow(ctx, from, toks)
+	return w.checked(ctx, s, err)
+}
+
+func (w watcher) checked(ctx context.Context, s record.Stream, err error) (record.Stream, error) {
 	if err != nil {
 		var mismatch *MismatchError
 		if errors.As(w.check(ctx), &mismatch) {

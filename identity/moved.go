@@ -34,7 +34,7 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 			if j := slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == c.Kind }); j >= 0 {
 				was := &ns.Kinds[j]
 				is := madeAnew(c, *was, announced)
-				if is != "" {
+				if is != "" && !own(d, *ns, *was) { // an application's is followed by controllers
 					anew = append(anew, upgradestate.Adopted{Version: ns.Version, Kind: c.Kind, Was: was.ID, Is: is})
 					was.ID, c.ID, c.Name = is, is, was.Physical
 				}

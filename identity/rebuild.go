@@ -38,7 +38,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	}
 	d = upgradestate.Clone(base)
 	d.CurrentVersion, d.Epoch = current, e.epoch()+1
-	d.Upgrade, d.Available, d.Update, d.Retire = nil, nil, nil, nil
+	d.Upgrade, d.Available, d.Update, d.Retire, d.Restored = nil, nil, nil, nil, nil
 	d.LastSwitch = e.lastSwitch(base, current)
 	d.Namespaces = []upgradestate.Namespace{}
 	for _, ns := range base.Namespaces {
@@ -110,9 +110,23 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 	}
 	for _, k := range ns.Kinds {
 		c, ok := claims[k.Kind]
+		served := current && k.Fixed && k.ID != ""
+		taken := ok && c.Bearer != "" && c.Bearer != c.ID // by another collection: the one under the kind's own name
 		switch {
 		case ok && k.ID == "":
 			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be distinguished from another collection: set the deployment up by hand", k.Kind)
+		case served && taken && hiddenName(k.Kind, c.Name):
+			// A fence had moved it away. Which of the two the service needs nobody can know.
+			return nil, nil, &TwoCollectionsError{Version: ns.Version, Kind: k.Kind, Fenced: c.ID, FencedName: c.Name, Live: c.Bearer}
+		case served && taken:
+			// Whatever the former collection is called now, the application reaches this one. The
+			// first controller follows it as it would have done with etcd there.
+			r := Replaced{Version: ns.Version, Kind: k.Kind, Was: c.ID, Away: c.Name, Is: c.Bearer}
+			notes = append(notes, r.String()+"; the other one stays where it is")
+			k.ID, k.Fenced, c.Name, c.Fence = c.ID, "", k.Kind, ""
+		case ok && c.Name != "" && c.Name != k.Kind && !hiddenName(k.Kind, c.Name):
+			return nil, nil, fmt.Errorf("collection %s of kind %s was renamed to %s by somebody else, and nothing bears its name: rename it back to %s",
+				c.ID, k.Kind, c.Name, k.Physical)
 		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
 			// Only one that nobody can have had under a later name: the old one bore it when
 			// it was moved.
@@ -134,6 +148,21 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		notes = append(notes, fmt.Sprintf("kind %s of %s was never used: the next controller makes it its own again", kind, ns.Version))
 	}
 	return kinds, notes, nil
+}
+
+// TwoCollectionsError means that two collections claim to be a kind of the current version: the
+// one that a fence had moved away, and one that was made under the kind's own name since. Neither
+// is ever renamed over the other, and nothing is written.
+type TwoCollectionsError struct {
+	Version, Kind      string
+	Fenced, FencedName string // identity and name of the one that a fence had moved away
+	Live               string // identity of the one that bears the kind's own name
+}
+
+func (e *TwoCollectionsError) Error() string {
+	return fmt.Sprintf("two collections claim to be kind %s of %s: %s, which a switch has moved to %s, and %s, which applications reach as %s: "+
+		"look at both, rename the one that is not to be served to another name (such as %s_old), and repeat the command",
+		e.Kind, e.Version, e.Fenced, e.FencedName, e.Live, e.Kind, e.Kind)
 }
 
 // rebuild is a kind where it is now. One of the current version is to be given back to those
@@ -211,7 +240,15 @@ func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[stri
 func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
 	for _, ns := range d.Namespaces {
 		owner := record.Owner{Deployment: d.Name, Version: ns.Version}
+		claims, err := databases[ns.Version].Claims(ctx)
+		if err != nil {
+			return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
+		}
 		for _, k := range ns.Kinds {
+			mine := func(c record.Claim) bool { return c.Owner == owner && c.Kind == k.Kind && c.ID == k.ID }
+			if slices.ContainsFunc(claims, mine) {
+				continue // it may be gone: what took its name is followed by a controller
+			}
 			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 			if err := databases[ns.Version].Claim(ctx, tok, owner); err != nil {
 				return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)

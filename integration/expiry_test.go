@@ -165,18 +165,59 @@ func expiryOneWay(t *testing.T, fence record.FenceClass) {
 	x.await(ctx, "v2", map[string]int64{"at_1": 60})
 }
 
-// TestExpiryThereAndBack: each version has its own TTL indexes, and they run where clients
-// are; an index that an application changes or makes is taken along.
+// TestExpiryThereAndBack: TTL indexes run where clients are; one that an application changes, makes
+// or drops is taken along, in the copy and after the switch, so that what it means to keep stays in
+// both versions. One that deletes at the time that a record holds (0 seconds) comes back, too.
 func TestExpiryThereAndBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	x := newTTL(ctx, t, record.FenceView, false)
+	const never = record.NeverExpires
+	index := func(version, field string, seconds int32) {
+		t.Helper()
+		_, err := x.place(ctx, version).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: field, Value: 1}}, Options: options.Index().SetExpireAfterSeconds(seconds)})
+		x.ok(err)
+	}
+	drop := func(version, name string) {
+		t.Helper()
+		x.ok(x.place(ctx, version).Indexes().DropOne(ctx, name))
+	}
+	kept := func(when, field string) {
+		t.Helper()
+		x.awaitPasses(ctx)
+		for _, version := range []string{"v1", "v2"} {
+			if n, err := x.place(ctx, version).CountDocuments(ctx, bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}}}}); err != nil || n != 20 {
+				t.Errorf("%s: %s has %d of 20 that the application keeps, %v", when, version, n, err)
+			}
+		}
+	}
+	insert := func(version, field string) {
+		t.Helper()
+		for i := range 20 {
+			doc := bson.D{{Key: "_id", Value: fmt.Sprint(field, i)}, {Key: field, Value: time.Now().Add(-48 * time.Hour)}}
+			if version == "v2" {
+				doc = append(doc, bson.E{Key: "schema", Value: 2})
+			}
+			_, err := x.place(ctx, version).InsertOne(ctx, doc)
+			x.ok(err)
+		}
+	}
+	index("v1", "until", 0)
+	index("v1", "gone", 3600*24)
+	index("v1", "later", 3600*24)
 	x.s.controller("controller", breakPoint{}).ready(ctx)
+	x.await(ctx, "v2", map[string]int64{"at_1": never, "until_1": never, "gone_1": never, "later_1": never})
+	drop("v1", "gone_1")
+	insert("v1", "gone")
+	x.await(ctx, "v2", map[string]int64{"at_1": never, "until_1": never, "later_1": never})
 	x.s.begin(ctx)
 	x.s.await(ctx, "the flip", flipped("v2"))
-	x.await(ctx, "v2", map[string]int64{"at_1": 60})
-	x.await(ctx, "v1", map[string]int64{"at_1": record.NeverExpires})
+	x.await(ctx, "v2", map[string]int64{"at_1": 60, "until_1": 0, "later_1": 3600 * 24})
+	x.await(ctx, "v1", map[string]int64{"at_1": never, "until_1": never, "later_1": never})
+	kept("after the switch", "gone")
+	drop("v2", "later_1")
+	insert("v2", "later")
 	// The application of v2 wants it otherwise.
 	x.ok(x.s.db["v2"].RunCommand(ctx, bson.D{{Key: "collMod", Value: packagesKind}, {Key: "index", Value: bson.D{{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 600}}}}).Err())
 	// What expires after the switch goes from both.
@@ -194,10 +235,11 @@ func TestExpiryThereAndBack(t *testing.T) {
 
 	x.s.beginTo(ctx, "v1")
 	x.s.await(ctx, "the flip back", flipped("v1"))
-	x.await(ctx, "v1", map[string]int64{"at_1": 60})
-	x.await(ctx, "v2", map[string]int64{"at_1": record.NeverExpires})
+	x.await(ctx, "v1", map[string]int64{"at_1": 600, "until_1": 0, "later_1": never})
+	x.await(ctx, "v2", map[string]int64{"at_1": never, "until_1": never, "later_1": never}) // as v1 has them
 	x.expired(ctx, "v1", "back")
 	x.awaitGone(ctx, "v1", "back")
+	kept("after the rollback", "later")
 }
 
 // TestExpiryAborted: the switch has stopped the application's TTL index when its controller

@@ -74,8 +74,10 @@ type outsider struct {
 	env     []string
 }
 
-// publish puts this tree where the outsider's go command gets it from, as a version of its
-// module, and all other modules from where this machine has them.
+// publish offers this tree to the outsider's go command as a version of its module. All other
+// modules come from the module cache of this machine, and those that the cache lacks from the
+// configured proxy. A cache that only this tree's build has filled is not complete: a module that
+// only Windows needs is missing, for example.
 func (o *outsider) publish() {
 	o.t.Helper()
 	// What is built has the version in its paths: with the same one each time, packages that have
@@ -103,12 +105,13 @@ func (o *outsider) publish() {
 			o.t.Fatal(err)
 		}
 	}
-	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	here := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download")
-	o.env = append(os.Environ(), "GOMODCACHE="+o.t.TempDir(), "GOPROXY=file://"+proxy+",file://"+here, "GOSUMDB=off",
+	known := strings.Split(strings.TrimSpace(string(out)), "\n")
+	here := filepath.Join(known[0], "cache", "download")
+	o.env = append(os.Environ(), "GOMODCACHE="+o.t.TempDir(), "GOPROXY=file://"+proxy+",file://"+here+","+known[1], "GOSUMDB=off",
 		"GOWORK=off",
 		// As releases are built, so that their cache serves; what tests found is not kept.
 		"GOFLAGS=-modcacherw -trimpath -count=1", "CGO_ENABLED=0")

@@ -17,6 +17,9 @@ type Checks struct {
 	Servers     func(ctx context.Context) ([]upgradestate.ServerState, error)
 	Collections *collections.Maintainer
 	Prover      *Prover
+	// Lives returns an error when the database of a version is older than was known, or is not
+	// known to be as it was; nil: nobody looks.
+	Lives func(ctx context.Context, versions ...string) error
 }
 
 var _ switchover.Checks = Checks{}
@@ -28,6 +31,11 @@ func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []e
 	var errs []error
 	for _, err := range []error{c.lateServers(ctx, d), c.Collections.CheckIndexes(ctx, d), c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion), c.Prover.blocks(d)} {
 		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.Lives != nil {
+		if err := c.Lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -18,6 +18,12 @@ type Indexer interface {
 	// differs is an ErrConflict, as are documents that break a unique one; that it deletes
 	// after other seconds is no difference. Idempotent; several callers share one build.
 	BuildIndexes(ctx context.Context, tok Token, kind KindSpec) error
+	// Reshape drops indexes by name, as far as they are there, and gives a fixed-name kind's
+	// collection the options of the kind's shape that can be changed later: validator,
+	// validationLevel, validationAction and changeStreamPreAndPostImages. It does not change
+	// options of a managed kind. Idempotent. A collection that is fenced by a validator is
+	// ErrConflict: its options are the fence's.
+	Reshape(ctx context.Context, tok Token, kind KindSpec, drop []string) error
 	// Expire changes after how many seconds TTL indexes delete records, by index name, and
 	// returns nil once that is confirmed; NeverExpires stops them. An index that is gone,
 	// or is no TTL index, is left out.

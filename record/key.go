@@ -16,9 +16,10 @@ import (
 
 // Key is the name of a record: the canonical BSON encoding of its _id, one type
 // byte and then the value. Two ids that a database regards as equal (the int 5,
-// the long 5 and the double 5.0, also inside sub-documents) have the same Key, so
-// a Key can be hashed, compared for equality and used in a map. The order of records is
-// that of CompareValues, and not that of the bytes. The zero Key is no key.
+// the long 5 and the double 5.0, a string and a symbol of the same text, also inside
+// sub-documents and scopes of code) have the same Key, so a Key can be hashed, compared for
+// equality and used in a map. The order of records is that of CompareValues, and not that of
+// the bytes. The zero Key is no key.
 type Key string
 
 // StringKey is the key of a record named by a string, as those of managed kinds are.
@@ -151,9 +152,36 @@ func appendCanonical(dst []byte, v bson.RawValue) ([]byte, error) {
 		return appendDecimal(dst, at, d)
 	case bson.TypeEmbeddedDocument, bson.TypeArray:
 		return appendCanonicalDoc(dst, bson.Raw(v.Value))
+	case bson.TypeSymbol:
+		dst[at] = byte(bson.TypeString)
+		return append(dst, v.Value...), nil
+	case bson.TypeCodeWithScope:
+		code, scope, ok := codeAndScope(v.Value)
+		if !ok {
+			return nil, errors.New("truncated code with scope")
+		}
+		start := len(dst)
+		dst, err := appendCanonicalDoc(append(append(dst, 0, 0, 0, 0), code...), scope)
+		if err != nil {
+			return nil, err
+		}
+		binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+		return dst, nil
 	default:
 		return append(dst, v.Value...), nil
 	}
+}
+
+// codeAndScope cuts a value of code with scope into its string value and its document.
+func codeAndScope(v []byte) (code []byte, scope bson.Raw, ok bool) {
+	if len(v) < 14 {
+		return nil, nil, false
+	}
+	n := int64(binary.LittleEndian.Uint32(v[4:]))
+	if n < 1 || 8+n+5 > int64(len(v)) {
+		return nil, nil, false
+	}
+	return v[4 : 8+n], bson.Raw(v[8+n:]), true
 }
 
 func appendCanonicalDoc(dst []byte, doc bson.Raw) ([]byte, error) {

@@ -44,6 +44,9 @@ type Claim struct {
 	// while the claimed one is gone: what is left when a sharded cluster makes a collection
 	// anew somewhere else. Empty: there is none, or more than one.
 	Instead, InsteadName string
+	// Bearer is the identity of the collection that bears the kind's own name now, which an
+	// application reaches: the claimed one or another. Empty: there is none, or a view.
+	Bearer string
 }
 
 // OwnedError refuses a collection, or the name of a kind, that is somebody else's, or that
@@ -76,7 +79,9 @@ type Marker interface {
 	PutMark(ctx context.Context, m Mark) error
 	// Claim notes whose a collection is, and the name of its kind in this database. What is
 	// noted already for this owner is a no-op; anybody else's is an *OwnedError. So is
-	// another collection of that kind, unless it is gone.
+	// another collection of that kind, unless it is gone, or the new one is a fixed-name kind's
+	// under its own name: the application decides which collection bears that. The claim of the
+	// other one ends then.
 	Claim(ctx context.Context, tok Token, owner Owner) error
 	// Claims returns all that is claimed. Drop ends the claim of what it drops.
 	Claims(ctx context.Context) ([]Claim, error)

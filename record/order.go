@@ -69,6 +69,13 @@ func CompareValues(a, b bson.RawValue) int {
 			return c
 		}
 		return bytes.Compare(a.Value[min(4, len(a.Value)):], b.Value[min(4, len(b.Value)):])
+	case bson.TypeDBPointer:
+		// Length, then collection, then id.
+		return cmp.Or(cmp.Compare(len(a.Value), len(b.Value)), bytes.Compare(a.Value, b.Value))
+	case bson.TypeCodeWithScope:
+		x, inX, _ := codeAndScope(a.Value)
+		y, inY, _ := codeAndScope(b.Value)
+		return cmp.Or(bytes.Compare(textOf(x), textOf(y)), compareDocuments(inX, inY))
 	case bson.TypeDateTime:
 		x, _ := a.DateTimeOK()
 		y, _ := b.DateTimeOK()

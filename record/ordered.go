@@ -18,14 +18,12 @@ func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 	case bson.TypeString, bson.TypeSymbol, bson.TypeJavaScript:
 		return append(AppendOrderedText(dst, textOf(v.Value)), 0, 0)
 	case bson.TypeEmbeddedDocument, bson.TypeArray:
-		elems, _ := bson.Raw(v.Value).Elements() // keys are checked when they are made
-		for _, e := range elems {
-			// The type comes before the name.
-			dst = append(dst, orderedRank(e.Value().Type))
-			dst = append(dst, e.Key()...)
-			dst = AppendOrdered(append(dst, 0), e.Value())
-		}
-		return append(dst, 0)
+		return orderedDocument(dst, bson.Raw(v.Value))
+	case bson.TypeCodeWithScope:
+		code, scope, _ := codeAndScope(v.Value)
+		return orderedDocument(append(AppendOrderedText(dst, textOf(code)), 0, 0), scope)
+	case bson.TypeDBPointer:
+		return append(binary.BigEndian.AppendUint32(dst, uint32(len(v.Value))), v.Value...)
 	case bson.TypeBinary:
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.Value)))
 		return append(dst, v.Value[min(4, len(v.Value)):]...)
@@ -38,6 +36,17 @@ func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 	default:
 		return append(dst, v.Value...)
 	}
+}
+
+func orderedDocument(dst []byte, doc bson.Raw) []byte {
+	elems, _ := doc.Elements() // keys are checked when they are made
+	for _, e := range elems {
+		// The type comes before the name.
+		dst = append(dst, orderedRank(e.Value().Type))
+		dst = append(dst, e.Key()...)
+		dst = AppendOrdered(append(dst, 0), e.Value())
+	}
+	return append(dst, 0)
 }
 
 // orderedRank is the type in the order of types. None is zero, which ends a document.

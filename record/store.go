@@ -155,6 +155,9 @@ type Batch struct {
 	// this version, and loaded late, could never be deleted again. Equal versions mean equal
 	// content, so that it makes nothing older.
 	Repair bool
+	// Together has Apply try all groups in one transaction where a single group of their size
+	// could be written: they exchange unique values. Each has an outcome of its own all the same.
+	Together bool
 }
 
 // Outcome is what became of one group.
@@ -217,6 +220,35 @@ type Change struct {
 	Key    Key
 	Marker string // physical name (or mark) of the fence; Key is empty then
 	Delete bool   // the hint was a delete; for late-writer reports only
+	// Origin and Guard say, in a stream of Follow alone, what shows who made the change.
+	Origin Origin
+	Guard  Guard
+}
+
+// Origin is what a change of a target shows about its writer.
+type Origin int
+
+const (
+	// ForeignChange: the change left no guard, so that no Apply has made it.
+	ForeignChange Origin = iota
+	// GuardedChange: the record bears Change.Guard. An Apply has put it there, or somebody who wrote
+	// back what he had read. Of those that bear one guard at one key, one is the Apply's.
+	GuardedChange
+	// AppliedChange: only an Apply commits what this change was committed with.
+	AppliedChange
+)
+
+func (o Origin) String() string {
+	switch o {
+	case ForeignChange:
+		return "foreign"
+	case GuardedChange:
+		return "guarded"
+	case AppliedChange:
+		return "applied"
+	default:
+		return "invalid origin"
+	}
 }
 
 // ChangeBatch is a run of changes in order. Pos is the place after the last of them
@@ -264,6 +296,15 @@ type Watcher interface {
 	// Watch opens the changes of the given kinds after a position. It follows managed
 	// kinds through renames by their epoch names, and fixed ones by their own name.
 	Watch(ctx context.Context, from Position, kinds []KindSpec) (Stream, error)
+	// Follow opens the changes of a target's collections after a position, to find those that no
+	// Apply has made. It follows collections by their identity, whatever names they get, and fixed
+	// and managed ones alike; each new name, and each mark of a fence, is a Marker. Changes have
+	// their Origin. The loss of a guard next to a document counts as a change of the record.
+	// It need not tell an Apply of a guard that was there already from a foreign change.
+	Follow(ctx context.Context, from Position, toks Tokens) (Stream, error)
+	// Nudge has streams of Follow deliver soon how far they have come: without any change that
+	// takes up to a second. It writes nothing that anybody else looks at.
+	Nudge(ctx context.Context) error
 }
 
 // Store is what the engine needs of a source or target.

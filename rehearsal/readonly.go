@@ -38,6 +38,7 @@ var (
 func (readOnly) Apply(context.Context, record.Batch) ([]record.Result, error) {
 	return nil, errReadOnly
 }
+func (readOnly) Nudge(context.Context) error                                 { return errReadOnly }
 func (readOnly) Load(context.Context, record.Batch) ([]record.Result, error) { return nil, errReadOnly }
 func (readOnly) Swap(context.Context, record.Token, []record.Swap) ([]record.Result, error) {
 	return nil, errReadOnly
@@ -64,6 +65,9 @@ func (readOnly) Provision(context.Context, record.KindSpec, string) (record.Toke
 func (readOnly) Purge(context.Context, record.Token) error { return errReadOnly }
 func (readOnly) Drop(context.Context, record.Token) error  { return errReadOnly }
 func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) error {
+	return errReadOnly
+}
+func (readOnly) Reshape(context.Context, record.Token, record.KindSpec, []string) error {
 	return errReadOnly
 }
 func (readOnly) Require(context.Context, []record.Token, record.Label) error  { return errReadOnly }

@@ -50,9 +50,22 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 		return nil, err
 	}
 	defer r.cleanUp(ctx)
+	if err := r.run(ctx, req); err != nil {
+		if !errors.Is(err, errVerdict) {
+			return nil, err
+		}
+		r.problem("%v", err)
+	}
+	rep := r.report
+	rep.Ok = rep.Mismatched == 0 && rep.Parked == 0 && len(rep.Problems) == 0 &&
+		!slices.ContainsFunc(rep.Switches, func(s *pb.Rehearsal) bool { return s.Mismatched > 0 })
+	return rep, nil
+}
+
+func (r *rehearsal) run(ctx context.Context, req *pb.RehearseRequest) error {
 	if !req.SampleOnly {
 		if err := r.copyAll(ctx); err != nil {
-			return nil, fmt.Errorf("copy into a scratch database: %w", err)
+			return fmt.Errorf("copy into a scratch database: %w", err)
 		}
 	}
 	sample := int(req.Sample)
@@ -60,12 +73,9 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 		sample = defaultSample
 	}
 	if err := r.switchSample(ctx, sample); err != nil {
-		return nil, fmt.Errorf("switch a sample: %w", err)
+		return fmt.Errorf("switch a sample: %w", err)
 	}
-	rep := r.report
-	rep.Ok = rep.Mismatched == 0 && rep.Parked == 0 && len(rep.Problems) == 0 &&
-		!slices.ContainsFunc(rep.Switches, func(s *pb.Rehearsal) bool { return s.Mismatched > 0 })
-	return rep, nil
+	return nil
 }
 
 // errNoScratch is what a rehearsal without scratch databases, or without a place for its own
@@ -173,6 +183,8 @@ const lookEvery = 500 * time.Millisecond
 func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(upgradestate.Deployment) bool) (upgradestate.Deployment, error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var seen advance
+	moved := time.Now()
 	for {
 		d, err := s.deployment.Get(ctx)
 		if err != nil {
@@ -180,6 +192,15 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		}
 		if done(d) {
 			return d, nil
+		}
+		ps, err := s.deployment.Progress(ctx)
+		if err != nil {
+			return d, err
+		}
+		if seen.grows(d, ps, r.report.Parked) {
+			moved = time.Now()
+		} else if time.Since(moved) >= stallLimit {
+			return d, fmt.Errorf("%s: %w for %s: %s", what, errStalled, stallLimit, waitsFor(ps))
 		}
 		if err := r.followPace(ctx, s, d); err != nil {
 			return d, err
@@ -234,6 +255,9 @@ func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
 		}
 		r.report.Parked++
 		r.example("%s/%s: %s", p.Kind, p.Key, p.Error)
+		if r.report.Parked >= maxParked {
+			return errParked
+		}
 	}
 	return nil
 }

@@ -26,6 +26,10 @@
 // also not over a delete and a create in between. A change is made again, at most Attempts
 // times, when others change the resource meanwhile, unless the client expects a revision.
 //
+// Owner makes resources children of those of another table. A change of a child changes the
+// revision of its parent too, and a parent is deleted together with its children. Give a child
+// table an Owner where another version of the API has the children as a list in the parent.
+//
 // A list is no snapshot (listing.List). A watch subscribes before it lists: what changes
 // meanwhile is read a second time, never left out. It sends the initial state, then that this
 // is complete, then what changes, and nothing that the client has already.

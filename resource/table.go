@@ -50,6 +50,9 @@ type Config[M proto.Message] struct {
 	Within func(req proto.Message) Within
 	// Parts are the further records of a resource. Nil: it has none.
 	Parts *Parts[M]
+	// Owner makes the resources children of those of another table. The zero value: they belong
+	// to nothing, and a parent in their names need not exist.
+	Owner Owner
 }
 
 // Within are the resources whose name begins with Prefix and that meet Where.
@@ -77,6 +80,13 @@ type Table[M proto.Message] struct {
 	message  protoreflect.MessageDescriptor
 	name     protoreflect.FieldDescriptor
 	revision protoreflect.FieldDescriptor
+	children []child // added by New of their tables, before anything is served
+}
+
+// Declared is a store that knows which kinds there are. A server is checked with one at its start:
+// writes of an undeclared kind would all fail.
+type Declared interface {
+	Declares(kind string) bool
 }
 
 // New returns the table of a store. It panics where the configuration does not fit M, as a
@@ -97,6 +107,17 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	}
 	if cfg.Kind == "" {
 		return nil, fmt.Errorf("no Kind")
+	}
+	if d, ok := store.(Declared); ok {
+		kinds := []string{cfg.Kind}
+		if cfg.Parts != nil {
+			kinds = append(kinds, cfg.Parts.Kind)
+		}
+		for _, kind := range kinds {
+			if !d.Declares(kind) {
+				return nil, fmt.Errorf("kind %s is not declared: name it in a transformer, or in Kinds of the Version", kind)
+			}
+		}
 	}
 	if cfg.MaxID <= 0 {
 		cfg.MaxID = defaultMaxID
@@ -151,6 +172,11 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		return nil, fmt.Errorf("%s has no field %s, which Parts names", t.message.FullName(), cfg.Parts.Field)
 	}
 	t.cfg = cfg
+	if cfg.Owner.Table != nil {
+		if err := cfg.Owner.Table.adopt(t.pattern, t); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
@@ -118,7 +120,13 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 		return in, err
 	}
 	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: record.StringKey(name), Doc: doc, Absent: true}}, more...)
-	return m, about(name, t.store.Write(ctx, ms))
+	return m, again(ctx, name, func() error {
+		owners, err := t.touchOwner(ctx, name)
+		if err != nil {
+			return err
+		}
+		return apiversion.Known(t.store.Write(ctx, slices.Concat(ms, owners)))
+	})
 }
 
 // Update sets, of the resource that a request holds, what its update mask names. Name and
@@ -147,19 +155,29 @@ func (t *Table[M]) change(ctx context.Context, r request, apply func(M) error) (
 	if err != nil {
 		return m, err
 	}
-	err = again(name, func() error {
+	err = again(ctx, name, func() error {
 		m, err = t.tryChange(ctx, r, name, apply)
 		return err
 	})
 	return m, err
 }
 
-// again tries what others may make fail, a bounded number of times.
-func again(name string, try func() error) error {
+// again tries what others may make fail, a bounded number of times. From the second failure on it
+// waits for a random time that grows: many writers of one record, as of the children of one
+// parent, would otherwise fail each other again and again.
+func again(ctx context.Context, name string, try func() error) error {
 	var err error
-	for range Attempts {
+	for attempt := range Attempts {
 		if err = try(); !errors.Is(err, record.ErrMismatch) {
 			break
+		}
+		if attempt == 0 || attempt == Attempts-1 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", name, ctx.Err())
+		case <-time.After(mathrand.N(time.Millisecond << min(attempt, 6))):
 		}
 	}
 	if err != nil {
@@ -199,8 +217,12 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	if err != nil {
 		return m, err
 	}
-	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: now.head.Key, Doc: doc, Match: as(now.head.Doc, doc, now.match)}}, more...)
-	return m, apiversion.Known(t.store.Write(ctx, ms))
+	owners, err := t.touchOwner(ctx, name)
+	if err != nil {
+		return m, err
+	}
+	own := record.Mutation{Kind: t.cfg.Kind, Key: now.head.Key, Doc: doc, Match: as(now.head.Doc, doc, now.match)}
+	return m, apiversion.Known(t.store.Write(ctx, slices.Concat([]record.Mutation{own}, more, owners)))
 }
 
 // wholeBytes bounds what is compared as a whole: it is sent together with what is written, and a
@@ -254,19 +276,23 @@ func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 	return nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
 }
 
-// Delete removes the resource that a request names, with all its parts.
+// Delete removes the resource that a request names, with all its parts and children (Owner).
 func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 	r := t.request(req)
 	name, err := t.named(r)
 	if err != nil {
 		return err
 	}
-	return again(name, func() error { return t.tryDelete(ctx, r, name) })
+	return again(ctx, name, func() error { return t.tryDelete(ctx, r, name) })
 }
 
 func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error {
-	if t.cfg.Parts == nil && !t.expects(r) {
-		return apiversion.Known(t.store.Write(ctx, []record.Mutation{{Kind: t.cfg.Kind, Key: record.StringKey(name), Exists: true}}))
+	owners, err := t.touchOwner(ctx, name)
+	if err != nil && !errors.Is(err, record.ErrNotFound) { // an orphan can be deleted
+		return err
+	}
+	if t.cfg.Parts == nil && len(t.children) == 0 && !t.expects(r) {
+		return apiversion.Known(t.store.Write(ctx, append(owners, record.Mutation{Kind: t.cfg.Kind, Key: record.StringKey(name), Exists: true})))
 	}
 	m, now, err := t.read(ctx, name)
 	if err != nil && !errors.Is(err, apiversion.ErrStored) || now.match == nil {
@@ -280,7 +306,12 @@ func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error 
 			return err
 		}
 	}
-	ms := []record.Mutation{{Kind: t.cfg.Kind, Key: now.head.Key, Match: now.match}}
+	// Read after the record: a child that is created later changes the record, which is compared.
+	children, err := t.deleteChildren(ctx, name)
+	if err != nil {
+		return err
+	}
+	ms := append(slices.Concat(owners, children), record.Mutation{Kind: t.cfg.Kind, Key: now.head.Key, Match: now.match})
 	for _, p := range now.parts {
 		ms = append(ms, record.Mutation{Kind: p.Kind, Key: p.Key})
 	}

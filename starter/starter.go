@@ -35,9 +35,12 @@ go 1.26.0
 // gitignore is what processes and builds leave in the folder.
 const gitignore = "/bin/\n/data/\n"
 
-// Write writes the service into a folder that is not there yet, or is empty, as a module, and
-// returns the names of its files. version is what README says to get of this library.
-func Write(dir, module, version string) ([]string, error) {
+// Write writes a service of a name into a folder that is not there yet, or is empty, as a module,
+// and returns the names of its files. version is what README says to get of this library.
+func Write(dir, name, module, version string) ([]string, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
 	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
 		return nil, fmt.Errorf("%s is not empty: name a folder that is not there yet", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -50,17 +53,25 @@ func Write(dir, module, version string) ([]string, error) {
 			return nil, err
 		}
 	}
-	err := fs.WalkDir(files, "service", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, "service", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := files.ReadFile(name)
+		text, err := files.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		rel := strings.TrimPrefix(name, "service/")
+		rel := named(strings.TrimPrefix(file, "service/"), name)
+		made := string(text)
+		if path.Ext(rel) == ".go" {
+			if made, err = renamed(made, name); err != nil {
+				return fmt.Errorf("%s: %w", rel, err)
+			}
+		} else {
+			made = named(made, name)
+		}
 		written = append(written, rel)
-		made := Text(string(text), module, version)
+		made = Text(made, module, version)
 		if path.Ext(rel) == ".go" {
 			// The order of imports follows from their paths: as the generator would have it.
 			formatted, err := format.Source([]byte(made))

@@ -53,10 +53,15 @@ type Config struct {
 	// Position returns where the changes of a version's database are now, for the sync of
 	// the rollback (upgradestate.Switch.Position); nil: it is not known.
 	Position func(ctx context.Context, version string) (string, error)
+	// Target looks for what others change in the target during a switch; nil: nobody looks.
+	Target Target
 	// Forecaster looks ahead at the switch; nil: nothing is known of it beforehand.
 	Forecaster Forecaster
 	// Publish shows what stands between an upgrade and its switch; nil: it is not shown.
 	Publish Publisher
+	// Waits returns, at any time, what else keeps a switch from beginning, for people; nil:
+	// nothing does.
+	Waits func() []string
 	// Marks are called with what a switch is about to decide, before it does; nil: there
 	// are none.
 	Marks Marks
@@ -79,6 +84,21 @@ type Checks interface {
 	// person.
 	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 }
+
+// Target looks at the target of a switch for changes that nobody of ours has made. Engines do so
+// until a switch begins.
+type Target interface {
+	// Since returns a place in the changes of a version's database that lies before the switch
+	// (upgradestate.Upgrade.TargetSince).
+	Since(ctx context.Context, version string) (string, error)
+	// Changed is called in StepSealSource, at least once. The function that it returns, unless
+	// that is nil, is called with everything confirmed, before the flip: it returns ErrIntruded,
+	// with the names, when something of what changed differs from the source.
+	Changed(ctx context.Context, d upgradestate.Deployment) (differ func(context.Context, upgradestate.Deployment) error, err error)
+}
+
+// ErrIntruded means that others have changed the target of a switch while it ran.
+var ErrIntruded = errors.New("the target was changed")
 
 // ErrPasses means that what a Checks found will pass by itself, such as a database that
 // does not answer now.
@@ -119,12 +139,14 @@ type Driver struct {
 	span         trace.Span // of the attempt; nil: there is none
 	failed       failure
 	millis       map[string]int64
-	looked       time.Duration       // that the latest look at the switch took
-	readiness    *Readiness          // published last; nil: none
-	said         bool                // something was published, be it that there is none
-	waits        reconcile.Complaint // for what the switch waits: each reason is logged once
-	marked       attempt             // for which Marks were called in its present step
-	position     string              // of the target, since its seal in this attempt; empty: not known yet
+	looked       time.Duration                                        // that the latest look at the switch took
+	readiness    *Readiness                                           // published last; nil: none
+	said         bool                                                 // something was published, be it that there is none
+	waits        reconcile.Complaint                                  // for what the switch waits: each reason is logged once
+	marked       attempt                                              // for which Marks were called in its present step
+	watched      attempt                                              // for which Config.Target has read what changed
+	differ       func(context.Context, upgradestate.Deployment) error // what it has returned for that
+	position     string                                               // of the target, since its seal in this attempt; empty: not known yet
 }
 
 // attempt identifies one entry into SWITCHING.
@@ -261,6 +283,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
 		// Next to the last renames it costs no time of its own.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
+		g.Go(func() error { return r.look(bounded, d) })
 		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {

@@ -22,6 +22,10 @@ func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradest
 		// Trying again cannot help, and clients' writes need not be held until the deadline.
 		return r.giveUp(d, err.Error()), nil
 	}
+	if u := d.Upgrade; errors.Is(err, record.ErrBroken) && u != nil && u.Step == upgradestate.StepFence {
+		// The collection that is to be fenced is not the application's any longer.
+		return r.giveUp(d, "a collection was replaced during the switch: "+err.Error()), nil
+	}
 	return ev, err
 }
 
@@ -45,9 +49,19 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 	case upgradestate.Drained:
 		return r.drained(ctx, d, a)
 	case upgradestate.Flip:
-		r.locate(ctx, d.Upgrade.TargetVersion)
-		if err := r.mark(ctx, d.Upgrade, func(m Marks) error { return m.BeforeFlip(ctx, d) }); err != nil {
+		var g errgroup.Group // writes are held, so that none waits for another
+		g.Go(func() error { r.locate(ctx, d.Upgrade.TargetVersion); return nil })
+		g.Go(func() error { return r.mark(ctx, d.Upgrade, func(m Marks) error { return m.BeforeFlip(ctx, d) }) })
+		err := r.look(ctx, d)
+		if err = errors.Join(g.Wait(), err); err != nil {
 			return nil, err
+		}
+		if r.differ != nil {
+			if err := r.differ(ctx, d); errors.Is(err, ErrIntruded) {
+				return r.giveUp(d, err.Error()), nil
+			} else if err != nil {
+				return nil, err
+			}
 		}
 		a.Switch = r.measured(d)
 		return a, r.refence(ctx, d)
@@ -120,6 +134,12 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 	if len(o.WaitsFor) == 0 {
 		if err := r.ready(ctx, d); err != nil {
 			o.WaitsFor = append(o.WaitsFor, err.Error())
+		}
+	}
+	if len(o.WaitsFor) == 0 && r.cfg.Target != nil && !d.Upgrade.Snapshot {
+		since, err := r.cfg.Target.Since(ctx, d.Upgrade.TargetVersion)
+		if a.TargetSince = since; err != nil {
+			o.WaitsFor = append(o.WaitsFor, fmt.Sprintf("a place in the changes of %s: %v", d.Upgrade.TargetVersion, err))
 		}
 	}
 	r.publish(ctx, &o)
@@ -216,6 +236,24 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 		})
 	}
 	return g.Wait()
+}
+
+// look reads, once for each attempt, what changed in the target since it began.
+func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
+	now := attempt{d.Upgrade.ID, d.Upgrade.Attempt}
+	if r.cfg.Target == nil || r.watched == now {
+		return nil
+	}
+	r.differ = nil
+	if d.Upgrade.TargetSince != "" && !d.Upgrade.Snapshot {
+		differ, err := r.cfg.Target.Changed(ctx, d)
+		if err != nil {
+			return fmt.Errorf("look for what others changed in %s: %w", d.Upgrade.TargetVersion, err)
+		}
+		r.differ = differ
+	}
+	r.watched = now
+	return nil
 }
 
 // mark notifies the marks, once for each attempt: an abort is another one than the

@@ -105,6 +105,9 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	if why := upgradestate.SwitchBlocker(d); why != "" {
 		waitFor("%s", why)
 	}
+	if r.cfg.Waits != nil {
+		o.WaitsFor = append(o.WaitsFor, r.cfg.Waits()...)
+	}
 	switch n, err := r.parked(ctx, d); {
 	case err != nil:
 		waitFor("parked groups cannot be counted: %v", err)

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -54,55 +55,108 @@ func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore r
 // the same group, a copy next to a change, is no failure: what it left behind is read
 // again.
 func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, why purpose) error {
-	apart, asked := map[transform.GroupID]bool{}, map[transform.GroupID]bool{}
+	b := bringing{
+		notBefore: notBefore, bytes: bytes, repair: why != forChange,
+		asked: map[transform.GroupID]bool{}, apart: map[transform.GroupID]bool{}, blocked: map[transform.GroupID]transform.Failure{},
+	}
 	if why != forCopy {
 		for _, id := range run {
-			asked[id] = true
+			b.asked[id] = true
 		}
 	}
+	if err := e.bringAll(ctx, run, &b); err != nil || len(b.blocked) == 0 {
+		return err
+	}
+	return e.exchange(ctx, &b)
+}
+
+// bringing is how groups are migrated.
+type bringing struct {
+	notBefore record.Version
+	bytes     int // of a read
+	repair    bool
+	together  bool // record.Batch.Together
+	// asked holds the groups with a pending change or comparison. It is empty during a copy.
+	asked, apart map[transform.GroupID]bool
+	// blocked are the groups that a unique index refuses, and at is the version of the latest of
+	// them. They wait for exchange.
+	blocked map[transform.GroupID]transform.Failure
+	at      record.Version
+}
+
+// changingTries is how often in a row groups may keep changing under the write (each time that
+// is transfer's own limit of tries) before they are parked: nobody else waits for them longer.
+const changingTries = 10
+
+// bringAll makes attempts at groups until none is left.
+func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bringing) error {
+	changing := 0
 	return e.persist(ctx, "apply changes", func() (err error) {
+		before := len(run)
 		run, err = transform.Until(run, func(ids []transform.GroupID) (left []transform.GroupID, err error) {
 			err = e.unfenced(ctx, func() (err error) {
-				left, err = e.bringOnce(ctx, ids, notBefore, bytes, why != forChange, asked, apart)
+				left, err = e.bringOnce(ctx, ids, b)
 				return err
 			})
 			return left, err
 		})
-		return err
+		if !errors.Is(err, transform.ErrChanging) {
+			return err
+		}
+		if changing++; len(run) < before {
+			changing = 0
+		}
+		if changing < changingTries {
+			return err
+		}
+		for _, id := range run {
+			if err := e.park(ctx, id, b.notBefore, err); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
-// bringOnce makes one attempt and returns the groups that have to be read again. asked are
-// those that changed, or are compared: none in a copy.
-func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, notBefore record.Version, bytes int, repair bool, asked, apart map[transform.GroupID]bool) ([]transform.GroupID, error) {
+// bringOnce makes one attempt and returns the groups that have to be read again.
+func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *bringing) ([]transform.GroupID, error) {
 	toks, err := e.awaitApply(ctx)
 	if err != nil {
 		return ids, err
 	}
-	src, err := e.sourceView(ctx, notBefore)
+	src, err := e.sourceView(ctx, b.notBefore)
 	if err != nil {
 		return ids, err
 	}
-	release, err := e.hold(ctx, bytes)
+	release, err := e.hold(ctx, b.bytes)
 	if err != nil {
 		return ids, err
 	}
 	defer release()
-	t := e.transfer(src.Within(bytes), e.target(toks).Within(bytes), e.Target.Apply)
-	t.Apart, t.Repair = apart, repair
+	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), e.applyOwn)
+	t.Apart, t.Repair, t.Together = b.apart, b.repair, b.together
 	t.Done = func(ctx context.Context, c *transform.Component) error {
-		if len(asked) > 0 {
+		if len(b.asked) > 0 {
 			e.compareLeft(c)
 		}
 		return e.unparkAll(ctx, c)
 	}
 	t.Fail = func(ctx context.Context, f transform.Failure, at record.Version) error {
-		if e.byContent(f.Unit) {
-			return e.failUnit(ctx, f, at, asked)
+		if errors.Is(f.Err, record.ErrConflict) {
+			b.blocked[f.Unit], b.at = f, at
+			return nil
 		}
-		return e.park(ctx, f.Unit, at, f.Err)
+		return e.fail(ctx, f, at, b.asked)
 	}
 	return t.Once(ctx, ids)
+}
+
+// fail parks a group, or has it wait where that may help.
+func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Version, asked map[transform.GroupID]bool) error {
+	if e.byContent(f.Unit) {
+		return e.failUnit(ctx, f, at, asked)
+	}
+	return e.park(ctx, f.Unit, at, f.Err)
 }
 
 // hold waits until it may hold groups of so many bytes in memory. Copies, comparisons and

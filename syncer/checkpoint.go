@@ -17,6 +17,7 @@ func (s *shard) checkpoint() Checkpoint {
 		Copied: map[string]record.Range{}, Count: s.copied,
 		// What is known to differ is found again by the next owner.
 		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0, Fences: s.fences,
+		Target: s.targetMark(), Repair: s.repair,
 	}
 	c.setDone(s.names, s.done)
 	for name, t := range s.todo {
@@ -53,6 +54,11 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 	}
 	e.mu.Unlock()
 	slices.Sort(save)
+	if len(save) > 0 {
+		if err := e.lives(ctx); err != nil {
+			return 0, fmt.Errorf("save checkpoints: %w", err)
+		}
+	}
 	for chunk := range slices.Chunk(save, checkpointChunk) {
 		n, err := e.saveChunk(ctx, chunk)
 		if written += n; err != nil {

@@ -82,6 +82,9 @@ type lateEntry struct {
 	state uint64 // transform.Difference.Source
 	found bool   // by the comparison of a range, not by a change
 	from  place  // where the shard was before it had to be compared
+	// target is where the shard was in the target's changes before others were seen to have
+	// changed the group there; zero: they were not.
+	target record.Position
 }
 
 // round is one comparison of a shard's late set: which groups at which seq.
@@ -109,7 +112,12 @@ func (e *Engine) compareLate(ctx context.Context) (err error) {
 	}
 	found := e.endRounds(rounds, differ)
 	for _, id := range found.unrepairable {
-		if err := e.park(ctx, id, record.Version{}, transform.ErrDiffer); err != nil {
+		if err := e.park(ctx, id, record.Version{}, fmt.Errorf("%w: %s", transform.ErrDiffer, differ[id].What)); err != nil {
+			return err
+		}
+	}
+	for _, id := range found.agreed {
+		if err := e.unparkEqual(ctx, id, notBefore); err != nil {
 			return err
 		}
 	}
@@ -138,7 +146,7 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	for _, s := range e.shards {
 		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
 		for id, entry := range s.late {
-			if _, parked := e.parked[id]; parked {
+			if p, parked := e.parked[id]; parked && !p.Differs {
 				delete(e.failing, id)
 				s.dropLate(id)
 				e.announce() // there may be room for more
@@ -162,6 +170,7 @@ type findings struct {
 	repair       []transform.GroupID
 	failing      []transform.GroupID // to be tried again
 	unrepairable []transform.GroupID // to be parked
+	agreed       []transform.GroupID // parked for a difference that is no longer there
 }
 
 // endRounds takes what was compared from the late sets. A group that differs, and whose
@@ -184,10 +193,21 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 				continue // changed again: the next round compares it
 			}
 			d, differs := differ[id]
+			p, parked := e.parked[id]
 			if !differs {
 				delete(e.failing, id)
 				s.dropLate(id)
 				s.comparedCount++
+				moved = true
+				if parked && p.Differs {
+					found.agreed = append(found.agreed, id)
+				}
+				continue
+			}
+			if parked {
+				// It is written and compared again as what is parked is, and nothing waits for it.
+				delete(e.failing, id)
+				s.dropLate(id)
 				moved = true
 				continue
 			}

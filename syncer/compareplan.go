@@ -32,10 +32,9 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// comparable returns the plan of the target's side, and a version of the target that shows all
-// that was written before, when everything is copied and loaders are fenced more often than so
+// comparable returns the plan of the target's side, and a place in the target's changes, when everything is copied and loaders are fenced more often than so
 // many times. Until then ok is false.
-func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now record.Version, ok bool, err error) {
+func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now record.Position, ok bool, err error) {
 	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
 		return plan, now, false, err
 	}
@@ -49,7 +48,7 @@ func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now re
 	if err != nil {
 		return plan, now, false, fmt.Errorf("position of the target: %w", err)
 	}
-	return plan, at.At, true, nil
+	return plan, at, true, nil
 }
 
 // planVerify gives shards their ranges to compare, of the source and of the target in which
@@ -75,7 +74,7 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now // all that was loaded is in sight
+	e.targetStart = now.At // all that was loaded is in sight
 	for n, s := range e.shards {
 		if !due(s) {
 			continue
@@ -84,6 +83,7 @@ func (e *Engine) planVerify(ctx context.Context) error {
 		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), strays...)
 		s.verified = len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
+		e.watchFromNow(s, now) // what others change from here on, the comparison may miss
 	}
 	e.announce()
 	return nil

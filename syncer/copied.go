@@ -43,6 +43,22 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 	return true, nil
 }
 
+// sourceLacks is why nothing of the source can be followed now; "" while it can. e.mu is held.
+func (e *Engine) sourceLacks() string {
+	if e.replaced != "" || e.SourceLacks == nil || e.switching() {
+		return e.replaced
+	}
+	return e.SourceLacks()
+}
+
+// lives is Parts.Lives.
+func (e *Engine) lives(ctx context.Context) error {
+	if e.Lives == nil {
+		return nil
+	}
+	return e.Lives(ctx)
+}
+
 // targetLacks is Parts.TargetLacks.
 func (e *Engine) targetLacks() string {
 	if e.TargetLacks == nil {

@@ -90,6 +90,18 @@ type Parts struct {
 	// TargetLacks returns in words what the target's collections lack besides records, such
 	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
 	TargetLacks func() string
+	// SourceLacks returns in words which of the source's collections cannot be followed now; "" is
+	// none. It must not block. Nil lacks nothing.
+	SourceLacks func() string
+	// Replaced is called again and again while the stream of the source ends at a place where an
+	// application has replaced its collection. seen is the record that the engine began with. It
+	// has the collection followed that bears the name now (upgradestate.Replace), which ends the
+	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
+	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
+	// Lives returns an error when source or target is older than was known, as after a restore
+	// from a backup. What it has looked at counts as done only after it returned nil. Nil: nobody
+	// looks.
+	Lives func(ctx context.Context) error
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *throttle.Pacer
 	// Tracer makes spans of pages and batches: how long they took and how many records they
@@ -106,9 +118,12 @@ type Engine struct {
 	plan Plan
 	// generation is that of upgradestate.Images when the engine began. It works for no other.
 	generation uint64
-	lineage    bool // some groups go by content
+	bound      upgradestate.Deployment // the record that it began with
+	lineage    bool                    // some groups go by content
 	// targetStart is a version of the target from when this engine, or its latest rescan, began.
 	targetStart record.Version
+	// targetFloor is how far the target must be watched before a shard is drained.
+	targetFloor record.Version
 
 	mu         sync.Mutex
 	shards     map[int]*shard
@@ -119,12 +134,17 @@ type Engine struct {
 	record     upgradestate.Deployment
 	news       chan struct{} // closed and replaced when anything that waiters look at changed
 	restart    bool          // the tail must begin again at an earlier position
+	rewatch    bool          // so must the stream of the target
 	pass       *pass         // the rescan that runs
 	lastErr    string
+	replaced   string                          // why nothing of the source can be followed now; "" while it can
 	tenths     map[string]int                  // by what milestone says
 	complaints map[string]*reconcile.Complaint // by what is tried again
 	adopted    []int                           // shards that the log is still to tell of
 	changed    changed
+
+	// own is what this engine has written, and was not seen to in the target yet.
+	own account
 
 	published   []Progress
 	next        *Engine      // of the direction after this one; it publishes the progress by now
@@ -251,6 +271,7 @@ func (e *Engine) Run(parent context.Context) error {
 		}
 		g.Go(func() error { return e.watchOwnership(ctx) })
 		g.Go(func() error { return e.tail(ctx) })
+		g.Go(func() error { return e.watchTarget(ctx) })
 		g.Go(func() error { return e.housekeep(ctx) })
 		g.Go(func() error { return e.keep(ctx) })
 		g.Go(func() error { return e.restoreDeleted(ctx) })

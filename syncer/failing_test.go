@@ -329,7 +329,7 @@ func TestGroupThatWasLeft(t *testing.T) {
 				<-time.After(5 * time.Second)
 				spoil.Store(true)
 				w.hire("mover", to, 1)
-				w.eventually("the damage", func() bool { return w.crew("red") == "99/99" })
+				w.eventually("the damage", func() bool { return !spoil.Load() })
 				w.eventually("the repair", func() bool { return w.crew("red") == "2/5" })
 				e.stop(t)
 			})

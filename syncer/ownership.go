@@ -93,7 +93,7 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 			return err
 		}
 		if !found {
-			c = Checkpoint{Position: e.plan.Start}
+			c = Checkpoint{Position: e.plan.Start, Target: e.plan.Target}
 		}
 		loaded[n] = c
 	}
@@ -108,7 +108,7 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 		e.install(owned[n], loaded[n])
 	}
 	e.adopted = append(e.adopted, gained...)
-	e.restart = true
+	e.restart, e.rewatch = true, true
 	e.setPace()
 	e.announce()
 	return nil
@@ -120,6 +120,12 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, names: e.plan.names(lock.Shard, e.cfg.Ring), copied: c.Count,
 		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.InSync, rescan: c.Rescan, fences: c.Fences,
+		watched: c.Target, repair: c.Repair,
+	}
+	if s.verified && s.watched.IsZero() {
+		// Nobody has looked at what others do in the target: an earlier binary has not, or its
+		// changes are lost. A plan InSync has no ranges to compare.
+		s.verified, s.rescan = e.plan.InSync, s.rescan || e.plan.InSync
 	}
 	s.done = c.done(s.names)
 	e.plan.part(lock.Shard, e.cfg.Ring, func(kind string, i int, r record.Range) {

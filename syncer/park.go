@@ -31,6 +31,7 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	p := Parked{
 		Direction: e.key, Shard: e.shardOf(id), Kind: kind, Key: key, Spec: id.Spec,
 		Group: base64.StdEncoding.EncodeToString([]byte(id.Name)), Version: version.String(), Error: shortened(text),
+		Differs: errors.Is(why, transform.ErrDiffer),
 	}
 	e.mu.Lock()
 	old, known := e.parked[id]
@@ -96,15 +97,31 @@ func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
 	return sel[0].Kind, sel[0].Key.String()
 }
 
-// unpark removes the entry of a group whose state at a version is in the target. An
-// entry that was parked for a later state stays: what came through was older.
+// unpark removes the entry of a group whose state at a version was written to the target. An
+// entry that was parked for a later state stays: what came through was older. So does one
+// that is parked because writing it does not make it equal (unparkEqual).
 func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version record.Version) error {
 	e.mu.Lock()
 	p, known := e.parked[id]
 	e.mu.Unlock()
-	if !known || p.version().Compare(version) > 0 {
+	if !known || p.Differs || p.version().Compare(version) > 0 {
 		return nil
 	}
+	return e.unparkEntry(ctx, id, p, version)
+}
+
+// unparkEqual removes the entry of a group that differed, and that a comparison has found equal.
+func (e *Engine) unparkEqual(ctx context.Context, id transform.GroupID, version record.Version) error {
+	e.mu.Lock()
+	p := e.parked[id]
+	e.mu.Unlock()
+	if !p.Differs {
+		return nil
+	}
+	return e.unparkEntry(ctx, id, p, version)
+}
+
+func (e *Engine) unparkEntry(ctx context.Context, id transform.GroupID, p Parked, version record.Version) error {
 	p.Version = version.String()
 	if err := e.Journal.Unpark(ctx, p); err != nil {
 		return fmt.Errorf("unpark %s/%s: %w", p.Kind, p.Key, err)

@@ -105,6 +105,10 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 		return Plan{}, err
 	}
 	if plan, ok := e.switched(); ok {
+		var err error
+		if plan.Target, err = e.leftAt(ctx); err != nil {
+			return Plan{}, err
+		}
 		listed, err := e.parkAgain(ctx)
 		if err != nil || listed {
 			return plan, err

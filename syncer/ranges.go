@@ -118,7 +118,7 @@ func (c Checkpoint) done(names []string) map[string]bool {
 // size is about what a checkpoint takes in the coordination store, with its key.
 func (c Checkpoint) size() int {
 	const head = 300 // key and field names
-	n := head + len(c.Position.Token) + len(c.DoneBits)*4/3
+	n := head + len(c.Repair) + len(c.Position.Token) + len(c.Target.Token) + len(c.DoneBits)*4/3
 	for name, r := range c.Copied {
 		n += len(name) + (len(r.From)+len(r.To))*4/3 + 30
 	}

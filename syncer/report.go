@@ -22,10 +22,12 @@ func (e *Engine) housekeep(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		e.mu.Lock()
-		news, switching := e.news, e.switching()
+		news, switching, replaced := e.news, e.switching(), e.replaced != ""
 		e.mu.Unlock()
 		var err error
-		if switching {
+		if replaced {
+			err, news = e.reportReady(ctx), nil // nothing of the source can be read
+		} else if switching {
 			err = e.serveSwitch(ctx)
 		} else {
 			err = e.serveSync(ctx)
@@ -67,6 +69,9 @@ func (e *Engine) serveSync(ctx context.Context) error {
 		return err
 	}
 	if err := e.planVerify(ctx); err != nil {
+		return err
+	}
+	if err := e.obeyRepair(ctx); err != nil {
 		return err
 	}
 	if err := e.planRescan(ctx); err != nil {
@@ -184,7 +189,8 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 // badly reports that a shard is so far from ready that its report must be taken back.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
-	return len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
+	return e.sourceLacks() != "" || len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
+		time.Since(s.watchedAt) > silence || s.foreignStays() > 0 ||
 		e.targetLacks() != ""
 }
 
@@ -223,6 +229,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 	}
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
 	switch {
+	case e.sourceLacks() != "":
+		return e.sourceLacks()
 	case len(s.todo) > 0:
 		return fmt.Sprintf("copy of %d ranges", len(s.todo))
 	case e.parkedIn(n) > 0:
@@ -239,6 +247,10 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
 	case s.found > 0:
 		return fmt.Sprintf("%d groups that differ", s.found)
+	case s.watched.IsZero():
+		return "a place in the changes of the target"
+	case s.foreign > 0:
+		return fmt.Sprintf("%d groups that others may have changed in %s", s.foreign, e.Direction.To())
 	case !s.stored:
 		return "its checkpoint to be stored"
 	case !switching && e.targetLacks() != "":
@@ -247,6 +259,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 		return ForSwitch
 	case switching && !e.seenFences(s):
 		return "changes up to the fence"
+	case switching && s.watched.At.Compare(e.targetFloor) < 0:
+		return "changes of the target up to the switch"
 	case switching && len(s.late) > 0:
 		return fmt.Sprintf("second comparison of %d groups", len(s.late))
 	case switching:
@@ -256,6 +270,8 @@ func (e *Engine) lacks(n int, s *shard) string {
 			s.took.Round(10*time.Millisecond), e.cfg.LagBound)
 	case s.inSync.IsZero() || time.Since(s.heard) > silence:
 		return "changes that are not applied"
+	case time.Since(s.watchedAt) > silence:
+		return "changes of the target that are not looked at"
 	case time.Since(s.inSync) < e.cfg.StableFor || time.Since(e.busy) < e.cfg.StableFor:
 		// Copying and comparing slow clients down; what they have queued up would count
 		// towards the pause.

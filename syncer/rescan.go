@@ -62,6 +62,11 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err := e.sameSource(ctx); err != nil {
 		return err
 	}
+	// The history of a source that was restored is another one. What the target has is then the
+	// only copy of what the restore has undone: nothing is compared before a person has decided.
+	if err := e.lives(ctx); err != nil {
+		return err
+	}
 	var behind []int
 	e.mu.Lock()
 	over, up := e.over(), e.record.Upgrade
@@ -163,7 +168,10 @@ func (e *Engine) sameSource(ctx context.Context) error {
 			continue
 		}
 		_, err := e.Source.Locate(ctx, id)
-		if errors.Is(err, record.ErrNotFound) {
+		if source, _ := e.current().Namespace(e.Direction.From()); errors.Is(err, record.ErrNotFound) {
+			if k, ok := source.Kind(kind); ok && k.Fixed && e.Replaced != nil {
+				return &record.ReplacedError{Kind: kind, What: fmt.Sprintf("%s of %s (%s) is gone", kind, e.Direction.From(), id)}
+			}
 			return &record.UnsupportedError{What: fmt.Sprintf("collection %s (identity %s) of %s", kind, id, e.Direction.From()),
 				Reason: "it was dropped, and one made anew under its name is another one: abort the upgrade and set the deployment up anew"}
 		}
@@ -201,15 +209,23 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
+	present, err := e.Source.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("position: %w", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now // what others wrote while the history was lost is in sight
-	p := &pass{shards: map[*shard]bool{}}
+	e.targetStart = now.At // what others wrote while the history was lost is in sight
+	// Not older than any guard of the target: what somebody changed there is repaired over it.
+	p := &pass{shards: map[*shard]bool{}, floor: present.At}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {
 			continue
 		}
 		p.shards[s] = true
+		if s.watched.IsZero() {
+			e.watchFromNow(s, now)
+		}
 		if s.compared.at.At.Compare(p.floor) > 0 {
 			p.floor = s.compared.at.At
 		}
@@ -307,7 +323,10 @@ func (e *Engine) endPass() {
 
 // rescanWaits returns what a shard that begins again waits for. e.mu is held.
 func (e *Engine) rescanWaits(s *shard) string {
-	const why = "rescan after the change history was lost: "
+	why := "rescan after the change history was lost: "
+	if e.repairs(s) {
+		why = "repair of what 'verify' found: "
+	}
 	if e.switching() {
 		return why + "this switch cannot end, it aborts by its deadline"
 	}

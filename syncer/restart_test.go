@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -134,7 +135,11 @@ func TestDifferenceOutlivesItsFinder(t *testing.T) {
 			return true
 		}}
 		w.begin()
-		first := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { c.Comparer, p.Comparer = p.Comparer, c })
+		first := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			c.Comparer, p.Comparer = p.Comparer, c
+			// Nobody looks at the changes of the target: the comparison alone finds it.
+			p.Target = faultstore.Wrap(p.Target, faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Follow))
+		})
 		w.eventually("the difference", func() bool { return w.target("a2", key) == 1000 })
 		<-time.After(700 * time.Millisecond) // found, perhaps stored, not yet repaired
 		first.stop(t)

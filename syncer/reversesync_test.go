@@ -34,6 +34,7 @@ func TestReverseSyncStartsInSync(t *testing.T) {
 			w.write(w.dst, "v2", mutation("a2", key, n))
 		}
 		w.write(w.src, "v1", mutation("a1", "waived", -1))
+		w.drained(w.src, syncer.Key(1, w.dir, 0))
 		w.flip(w.position(w.dst))
 		w.write(w.dst, "v2", mutation("a2", "kept", 5), mutation("a2", "made", 6),
 			record.Mutation{Kind: "a2", Key: record.StringKey("gone")})
@@ -88,6 +89,18 @@ func (w *world) holds(db *memstore.Store, version, kind string) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
+}
+
+// drained stores that all shards of a direction have followed its source up to now.
+func (w *world) drained(source *memstore.Store, dir syncer.DirectionKey) {
+	w.t.Helper()
+	now, err := source.Position(w.t.Context())
+	w.check(err)
+	cs := map[int]syncer.Checkpoint{}
+	for n := range ring {
+		cs[n] = syncer.Checkpoint{Position: now, Target: now, Verified: true}
+	}
+	w.check(w.store.SaveCheckpoints(w.t.Context(), dir, cs))
 }
 
 // reverseSync starts the engine that follows v2.

@@ -47,6 +47,15 @@ type shard struct {
 	// here at least once, so that found may be of it.
 	rescan, rescanned bool
 	fences            uint64 // Checkpoint.Fences
+	repair            string // Checkpoint.Repair
+
+	// watching the target: watched is how far its changes were looked at for those of others. The
+	// zero position: not at all, for everything is still to be compared. foreign counts entries of
+	// late that others have changed there.
+	watched   record.Position
+	watching  bool      // the running stream of the target began at or before watched
+	watchedAt time.Time // when that stream last delivered something
+	foreign   int
 
 	dirty  bool // the checkpoint in memory is ahead of the stored one
 	stored bool // by the stored checkpoint the shard is complete
@@ -84,7 +93,7 @@ func (s *shard) addLate(id transform.GroupID) {
 	if _, there := s.late[id]; !there {
 		s.lateSize += lateSize(id)
 	}
-	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found, from: s.applied}
+	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found, from: s.applied, target: s.late[id].target}
 }
 
 // addAgain notes a group for another comparison, without a change of its own: what it waits
@@ -138,6 +147,10 @@ func (s *shard) dropLate(id transform.GroupID) {
 		s.found--
 		s.dirty = true
 	}
+	if !entry.target.IsZero() {
+		s.foreign--
+		s.dirty = true
+	}
 	delete(s.late, id)
 	s.lateSize -= lateSize(id)
 }
@@ -158,7 +171,7 @@ func (e *Engine) roomForLate() bool {
 // complete reports whether the shard is copied and compared as a whole, and what that
 // found agrees now. Engine.mu is held.
 func (s *shard) complete() bool {
-	return len(s.todo) == 0 && s.verified && !s.rescan && s.found == 0
+	return len(s.todo) == 0 && s.verified && !s.rescan && s.found == 0 && !s.watched.IsZero()
 }
 
 // job is what is done with a range.

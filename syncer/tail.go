@@ -30,6 +30,10 @@ func (e *Engine) tail(ctx context.Context) error {
 		if errors.As(err, &lost) {
 			err = e.beginAgain(ctx, lost)
 		}
+		var replaced *record.ReplacedError
+		if errors.As(err, &replaced) && e.Replaced != nil {
+			err = e.awaitReplaced(ctx, replaced)
+		}
 		if err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (e *Engine) bind() error {
 	if target, _ := e.record.Namespace(e.Direction.To()); target.Images.Epoch == e.cfg.Epoch {
 		e.generation = target.Images.Generation
 	}
-	e.key = Key(e.cfg.Epoch, e.Direction, e.generation)
+	e.key, e.bound = Key(e.cfg.Epoch, e.Direction, e.generation), e.record
 	return e.foreign(e.record)
 }
 

@@ -30,6 +30,9 @@ type Plan struct {
 	// InSync means that the target was in sync with the source at Start, as a switch leaves
 	// it: nothing is copied, and nothing compared but what changes.
 	InSync bool `json:"level,omitempty"`
+	// Target, of a plan InSync, is a place in the changes of the target from before anybody but
+	// its application can have changed it. Zero: it is compared as a whole.
+	Target record.Position `json:"target,omitzero"`
 }
 
 // Checkpoint is the resumable place of one shard. It is written after what it holds was
@@ -54,6 +57,11 @@ type Checkpoint struct {
 	Fences uint64 `json:"fences,omitempty"`
 	// LateDeletes counts, up to Position, what passed a fence of the validator class.
 	LateDeletes int64 `json:"lateDeletes,omitempty"`
+	// Repair is the latest request (upgradestate.Repair) that the shard is, or was, compared for.
+	Repair string `json:"repair,omitempty"`
+	// Target is a place in the target's changes: what others changed there before it agrees with
+	// the source. Zero: nobody has looked, and Verified does not count.
+	Target record.Position `json:"target,omitzero"`
 }
 
 // Parked is a group that could not be transformed or stored.
@@ -70,6 +78,9 @@ type Parked struct {
 	// Kept: the latest switch left it behind by a waiver. It is in the target alone, and that
 	// is not taken for a delete. Waived with it; what becomes of it in the source is not.
 	Kept bool `json:"kept,omitempty"`
+	// Differs: the group was written as it is made, and the target holds something else even so.
+	// That it is written again does not help; only a comparison that agrees ends it.
+	Differs bool `json:"differs,omitempty"`
 }
 
 // Progress is what a shard's owner publishes about once a second while it changes.

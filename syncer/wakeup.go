@@ -56,6 +56,7 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 		e.wakeHousekeeping()
 	}
 	e.record = d
+	e.targetFloor = targetFloor(d)
 	e.setPace()
 	e.announce()
 }

@@ -35,12 +35,13 @@ type joint struct {
 	aUp, aDown, bUp, bDown *direction
 	makers, takers         map[string]int  // by middle kind: the spec of a that makes it, of b that takes it
 	dropped                map[string]bool // middle kinds that b discontinues
+	fresh                  map[string]bool // middle kinds that a introduces
 }
 
 // join makes one step of two.
 func join(a, b step) (step, error) {
 	j := &joint{
-		a: a, b: b, makers: map[string]int{}, takers: map[string]int{}, dropped: map[string]bool{},
+		a: a, b: b, makers: map[string]int{}, takers: map[string]int{}, dropped: map[string]bool{}, fresh: map[string]bool{},
 		aUp: unchecked(compile(a.oldVersion, a.newVersion, "", a.specs, true)), aDown: unchecked(compile(a.newVersion, a.oldVersion, "", a.specs, false)),
 		bUp: unchecked(compile(b.oldVersion, b.newVersion, "", b.specs, true)), bDown: unchecked(compile(b.newVersion, b.oldVersion, "", b.specs, false)),
 	}
@@ -70,7 +71,10 @@ func (j *joint) match() error {
 		}
 	}
 	for i, sp := range j.a.specs {
-		if sp.oneSided() {
+		for _, k := range sp.New.Kinds {
+			j.fresh[k.Name] = sp.Introduced
+		}
+		if sp.oneSided() && !sp.Introduced {
 			continue
 		}
 		for _, k := range sp.New.Kinds {
@@ -78,7 +82,9 @@ func (j *joint) match() error {
 				return fmt.Errorf("transformer %s makes %s of %s, which no transformer from %s to %s takes or declares as discontinued",
 					sp.Name, k.Name, j.a.newVersion, j.b.oldVersion, j.b.newVersion)
 			}
-			j.makers[k.Name] = i
+			if !sp.Introduced {
+				j.makers[k.Name] = i
+			}
 		}
 	}
 	return nil
@@ -113,7 +119,7 @@ func (j *joint) parts() []part {
 	}
 	var parts []part
 	for i, sp := range j.a.specs {
-		if !aSeen[i] && sp.introduced == "" { // what was introduced before the middle is found from its taker
+		if !aSeen[i] && sp.introduced == "" && !sp.Introduced { // what was introduced before the middle is found from its taker
 			parts = append(parts, part{})
 			grow(&parts[len(parts)-1], i, -1)
 		}
@@ -150,11 +156,26 @@ func (j *joint) spec(p part) (Spec, error) {
 		return out, nil
 	case len(p.a) == 0: // introduced, in this step or by it
 		sp := j.b.specs[p.b[0]]
-		out.New = sp.New
+		out.New = Side{Kinds: slices.Clone(sp.New.Kinds), Anchor: sp.New.Anchor}
+		if sp.Introduced || slices.ContainsFunc(sp.Old.Kinds, func(k GroupedKind) bool { return j.fresh[k.Name] }) {
+			// The old version never had it, by declaration.
+			for i := range out.New.Kinds {
+				out.New.Kinds[i] = GroupedKind{KindSpec: out.New.Kinds[i].KindSpec}
+			}
+			out.New.Anchor, out.Introduced = nil, true
+			return out, nil
+		}
 		if out.introduced = sp.introduced; out.introduced == "" {
 			out.introduced = fmt.Sprintf("transformer %s makes it of %s of %s", sp.Name, sp.Old.Kinds[0].Name, j.b.oldVersion)
 		}
 		return out, nil
+	}
+	for _, i := range p.b {
+		for _, k := range j.b.specs[i].Old.Kinds {
+			if j.fresh[k.Name] {
+				return Spec{}, fmt.Errorf("transformer %s takes %s, which %s introduces, together with kinds that %s has", j.b.specs[i].Name, k.Name, j.a.newVersion, j.a.oldVersion)
+			}
+		}
 	}
 	run := &run{j: j, middle: j.a.newVersion}
 	var err error

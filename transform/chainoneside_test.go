@@ -137,3 +137,37 @@ func TestPartThatTheMiddleIntroduces(t *testing.T) {
 		t.Errorf("a record without a reverse: %v", err)
 	}
 }
+
+// TestIntroducedKindsInAChain: what a version in the middle introduces is new for the first one,
+// too, and does not block the rollback. It cannot be merged with what the first one has.
+func TestIntroducedKindsInAChain(t *testing.T) {
+	t.Parallel()
+	introduced := func(kinds ...string) transform.Spec {
+		s := transform.Spec{Name: "introduced", Introduced: true}
+		for _, k := range kinds {
+			s.New.Kinds = append(s.New.Kinds, transform.GroupedKind{KindSpec: record.KindSpec{Name: k}})
+		}
+		return s
+	}
+	r := chain(t, []transform.Spec{plain("p", "a", "a2"), introduced("b2", "c2")},
+		[]transform.Spec{plain("p", "a2", "a3"), plain("q", "b2", "b3"), discontinued("t", "c2"), introduced("d3")})
+	up, down := direct(t, r, "v1", "v3"), direct(t, r, "v3", "v1")
+	for _, kind := range []string{"b3", "d3"} {
+		if transform.SyncsTo(up, kind) || transform.SyncsFrom(down, kind) {
+			t.Errorf("%s is synced", kind)
+		}
+		if _, _, err := down.GroupOf(kind, record.StringKey("k")); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if !slices.ContainsFunc(up.TargetKinds(), func(k record.KindSpec) bool { return k.Name == kind }) {
+			t.Errorf("%s takes no part in the switch", kind)
+		}
+	}
+	if !transform.SyncsTo(up, "a3") {
+		t.Error("a3 is not synced")
+	}
+	left := chain(t, []transform.Spec{plain("p", "a", "a2"), introduced("b2")}, []transform.Spec{plain("p", "a2", "a3")})
+	if _, err := left.Direction("v1", "v3"); err == nil || !strings.Contains(err.Error(), "introduced makes b2 of v2, which no transformer") {
+		t.Errorf("a kind that the next step forgets: %v", err)
+	}
+}

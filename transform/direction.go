@@ -232,6 +232,9 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 	if err != nil {
 		return nil, err
 	}
+	for i := range out {
+		out[i].Doc = record.Stored(out[i].Doc)
+	}
 	if err := d.check(id, c, out); err != nil {
 		return nil, fmt.Errorf("bad result: %w", err)
 	}

@@ -27,7 +27,7 @@ func SearchedTo(d Direction, kind string) bool {
 }
 
 // oneSided reports whether a spec has kinds of one version only.
-func (sp Spec) oneSided() bool { return sp.Discontinued || sp.introduced != "" }
+func (sp Spec) oneSided() bool { return sp.Discontinued || sp.Introduced || sp.introduced != "" }
 
 // addOneSided makes the kinds of a spec without a counterpart part of the direction's
 // kinds and of none of its groups. why is the reason why records of the new version cannot
@@ -47,21 +47,28 @@ func (d *direction) addOneSided(c compiled, why string) {
 	}
 }
 
-func checkDiscontinued(sp Spec) error {
-	switch {
-	case len(sp.Old.Kinds) == 0:
-		return fmt.Errorf("spec %s: Old has no kinds", sp.Name)
-	case len(sp.New.Kinds) > 0 || sp.New.Anchor != nil:
-		return fmt.Errorf("spec %s: discontinued kinds have no New", sp.Name)
-	case sp.Up != nil || sp.Down != nil:
-		return fmt.Errorf("spec %s: discontinued kinds have neither Up nor Down", sp.Name)
+// checkOneSided checks a spec that is declared discontinued or introduced.
+func checkOneSided(sp Spec) error {
+	what, has, side, other, none := "discontinued", "Old", sp.Old, sp.New, "New"
+	if sp.Introduced {
+		what, has, side, other, none = "introduced", "New", sp.New, sp.Old, "Old"
 	}
-	for _, k := range sp.Old.Kinds {
+	switch {
+	case sp.Discontinued && sp.Introduced:
+		return fmt.Errorf("spec %s: it is both Discontinued and Introduced: make two specs", sp.Name)
+	case len(side.Kinds) == 0:
+		return fmt.Errorf("spec %s: %s has no kinds", sp.Name, has)
+	case len(other.Kinds) > 0 || other.Anchor != nil:
+		return fmt.Errorf("spec %s: %s kinds have no %s", sp.Name, what, none)
+	case sp.Up != nil || sp.Down != nil:
+		return fmt.Errorf("spec %s: %s kinds have neither Up nor Down", sp.Name, what)
+	}
+	for _, k := range side.Kinds {
 		switch {
 		case k.Name == "":
-			return fmt.Errorf("spec %s: a kind of Old has no name", sp.Name)
+			return fmt.Errorf("spec %s: a kind of %s has no name", sp.Name, has)
 		case k.GroupOf != nil || k.Select != nil:
-			return fmt.Errorf("spec %s: discontinued kind %s has no groups", sp.Name, k.Name)
+			return fmt.Errorf("spec %s: %s kind %s has no groups", sp.Name, what, k.Name)
 		}
 	}
 	return nil

@@ -29,6 +29,9 @@ type Difference struct {
 	ID     GroupID
 	Source uint64
 	Failed bool // it cannot be transformed
+	// What names a record that differs, and where: by fields, without their values. Empty of
+	// what cannot be transformed.
+	What string
 }
 
 // Orphan is an orphan: a record of the target whose key belongs to no group of the

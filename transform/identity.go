@@ -49,7 +49,7 @@ func (r *Registry) undeclared(s step) error {
 	for _, version := range []string{s.oldVersion, s.newVersion} {
 		for _, k := range r.declared[version] {
 			if !slices.ContainsFunc(s.specs, func(sp Spec) bool { _, ok := s.side(sp, version).kind(k.Name); return ok }) {
-				return fmt.Errorf("kind %s of %s has no transformer between %s and %s: add one, or declare the kind discontinued",
+				return fmt.Errorf("kind %s of %s has no transformer between %s and %s: add one, or declare the kind discontinued or introduced",
 					k.Name, version, s.oldVersion, s.newVersion)
 			}
 		}

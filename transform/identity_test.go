@@ -64,7 +64,7 @@ func TestPlacesOfOneVersion(t *testing.T) {
 			if back, _, _ := d.GroupOfTarget(kind, key); back != id {
 				t.Errorf("group of the target's %s: %v", kind, back)
 			}
-			text := doc(t, bson.D{{Key: "b", Value: 1.0}, {Key: "_id", Value: "k"}, {Key: "a", Value: bson.A{nil, int32(1)}}})
+			text := doc(t, bson.D{{Key: "_id", Value: "k"}, {Key: "b", Value: 1.0}, {Key: "a", Value: bson.A{nil, int32(1)}}})
 			held := Group{Name: id.Name, Records: []record.Record{{Kind: kind, Key: key, Doc: doc(t, bson.D{{Key: "_id", Value: "k"}, {Key: "old", Value: 1}})}}}
 			out, err := d.Transform(id, Group{Name: id.Name, Records: []record.Record{{Kind: kind, Key: key, Doc: text}}}, held)
 			if err != nil || len(out) != 1 || out[0].Kind != kind || out[0].Key != key || !bytes.Equal(out[0].Doc, text) {

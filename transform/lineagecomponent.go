@@ -1,6 +1,8 @@
 package transform
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -58,6 +60,47 @@ func (c *Component) Differ() []GroupID {
 	default:
 		return c.Units
 	}
+}
+
+// What names the first record that the target does not hold as it is made, and the field that
+// differs, without its values. Empty where the component failed or is in sync.
+func (c *Component) What() string {
+	if len(c.Failed) > 0 || c.InSync {
+		return ""
+	}
+	for _, w := range c.Write.Writes {
+		held, there := c.heldRecord(w.Kind, w.Key)
+		name := fmt.Sprintf("%s %s", w.Kind, w.Key)
+		switch {
+		case c.ByContent() && w.Kind == c.x.lineage, w.Doc == nil && !there, there && bytes.Equal(w.Doc, held.Doc):
+		case w.Doc == nil:
+			return name + " is there as well"
+		case !there:
+			return name + " is not there"
+		default:
+			if field, differ := fieldThatDiffers(w.Doc, held.Doc, false); differ {
+				return name + " has another " + field
+			}
+			return name + " has its fields in another order"
+		}
+	}
+	return "its lineage"
+}
+
+// heldRecord is what the target was read to hold of a record that the component writes.
+func (c *Component) heldRecord(kind string, key record.Key) (record.Record, bool) {
+	if c.ByContent() {
+		t := c.x.targets[ref{kind, key}]
+		if t == nil || !t.live {
+			return record.Record{}, false
+		}
+		return t.rec, true
+	}
+	at := slices.IndexFunc(c.held, func(h record.Record) bool { return h.Kind == kind && h.Key == key })
+	if at < 0 {
+		return record.Record{}, false
+	}
+	return c.held[at], true
 }
 
 // Held reports whether the target holds any record that the component is about, be it that

@@ -143,8 +143,8 @@ func checkSpec(sp Spec) error {
 	switch {
 	case sp.Name == "":
 		return errors.New("a spec has no name")
-	case sp.Discontinued:
-		return checkDiscontinued(sp)
+	case sp.Discontinued || sp.Introduced:
+		return checkOneSided(sp)
 	case sp.Up == nil:
 		return fmt.Errorf("spec %s: Up is nil", sp.Name)
 	case sp.Down == nil:
@@ -279,6 +279,9 @@ func (r *Registry) hash(s step, from, to string) string {
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
 		if sp.Discontinued {
 			put(h, "discontinued")
+		}
+		if sp.Introduced {
+			put(h, "introduced")
 		}
 		if sp.Reversal == ReversalNone {
 			put(h, "one-way") // decides what is parked

@@ -117,6 +117,19 @@ func TestAddRefuses(t *testing.T) {
 		{"discontinued and not", "kind x of v1", func(r *Registry) error {
 			return r.Add("v1", "v2", spec("a", "x", "y"), Spec{Name: "d", Discontinued: true, Old: single("x")})
 		}},
+		{"introduced with Old", "introduced kinds have no Old", func(r *Registry) error {
+			return r.Add("v1", "v2", Spec{Name: "d", Introduced: true, Old: single("x"), New: single("y")})
+		}},
+		{"introduced with Up", "neither Up nor Down", func(r *Registry) error {
+			return r.Add("v1", "v2", Spec{Name: "d", Introduced: true, New: single("x"), Up: same("x")})
+		}},
+		{"introduced without kinds", "New has no kinds", func(r *Registry) error { return r.Add("v1", "v2", Spec{Name: "d", Introduced: true}) }},
+		{"introduced and not", "kind y of v2", func(r *Registry) error {
+			return r.Add("v1", "v2", spec("a", "x", "y"), Spec{Name: "d", Introduced: true, New: single("y")})
+		}},
+		{"introduced and discontinued", "both", func(r *Registry) error {
+			return r.Add("v1", "v2", Spec{Name: "d", Introduced: true, Discontinued: true, New: single("y")})
+		}},
 		{"branch", "one line", func(r *Registry) error {
 			return errors.Join(r.Add("v1", "v2", spec("a", "x", "y")), r.Add("v1", "v3", spec("b", "p", "q")))
 		}},
@@ -328,6 +341,28 @@ func TestDiscontinuedKindsAreKindsWithoutGroups(t *testing.T) {
 	}
 	if up.Whole("gone") || SyncsFrom(up, "gone") || SyncsTo(down, "gone") || !SyncsFrom(up, "x") || !SyncsTo(down, "x") {
 		t.Error("a discontinued kind is synced, or another is not")
+	}
+}
+
+// TestIntroducedKinds: a kind that only the new version has takes part in the switch, and nothing
+// of it is copied, in neither direction.
+func TestIntroducedKinds(t *testing.T) {
+	t.Parallel()
+	specs := []Spec{spec("a", "x", "y"), {Name: "i", Introduced: true, New: single("fresh")}}
+	up, down := mustDirection(t, "v1", "v2", specs...), mustDirection(t, "v2", "v1", specs...)
+	if got := fmt.Sprint(len(up.SourceKinds()), len(up.TargetKinds()), len(down.SourceKinds()), len(down.TargetKinds())); got != "1 2 2 1" {
+		t.Errorf("kinds: %s", got)
+	}
+	for _, key := range []record.Key{"", record.StringKey("k")} {
+		if id, ok, err := down.GroupOf("fresh", key); ok || err != nil {
+			t.Errorf("%s is in group %v, %v", key, id, err)
+		}
+	}
+	if SyncsTo(up, "fresh") || SearchedTo(up, "fresh") || SyncsFrom(down, "fresh") || !SyncsTo(up, "y") || !SyncsFrom(down, "y") {
+		t.Error("an introduced kind is synced, or another is not")
+	}
+	if up.Hash() == mustDirection(t, "v1", "v2", specs[0]).Hash() {
+		t.Error("the hash does not cover introduced kinds")
 	}
 }
 

@@ -21,6 +21,8 @@ type Transfer struct {
 	Write func(context.Context, record.Batch) ([]record.Result, error)
 	// Repair writes groups by name also over guards of their own version (record.Batch).
 	Repair bool
+	// Together writes all components of an attempt as one (record.Batch).
+	Together bool
 	// Done, if not nil, is called with components that the target holds now.
 	Done func(context.Context, *Component) error
 	// Fail is called with units that cannot be migrated as the source has them at a
@@ -58,7 +60,7 @@ func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err
 // Put writes components, and for those that failed what they wait for. It returns the units
 // that have to be resolved again.
 func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err error) {
-	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch, Repair: t.Repair}
+	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch, Repair: t.Repair, Together: t.Together}
 	for i := range cs {
 		// What one state of a group by content knows of its members, another one of the same
 		// snapshot may not.
@@ -124,6 +126,9 @@ func (t Transfer) fail(ctx context.Context, c *Component) error {
 	return nil
 }
 
+// ErrChanging is what Until returns when none of the groups that are left gets through.
+var ErrChanging = errors.New("the group keeps changing under the write: something else writes it in the target")
+
 // transferTries is how often groups that somebody else is writing are read again at once
 // without any of them getting through: one writer's success is another's second try.
 const transferTries = 20
@@ -133,7 +138,7 @@ const transferTries = 20
 func Until(ids []GroupID, once func([]GroupID) ([]GroupID, error)) ([]GroupID, error) {
 	for try := 0; len(ids) > 0; try++ {
 		if try == transferTries {
-			return ids, fmt.Errorf("%d groups keep changing under the write", len(ids))
+			return ids, fmt.Errorf("%d groups: %w", len(ids), ErrChanging)
 		}
 		left, err := once(ids)
 		if err != nil {

@@ -94,6 +94,11 @@ type Spec struct {
 	// in the switch, so that nobody writes them after it, and are as they were before if it
 	// is rolled back.
 	Discontinued bool
+	// Introduced declares that the kinds of New have no counterpart in the old version. There is
+	// no Old, Up and Down then. They are empty when the new version becomes active. After a
+	// rollback their records stay in the namespace of the new version, where nobody reads or
+	// writes them. They are there again when the new version is.
+	Introduced bool
 
 	// introduced is the reason why kinds of New have no counterpart in the old version: in
 	// a chain, a step in the middle makes them of kinds that only the middle has. Empty for
@@ -140,7 +145,8 @@ type Direction interface {
 	ContentOf(r record.Record) (group string, err error)
 	// NeedsHave reports whether Transform wants what the target holds.
 	NeedsHave(id GroupID) bool
-	// Transform computes the target's records of a group, sorted by kind and key. Any
+	// Transform computes the target's records of a group, sorted by kind and key, each as the
+	// target stores it (record.Stored). Any
 	// error (and a panic) concerns this group alone. A result that does not give back src
 	// when it is taken back over it is such an error, unless the Spec declares otherwise.
 	Transform(id GroupID, src, have Group) ([]record.Record, error)

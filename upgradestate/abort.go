@@ -110,6 +110,6 @@ func (d *Deployment) aborted(e Aborted) error {
 	u.ReadyShards = []int{}
 	u.Failures++
 	u.LastFailure = u.AbortReason
-	u.Again, u.AbortReason = false, ""
+	u.Again, u.AbortReason, u.TargetSince = false, "", ""
 	return nil
 }

@@ -76,11 +76,6 @@ func (d *Deployment) adopt(e Adopt) error {
 		kinds[i].ID = c.Is
 		d.addEntry(Entry{What: "adopt", ID: c.Kind, To: c.Version, Detail: "collection " + c.Is + " was made anew for " + c.Was})
 	}
-	d.Epoch += adoptedEpochs
-	if d.LastSwitch != nil {
-		last := d.LastSwitch.clone()
-		last.Position, last.Before, last.BeforeGeneration, last.Snapshot = "", "", 0, true
-		d.LastSwitch = &last
-	}
+	d.newEpoch()
 	return nil
 }

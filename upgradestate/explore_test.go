@@ -27,6 +27,9 @@ var (
 	markLoads  = explore.Config{Shards: 2, Loaders: true, Kinds: managedAndValidator.Kinds}
 	twoHashes  = explore.Config{Shards: 1, Hashes: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
 	wholeLife  = explore.Config{Shards: 2, Life: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}}}
+	restored   = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
+	undecided  = explore.Config{Shards: 1, Undecided: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
+	restoredBy = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator"}}}
 	byMark     = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
 	}}
@@ -47,6 +50,11 @@ func TestExploration(t *testing.T) {
 		"loaders, two transformations": loaders,
 		"loaders and view":             viewLoads,
 		"loaders and validator":        markLoads,
+		"restored":                     restored,
+		"restored, by validator":       restoredBy,
+		"undecided":                    undecided,
+		"undecided, every verb":        {Shards: 1, Life: true, Undecided: true, Kinds: wholeLife.Kinds},
+		"restored, every verb":         {Shards: 1, Life: true, Restores: true, Kinds: wholeLife.Kinds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ type Entry struct {
 	// Identity is who was proven to have asked, and Address where from; empty: nobody was.
 	Identity string `json:"identity,omitempty"`
 	Address  string `json:"address,omitempty"`
-	// What is upgrade, retry, switch, breach, accept-breaches, adopt, pause, resume, pace, policy, complete, keep, drop, update, or that
+	// What is upgrade, retry, switch, breach, accept-breaches, adopt, replace, rebuild, restored, follow-restored, pause, resume, pace, policy, complete, keep, drop, update, or that
 	// of a Remark.
 	What   string `json:"what"`
 	ID     string `json:"id,omitempty"` // of the upgrade or update

@@ -16,6 +16,26 @@ type Found struct {
 	Holds, Empty []string
 }
 
+// StartAt has a deployment in which nothing was ever made begin at another version: the one that
+// was chosen first was a mistake, as where the configuration named a collection that is not there.
+type StartAt struct{ Version string }
+
+func (StartAt) event() {}
+
+func (d *Deployment) startAt(e StartAt) error {
+	switch {
+	case len(d.Namespaces) > 0 || d.Upgrade != nil || d.LastSwitch != nil || len(d.Retired) > 0:
+		return refused("start at %s: %s has lived, at version %s", e.Version, d.Name, d.CurrentVersion)
+	case e.Version == "":
+		return refused("start: no version is named")
+	case e.Version == d.CurrentVersion:
+		return nil
+	}
+	d.addEntry(Entry{What: "start-at", From: d.CurrentVersion, To: e.Version})
+	d.CurrentVersion = e.Version
+	return nil
+}
+
 // Initial decides at which version a deployment begins, of those configured, oldest first:
 // at the one that holds applications' data; where none does, at the one that has their
 // collections; and else at the newest that every server knows that is registered, for a

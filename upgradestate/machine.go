@@ -64,6 +64,12 @@ type (
 		Window        *string
 	}
 
+	// AnnounceIndexes notes the indexes that a kind gets from its source before they are built,
+	// and forgets those that are dropped.
+	AnnounceIndexes struct {
+		Version, Kind  string
+		Built, Dropped []string
+	}
 	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
 	// Repeating it is a no-op. An index that is noted keeps its seconds, unless they are
 	// those of Noted, what the caller knew to be noted when it looked at the indexes.
@@ -141,8 +147,9 @@ type (
 	// from an earlier attempt. All shards become pending. Attempt, if not 0, is the one
 	// that it was decided in: a late one is ErrOutdated.
 	StartSwitch struct {
-		ID      string
-		Attempt uint64
+		ID          string
+		Attempt     uint64
+		TargetSince string // Upgrade.TargetSince
 	}
 
 	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
@@ -229,6 +236,7 @@ func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
 func (SetPace) event()           {}
 func (AnnounceExpiry) event()    {}
+func (AnnounceIndexes) event()   {}
 func (Complete) event()          {}
 func (Dropped) event()           {}
 func (Keep) event()              {}
@@ -285,6 +293,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.setPace(e)
 	case AnnounceExpiry:
 		return d.announceExpiry(e)
+	case AnnounceIndexes:
+		return d.announceIndexes(e)
 	case Complete:
 		return d.complete(e)
 	case Keep:
@@ -319,6 +329,22 @@ func (d *Deployment) apply(e Event) error {
 		return d.acceptBreaches()
 	case Adopt:
 		return d.adopt(e)
+	case StartAt:
+		return d.startAt(e)
+	case Replace:
+		return d.replace(e)
+	case FoundRestored:
+		return d.foundRestored(e)
+	case FollowRestored:
+		return d.followRestored(e)
+	case Rebuild:
+		return d.rebuild(e)
+	case Compared:
+		return d.compared(e)
+	case Repair:
+		return d.repair(e)
+	case Repaired:
+		return d.repaired(e)
 	case Prevented:
 		return d.prevented(e)
 	case Unfenced:

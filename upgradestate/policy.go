@@ -89,12 +89,17 @@ func SwitchBlocker(d Deployment) string {
 	switch {
 	case u == nil:
 		return ""
+	case !u.Snapshot && DifferentLine(d) != "":
+		return DifferentLine(d)
 	case d.Pace.Paused:
 		return "'resume': " + d.Pace.pauseReason()
 	case u.Policy.Hold && !u.SwitchAsked:
 		return "'switch': this upgrade holds at ready"
 	case d.Update != nil:
 		return fmt.Sprintf("the end of data update %s: let it finish or cancel it", d.Update.Name)
+	}
+	if line := RestoredLine(d); line != "" && !u.Snapshot {
+		return line
 	}
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
@@ -117,6 +122,12 @@ func (d *Deployment) mayBegin(e Begin) error {
 	}
 	if d.isRetired(e.TargetVersion) {
 		return refused("begin-upgrade: %s was retired, and nothing leads back to it", e.TargetVersion)
+	}
+	if line := RestoredLine(*d); line != "" && !e.Snapshot {
+		return refused("begin-upgrade: it waits for %s", line)
+	}
+	if e.Snapshot && d.keeps(e.TargetVersion) {
+		return nil
 	}
 	if last := d.LastSwitch; e.Snapshot && (last == nil || last.From != e.TargetVersion || last.To != d.CurrentVersion || last.Back) {
 		return refused("begin-upgrade: no snapshot of %s: only the version that the latest switch came from has one", e.TargetVersion)

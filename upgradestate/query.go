@@ -57,6 +57,8 @@ func Clone(d Deployment) Deployment {
 		d.Kept[i].Namespace = d.Kept[i].Namespace.clone()
 	}
 	d.Breaches = slices.Clone(d.Breaches)
+	d.Different = d.Different.clone()
+	d.Restored = slices.Clone(d.Restored)
 	d.History = slices.Clone(d.History)
 	for i := range d.History {
 		d.History[i].Phases = slices.Clone(d.History[i].Phases)
@@ -72,6 +74,7 @@ func (ns Namespace) clone() Namespace {
 			ns.Kinds[j].Pending = &q
 		}
 		ns.Kinds[j].Expiry = maps.Clone(ns.Kinds[j].Expiry)
+		ns.Kinds[j].Carried = slices.Clone(ns.Kinds[j].Carried)
 	}
 	return ns
 }

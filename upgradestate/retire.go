@@ -161,6 +161,22 @@ func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 	return refused("announce expiry: there is no kind %s in %s", e.Kind, e.Version)
 }
 
+func (d *Deployment) announceIndexes(e AnnounceIndexes) error {
+	k := kindOf(d.kinds(e.Version), e.Kind)
+	if k == nil {
+		return refused("announce indexes: there is no kind %s in %s", e.Kind, e.Version)
+	}
+	next := slices.DeleteFunc(slices.Clone(k.Carried), func(name string) bool { return slices.Contains(e.Dropped, name) })
+	for _, name := range e.Built {
+		if !slices.Contains(next, name) {
+			next = append(next, name)
+		}
+	}
+	slices.Sort(next)
+	k.Carried = next
+	return nil
+}
+
 func validateRetire(d Deployment) error {
 	if d.isRetired(d.CurrentVersion) {
 		return fmt.Errorf("the current version %s is retired", d.CurrentVersion)

@@ -68,7 +68,7 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	if why := SwitchBlocker(*d); why != "" {
 		return refused("switch: it waits for %s", why)
 	}
-	u.State, u.Step = Switching, StepHold
+	u.State, u.Step, u.TargetSince = Switching, StepHold, e.TargetSince
 	u.Attempt++
 	u.ReadyShards = []int{}
 	return nil
@@ -163,6 +163,7 @@ func (d *Deployment) flip(e Flip) error {
 	if done.Snapshot = u.Snapshot; done.Snapshot {
 		done.Position, done.Before, done.BeforeGeneration = "", "", 0 // the two are not in sync
 	}
+	d.forgetRestored()
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion
 	d.Epoch++

@@ -58,13 +58,17 @@ func EnginePlaces(d Deployment, version string) map[string][]Place {
 }
 
 // ApplyAllowed reports whether a controller may write into a namespace that is not the
-// current one. Not from StepSealTarget on, nor while an operation on it is pending: its seal
+// current one. Not while a person has to decide about a restored source (Restored), from
+// StepSealTarget on, nor while an operation on it is pending: its seal
 // must find nobody who starts anew under the next name.
 func ApplyAllowed(d Deployment) bool {
 	for _, ns := range d.Namespaces {
 		if ns.Version != d.CurrentVersion && ns.pending() {
 			return false
 		}
+	}
+	if _, undecided := WasRestored(d); undecided {
+		return false
 	}
 	if d.Upgrade == nil {
 		return true

@@ -54,6 +54,8 @@ type Deployment struct {
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
 	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
+	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
+	Different      *Different  `json:"different,omitempty"`      // what a comparison found, see OpenDifferent
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }
@@ -117,8 +119,13 @@ type Kind struct {
 	// Expiry is, by name, the seconds after which each TTL index of the kind must delete
 	// while its version is the current one and no switch is near. Otherwise the index is kept
 	// from deleting anything.
-	Expiry  map[string]int64 `json:"expiry,omitempty"`
-	Pending *Pending         `json:"pending,omitempty"`
+	Expiry map[string]int64 `json:"expiry,omitempty"`
+	// Carried are the names of the indexes that controllers have given the kind from its source.
+	// When the source drops one, they drop it too. Indexes of others stay.
+	Carried []string `json:"carried,omitempty"`
+	Pending *Pending `json:"pending,omitempty"`
+	// Replaced counts how often an application replaced the collection (Replace).
+	Replaced uint64 `json:"replaced,omitempty"`
 }
 
 // PendingReason says why an operation was announced.
@@ -176,6 +183,10 @@ type Upgrade struct {
 	LastFailure string `json:"lastFailure,omitempty"`
 	Policy      Policy `json:"policy,omitzero"`
 	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
+	// TargetSince is, in SWITCHING, a place in the changes of the target's database from before it:
+	// what others changed there since is looked for before the flip. Opaque here; empty: it is not
+	// known, as in an attempt that an earlier binary began.
+	TargetSince string `json:"targetSince,omitempty"`
 	// Snapshot: a rollback to the old data as they are. Nothing is synced; what was written
 	// since the latest switch is left behind.
 	Snapshot bool `json:"snapshot,omitempty"`

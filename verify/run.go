@@ -19,6 +19,10 @@ type Report struct {
 	Waived         int64    `json:"waived,omitempty"`
 	WaivedExamples []string `json:"waivedExamples,omitempty"` // up to ten
 
+	// Of Mismatched, what is not parked, and up to ten names of it.
+	Unparked         int64    `json:"-"`
+	UnparkedExamples []string `json:"-"`
+
 	// How far a comparison is that still runs.
 	Doing   string `json:"-"`
 	Scanned int64  `json:"-"` // records read so far
@@ -34,6 +38,7 @@ type Recheck struct {
 	Tries  int           // 20
 	Every  time.Duration // 250 ms
 	Waived Waived
+	Parked Waived // and not waived: it differs, and is known to
 }
 
 // Run compares everything: all source kinds, then the target kinds for groups that the
@@ -79,6 +84,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 					progress(rep)
 				}
 				if len(differ)+len(orphans) > maxDiffering || size > maxDifferingBytes {
+					rep.Mismatched, rep.Unparked = int64(len(differ)+len(orphans)), int64(len(differ)+len(orphans))
 					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(orphans))
 				}
 			}
@@ -108,8 +114,18 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 		if len(rep.Examples) < mostExamples {
 			rep.Examples = append(rep.Examples, name)
 		}
+		if !s.Parked.Orphans[Name{x.Kind, x.Key.String()}] {
+			rep.unparked(name)
+		}
 	}
 	return rep, err
+}
+
+func (r *Report) unparked(name string) {
+	r.Unparked++
+	if len(r.UnparkedExamples) < mostExamples {
+		r.UnparkedExamples = append(r.UnparkedExamples, name)
+	}
 }
 
 const (
@@ -147,8 +163,14 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 		}
 	}
 	rep.Mismatched = int64(len(differ))
-	for _, id := range differ[:min(mostExamples, len(differ))] {
-		rep.Examples = append(rep.Examples, c.nameOf(id).Key)
+	for i, id := range differ {
+		name := c.nameOf(id)
+		if i < mostExamples {
+			rep.Examples = append(rep.Examples, name.Key)
+		}
+		if !s.Parked.group(transform.Difference{ID: id, Failed: true}, name) {
+			rep.unparked(name.Key)
+		}
 	}
 	return rep, nil
 }

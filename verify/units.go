@@ -85,7 +85,7 @@ func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids [
 			if !asked[id] {
 				continue
 			}
-			d := transform.Difference{ID: id, Source: comp.Source(id), Failed: len(comp.Failed) > 0}
+			d := transform.Difference{ID: id, Source: comp.Source(id), Failed: len(comp.Failed) > 0, What: comp.What()}
 			if blame {
 				d.ID = comp.Blame(id)
 			}

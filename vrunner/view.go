@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -187,6 +188,9 @@ func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind strin
 		return nil, errMoved
 	}
 	if v.version == d.CurrentVersion {
+		if ns, _ := d.Namespace(v.version); !slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == kind }) {
+			return nil, v.undeclared(kind) // it is not sealed: no later record has it
+		}
 		return upgradestate.ReadPlaces(d, v.version)[kind], nil
 	}
 	places := upgradestate.EnginePlaces(d, v.version)[kind]
@@ -194,6 +198,11 @@ func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind strin
 		return nil, v.absent(d, kind)
 	}
 	return places, nil
+}
+
+// undeclared is the error of a kind that the active version does not have.
+func (v *View) undeclared(kind string) error {
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("%s has no kind %s: name it in a transformer or in Kinds of the Version, and run controllers of the same build", v.version, kind))
 }
 
 // absent is the error of a kind that is not to be had.
@@ -221,6 +230,11 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 	}
 	if req.pass.version != v.version {
 		return connect.NewError(connect.CodeInternal, fmt.Errorf("write to %s: version %s is active", v.version, req.pass.version))
+	}
+	for _, m := range ms {
+		if _, ok := req.pass.tokens[m.Kind]; !ok {
+			return v.undeclared(m.Kind)
+		}
 	}
 	err := v.client.Write(ctx, req.pass.tokens, ms)
 	switch {

@@ -36,6 +36,8 @@ type Config struct {
 	Table   access.Table
 	// Absent is as in access.GuardConfig.
 	Absent func(path string) *connect.Error
+	// Rest is as in access.GuardConfig.
+	Rest access.Role
 	// Unencrypted2 takes HTTP/2 without TLS, too, for gRPC.
 	Unencrypted2 bool
 	Connections  int   // at the same time; more wait. 0: limits.Connections
@@ -133,7 +135,7 @@ func (d *Door) lock() error {
 	}
 	var err error
 	d.guard, err = access.NewGuard(access.GuardConfig{
-		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table, Absent: d.cfg.Absent,
+		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table, Absent: d.cfg.Absent, Rest: d.cfg.Rest,
 		Names: names, Audit: lock.Audit, Log: d.cfg.Log,
 	})
 	if err != nil {

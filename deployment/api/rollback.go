@@ -63,6 +63,10 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 	switch {
 	case !followed && d.Upgrade != nil && d.Upgrade.TargetVersion != last.From:
 		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
+	case upgradestate.RestoredLine(d) != "":
+		out.Reason = "it waits for " + upgradestate.RestoredLine(d)
+	case upgradestate.DifferentLine(d) != "":
+		out.Reason = "it waits for " + upgradestate.DifferentLine(d)
 	case !followed:
 		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:

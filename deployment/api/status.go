@@ -99,6 +99,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 		}
 		d.Namespaces = append(d.Namespaces, out)
 	}
+	d.Restored, d.Different = upgradestate.RestoredLine(r), upgradestate.DifferentLine(r)
 	for _, b := range upgradestate.OpenBreaches(r) {
 		d.Breaches = append(d.Breaches, &pb.Breach{At: b.At, Version: b.Version, Kind: b.Kind, What: b.What, Aside: b.Aside, Count: b.Count})
 	}

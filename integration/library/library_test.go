@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
@@ -29,6 +32,7 @@ import (
 	"dbcontroller.dev/integration/library"
 	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/record"
 )
 
 func TestMain(m *testing.M) {
@@ -119,7 +123,7 @@ func start(ctx context.Context, t *testing.T) *system {
 	s.eventually("the controller answers", func() error { return s.command(ctx, "get", "deployment", "--server", s.control) })
 	listening := make(chan string)
 	for i := range 2 {
-		service := library.Service
+		service := withRoute(library.Service)
 		service.Listening = func(api, _ string) { listening <- api }
 		cmd := dbcontroller.ServeCommand(service)
 		cmd.SetArgs([]string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
@@ -142,6 +146,58 @@ func start(ctx context.Context, t *testing.T) *system {
 	return s
 }
 
+// withRoute is a service whose versions mount routes besides their APIs. The route of v2 writes
+// notes, a kind that only v2 has.
+func withRoute(service dbcontroller.Service) dbcontroller.Service {
+	service.Versions = slices.Clone(service.Versions)
+	mount := service.Versions[0].Mount
+	service.Versions[0].Mount = func(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+		mount(mux, data, opts...)
+		mux.HandleFunc("GET /hours", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "9 to 5") })
+	}
+	two := service.Versions[1].Mount
+	service.Versions[1].Kinds = []string{"notes"}
+	service.Versions[1].Mount = func(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
+		two(mux, data, opts...)
+		mux.HandleFunc("POST /notes", func(w http.ResponseWriter, r *http.Request) {
+			doc, _ := bson.Marshal(bson.D{{Key: "_id", Value: "n"}})
+			if err := data.Write(r.Context(), []record.Mutation{{Kind: "notes", Key: record.StringKey("n"), Doc: doc}}); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	return service
+}
+
+// notes counts the notes in the database of v2.
+func (s *system) notes() (n int64) {
+	s.t.Helper()
+	names, err := s.db["v2"].ListCollectionNames(s.ctx, bson.D{{Key: "name", Value: bson.Regex{Pattern: `^notes\.n[0-9]+$`}}})
+	if err != nil || len(names) != 1 {
+		s.t.Fatalf("collections of notes are %v, %v", names, err)
+	}
+	if n, err = s.db["v2"].Collection(names[0]).CountDocuments(s.ctx, bson.D{}); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// route checks that a real server serves the route.
+func (s *system) route() {
+	s.t.Helper()
+	for path, want := range map[string]string{"/hours": "200 9 to 5", "/nothing": "404 404 page not found\n"} {
+		res, err := s.http.Get(s.servers[0] + path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if got := fmt.Sprintf("%d %s", res.StatusCode, body); err != nil || got != want {
+			s.t.Errorf("%s answers %q, %v, want %q", path, got, err, want)
+		}
+	}
+}
+
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,7 +210,7 @@ func freePort(t *testing.T) string {
 
 // command runs the controller's program with arguments.
 func (s *system) command(ctx context.Context, args ...string) error {
-	cmd := dbcontroller.ControllerCommand(library.Service)
+	cmd := dbcontroller.ControllerCommand(withRoute(library.Service))
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -269,10 +325,20 @@ func TestService(t *testing.T) {
 		t.Fatalf("%d requests of a session are refused, want %d: %s", n, refusedOfSession, strings.Join(before.told, "\n"))
 	}
 	s.same("before", before, s.session(1))
+	s.route()
 	w := s.watch()
 	s.switchTo(before, "v2", "begin-upgrade", "deployment", "--target-version", "v2")
 	for i := range 2 {
 		s.same("after the switch", before, s.session(i))
+	}
+	s.route()
+	res, err := s.http.Post(s.servers[0]+"/notes", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if n := s.notes(); res.StatusCode != http.StatusOK || n != 1 {
+		t.Errorf("writing a note: %s, %d notes", res.Status, n)
 	}
 	// What only v2 knows stays when v1 changes the book.
 	now := libraryv2connect.NewLibraryServiceClient(s.http, s.servers[0])
@@ -293,6 +359,9 @@ func TestService(t *testing.T) {
 	s.switchTo(changed, "v1", "rollback")
 	for i := range 2 {
 		s.same("after the rollback", changed, s.session(i))
+	}
+	if n := s.notes(); n != 1 {
+		t.Errorf("%d notes after the rollback", n)
 	}
 	if _, err := old.LendBook(ctx, connect.NewRequest(&v1.LendBookRequest{Name: "books/s01"})); err != nil {
 		t.Fatal(err)

@@ -89,6 +89,10 @@ func (n *Node) Pid() int {
 	return n.proc.Pid()
 }
 
+// DataPath is the folder of the node's data. It may be copied, and replaced, while the node does not
+// run: so it is restored from a backup.
+func (n *Node) DataPath() string { return filepath.Join(n.dir, "data") }
+
 // LogPath is the file with everything the node printed, for a failing test.
 func (n *Node) LogPath() string { return filepath.Join(n.dir, "mongod.log") }
 

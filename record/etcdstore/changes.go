@@ -34,6 +34,21 @@ func positionAt(revision int64) record.Position {
 // Watch opens the changes after a position: all of the namespace, of which those of other kinds
 // are left out here, so that one stream of etcd has everything in its order.
 func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	st := newStream(s)
+	for _, k := range kinds {
+		st.kinds[k.Name] = true
+		if in := s.keys(record.Token{Kind: k.Name, Name: k.Name, Fixed: k.Fixed}); in != nil {
+			st.own[k.Name] = *in
+		}
+	}
+	return s.watch(ctx, from, st)
+}
+
+func newStream(s *Store) *stream {
+	return &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, closed: make(chan struct{})}
+}
+
+func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (record.Stream, error) {
 	if len(from.Token) != 8 {
 		return nil, fmt.Errorf("position %x: not one of this backend", from.Token)
 	}
@@ -46,15 +61,11 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	if err != nil {
 		return nil, s.readError("watch", err)
 	}
-	st := &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, from: revision, at: revision, closed: make(chan struct{})}
+	st.from, st.at = revision, revision
 	// One watch has all of it: several could bring a fence before what was written under it.
 	first, end := s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
-	for _, k := range kinds {
-		st.kinds[k.Name] = true
-		if in := s.keys(record.Token{Kind: k.Name, Name: k.Name, Fixed: k.Fixed}); in != nil {
-			st.own[k.Name] = *in
-			first, end = min(first, in.Prefix), max(end, clientv3.GetPrefixRangeEnd(in.Prefix))
-		}
+	for _, in := range st.own {
+		first, end = min(first, in.Prefix), max(end, clientv3.GetPrefixRangeEnd(in.Prefix))
 	}
 	for _, kv := range resp.Kvs {
 		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
@@ -90,6 +101,7 @@ type stream struct {
 	from     int64             // the revision that it begins after
 	at       int64             // all up to this revision was delivered
 	broken   error
+	target   *target // of a stream of Follow; nil in others
 	events   clientv3.WatchChan
 	watching context.Context //nolint:containedctx // the life of the watch, which no call's context is
 	stop     context.CancelFunc
@@ -124,7 +136,7 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 				return record.ChangeBatch{}, err
 			}
 			st.take(resp, &batch)
-			if len(batch.Changes) > 0 || resp.IsProgressNotify() {
+			if len(batch.Changes) > 0 || resp.IsProgressNotify() || st.target.takeNudge() {
 				st.gather(&batch)
 				batch.Pos = positionAt(st.at)
 				return batch, nil
@@ -204,11 +216,16 @@ func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
 
 // take adds what a response has. It holds whole revisions, and so whole commits.
 func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
+	change := st.change
+	if st.target != nil {
+		st.target.look(st.store.at, resp.Events)
+		change = st.followed
+	}
 	for _, ev := range resp.Events {
 		if ev.Kv.ModRevision <= st.from {
 			continue
 		}
-		c, wall, ok, err := st.change(ev)
+		c, wall, ok, err := change(ev)
 		if err != nil {
 			st.broken = err
 			return

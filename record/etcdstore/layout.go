@@ -30,6 +30,7 @@ import (
 //	m/OWNER     a mark
 //	c/KIND      whose a kind is; e/ID is the kind that a collection is claimed as
 //	l           which labels documents must have, by collection
+//	u           written by Nudge
 //	scratch     all of it may be thrown away
 type layout string
 
@@ -52,6 +53,7 @@ func (l layout) marks() string            { return string(l) + "m/" }
 func (l layout) claims() string           { return string(l) + "c/" }
 func (l layout) claim(kind string) string { return string(l) + "c/" + kind }
 func (l layout) labels() string           { return string(l) + "l" }
+func (l layout) nudge() string            { return string(l) + "u" }
 func (l layout) scratch() string          { return string(l) + "scratch" }
 func (l layout) claimed(id string) string { return string(l) + "e/" + id }
 

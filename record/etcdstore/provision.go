@@ -216,6 +216,11 @@ func (s *Store) Expire(ctx context.Context, tok record.Token, _ map[string]int64
 	return s.open(ctx, tok)
 }
 
+// Reshape has no index to drop and no options to change.
+func (s *Store) Reshape(ctx context.Context, tok record.Token, _ record.KindSpec, _ []string) error {
+	return s.open(ctx, tok)
+}
+
 // open checks whether the gate is as a token has it.
 func (s *Store) open(ctx context.Context, tok record.Token) error {
 	g, err := gateOf(tok)

@@ -15,7 +15,7 @@ var ErrInjected = errors.New("injected fault")
 // Command names a method of the wrapped interfaces.
 type Command string
 
-// The commands. Next and Close are those of a stream that Watch opened.
+// The commands. Next and Close are those of a stream that Watch or Follow opened.
 const (
 	Scan         Command = "scan"
 	Read         Command = "read"
@@ -24,6 +24,8 @@ const (
 	Swap         Command = "swap"
 	Position     Command = "position"
 	Watch        Command = "watch"
+	Follow       Command = "follow"
+	Nudge        Command = "nudge"
 	Next         Command = "next"
 	Close        Command = "close"
 	Prepare      Command = "prepare"
@@ -41,6 +43,7 @@ const (
 	Provision    Command = "provision"
 	Expire       Command = "expire"
 	BuildIndexes Command = "buildIndexes"
+	Reshape      Command = "reshape"
 	Require      Command = "require"
 	Split        Command = "split"
 	Purge        Command = "purge"

@@ -67,10 +67,23 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	for _, k := range kinds {
 		op.Kinds = append(op.Kinds, k.Name)
 	}
+	return n.open(ctx, op, func() (record.Stream, error) { return n.inner.Watch(ctx, from, kinds) })
+}
+
+// Follow is record.Watcher's. Its stream meets the injector as that of Watch does.
+func (n *Namespace) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	return n.open(ctx, opOfAll(Follow, toks), func() (record.Stream, error) { return n.inner.Follow(ctx, from, toks) })
+}
+
+func (n *Namespace) Nudge(ctx context.Context) error {
+	return doErr(ctx, n.inj, opOf(Nudge), func() error { return n.inner.Nudge(ctx) })
+}
+
+func (n *Namespace) open(ctx context.Context, op Op, watch func() (record.Stream, error)) (record.Stream, error) {
 	var opened record.Stream
 	s, err := do(ctx, n.inj, op, func() (record.Stream, error) {
 		var err error
-		opened, err = n.inner.Watch(ctx, from, kinds)
+		opened, err = watch()
 		return opened, err
 	})
 	if err != nil {
@@ -166,6 +179,10 @@ func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind rec
 
 func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
+}
+
+func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+	return doErr(ctx, n.inj, opOf(Reshape, tok), func() error { return n.inner.Reshape(ctx, tok, kind, drop) })
 }
 
 func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {

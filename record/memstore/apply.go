@@ -16,7 +16,9 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 		if res := joinGroup(t, cols, g, guard, b.Repair); res.Outcome != record.Applied {
 			return res
 		}
-		return commitGroup(t)
+		res := commitGroup(t)
+		res.Err = held(b.Tokens, res.Err)
+		return res
 	})
 	if err != nil {
 		return nil, err
@@ -28,6 +30,20 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 		}
 	}
 	return results, s.together(ctx, b, refused, results)
+}
+
+// held names the record that keeps another one from being written, where it is known.
+func held(toks record.Tokens, err error) error {
+	var c *conflict
+	if !errors.As(err, &c) || c.holder == "" {
+		return err
+	}
+	for kind, tok := range toks {
+		if tok.Name == c.in {
+			return &record.HeldError{Kind: kind, Holder: c.holder, Err: err}
+		}
+	}
+	return err
 }
 
 // together commits as many of the groups as fit together.
@@ -128,6 +144,7 @@ func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard r
 			return record.Result{Outcome: record.Changed}
 		}
 	}
+	t.applies = true
 	for _, w := range g.Writes {
 		t.set(cols[w.Kind], w.Key, state{doc: w.Doc, guard: guard})
 	}

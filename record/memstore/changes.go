@@ -15,6 +15,33 @@ var errClosed = errors.New("stream is closed")
 
 // Watch opens the changes after a position.
 func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	st := &stream{kinds: append([]record.KindSpec(nil), kinds...)}
+	st.match = st.watched
+	return s.stream(ctx, from, st)
+}
+
+// Follow opens the changes of a target's collections.
+func (s *Store) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	st := &stream{followed: map[string]string{}}
+	for kind, tok := range toks {
+		st.followed[tok.ID] = kind
+	}
+	st.match = st.target
+	return s.stream(ctx, from, st)
+}
+
+// Nudge moves the clock, as the write of a pulse does, and wakes the streams.
+func (s *Store) Nudge(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	s.cluster.clock++
+	s.cluster.append(entry{db: s.db, nudge: true})
+	return nil
+}
+
+func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (record.Stream, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -29,13 +56,18 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 	if seq > s.cluster.end() {
 		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
 	}
-	return &stream{store: s, kinds: append([]record.KindSpec(nil), kinds...), next: seq, closed: make(chan struct{})}, nil
+	st.store, st.next, st.closed = s, seq, make(chan struct{})
+	return st, nil
 }
 
 // stream reads the log from next on. One caller at a time, as the contract has it.
 type stream struct {
-	store  *Store
-	kinds  []record.KindSpec
+	store *Store
+	kinds []record.KindSpec
+	// followed are the kinds of Follow, by the identity of their collections.
+	followed map[string]string
+	// match returns what an entry means to the stream. An error ends it.
+	match  func(entry) (change record.Change, ok bool, err error)
 	next   int
 	broken error
 	closed chan struct{}
@@ -90,6 +122,7 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 			break
 		}
 		st.next++
+		waited = waited || e.nudge && st.followed != nil && e.db == st.store.db
 		if ok {
 			batch.Changes = append(batch.Changes, change)
 			batch.Wall = e.wall
@@ -110,9 +143,26 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	return batch, nil, nil
 }
 
-// match returns what an entry means to the stream's kinds. An error ends the stream.
-func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
-	if e.db != st.store.db {
+// target returns what an entry means to a stream of Follow.
+func (st *stream) target(e entry) (change record.Change, ok bool, err error) {
+	kind, ours := st.followed[e.id]
+	switch {
+	case e.db != st.store.db || !ours:
+		return record.Change{}, false, nil
+	case e.dropped:
+		return record.Change{}, false, fmt.Errorf("%s was dropped: %w", e.collection, record.ErrBroken)
+	case e.rename != "":
+		return record.Change{Kind: kind, Marker: e.rename}, true, nil
+	case e.mark != "":
+		return record.Change{Kind: kind, Marker: e.mark}, true, nil
+	default:
+		return record.Change{Kind: kind, Key: e.key, Delete: e.deleted, Origin: e.origin, Guard: e.guard}, true, nil
+	}
+}
+
+// watched returns what an entry means to the kinds of a stream of Watch.
+func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
+	if e.db != st.store.db || e.nudge {
 		return record.Change{}, false, nil
 	}
 	for _, k := range st.kinds {
@@ -124,13 +174,13 @@ func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
 			}
 			// A fixed-name kind leaves its name for an epoch's, has others, and comes back.
 			if !belongs(k, e.rename) && !epochName(k, e.rename) {
-				return record.Change{}, false, fmt.Errorf("%s was renamed to %s: %w", e.collection, e.rename, record.ErrBroken)
+				return record.Change{}, false, replaced(k, "%s was renamed to %s", e.collection, e.rename)
 			}
 			return record.Change{Kind: k.Name, Marker: e.rename}, true, nil
 		case !own:
 			continue
 		case e.dropped:
-			return record.Change{}, false, fmt.Errorf("%s was dropped: %w", e.collection, record.ErrBroken)
+			return record.Change{}, false, replaced(k, "%s was dropped", e.collection)
 		case e.mark != "":
 			return record.Change{Kind: k.Name, Marker: e.mark}, true, nil
 		default:
@@ -138,6 +188,14 @@ func (st *stream) match(e entry) (change record.Change, ok bool, err error) {
 		}
 	}
 	return record.Change{}, false, nil
+}
+
+// replaced is what ends the stream: of an application's collection another one may be followed.
+func replaced(k record.KindSpec, what string, args ...any) error {
+	if what = fmt.Sprintf(what, args...); k.Fixed {
+		return &record.ReplacedError{Kind: k.Name, What: what}
+	}
+	return fmt.Errorf("%s: %w", what, record.ErrBroken)
 }
 
 // belongs reports whether a physical name is one that the kind's changes come under.

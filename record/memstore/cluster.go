@@ -66,11 +66,15 @@ type entry struct {
 	wall       int64
 	db         *database
 	collection string // physical name at that time
+	id         string // of the collection
 	key        record.Key
 	deleted    bool
 	rename     string
 	mark       string
 	dropped    bool
+	nudge      bool          // of Nudge: neither
+	origin     record.Origin // of a key's change
+	guard      record.Guard  // that it left
 }
 
 // NewCluster makes an empty cluster.
@@ -137,7 +141,7 @@ func (c *Cluster) rename(db *database, col *collection, to string) {
 	col.name = to
 	db.byName[to] = col
 	c.clock++
-	c.append(entry{db: db, collection: from, rename: to})
+	c.append(entry{db: db, collection: from, id: col.id, rename: to})
 }
 
 // append adds an entry at the present clock and wakes who waits. Callers hold mu.

@@ -231,6 +231,9 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 		return nil
 	}
 	col, err := s.identified(f.Token)
+	if err != nil && f.Token.ID != "" && s.db.byID[f.Token.ID] == nil {
+		return nil // the application dropped it; there is nothing to give back
+	}
 	if err != nil {
 		return fmt.Errorf("unfence: %w", err)
 	}
@@ -288,5 +291,5 @@ func (s *Store) identified(tok record.Token) (*collection, error) {
 
 func (s *Store) logMark(col *collection, mark string) {
 	s.cluster.clock++
-	s.cluster.append(entry{db: s.db, collection: col.name, mark: mark})
+	s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, mark: mark})
 }

@@ -82,7 +82,11 @@ func (ix *uniqueIndex) check(pending *writes) error {
 			taken = false
 		}
 		if taken || added[v] {
-			return &conflict{index: ix.name, key: key}
+			c := &conflict{index: ix.name, key: key}
+			if taken {
+				c.holder = owner
+			}
+			return c
 		}
 		added[v] = true
 	}
@@ -91,8 +95,10 @@ func (ix *uniqueIndex) check(pending *writes) error {
 
 // conflict is the record that a unique index refuses.
 type conflict struct {
-	index string
-	key   record.Key
+	index  string
+	key    record.Key
+	holder record.Key // empty: another record of the same transaction
+	in     string     // the collection
 }
 
 func (c *conflict) Error() string {

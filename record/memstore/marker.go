@@ -84,6 +84,8 @@ func (s *Store) Claim(ctx context.Context, tok record.Token, owner record.Owner)
 		switch {
 		case same:
 			return nil
+		case has.Owner == owner && has.Kind == tok.Kind && tok.Fixed && tok.Name == tok.Kind:
+			// The application decides which collection bears the name.
 		case has.ID == tok.ID || has.Kind == tok.Kind && !gone:
 			return refuseClaim(has, tok, owner)
 		}
@@ -113,6 +115,9 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	for _, c := range s.db.marks.kinds {
 		if col := s.db.byID[c.ID]; col != nil {
 			c.Name, c.Fence = col.name, col.mark
+		}
+		if col := s.db.byName[c.Kind]; col != nil {
+			c.Bearer = col.id
 		}
 		all = append(all, c)
 	}

@@ -131,9 +131,35 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 
 // sameIndex refuses an index that differs in more than when it deletes.
 func sameIndex(have, want bson.Raw) error {
-	if !have.Lookup("key").Equal(want.Lookup("key")) || record.IsUnique(have) != record.IsUnique(want) {
-		return fmt.Errorf("index %s is there and differs from the declared one: %w", record.IndexName(have), record.ErrConflict)
+	if what := record.DifferentIndex(have, want); what != "" {
+		name := record.IndexName(have)
+		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s is there and differs from the declared one: %s", name, what)}
 	}
+	return nil
+}
+
+// Reshape drops indexes and changes the options of a fixed-name kind.
+func (s *Store) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+	col, err := s.open(ctx, tok, s.resolve)
+	if err != nil {
+		return err
+	}
+	defer s.cluster.mu.Unlock()
+	col.indexes = slices.DeleteFunc(slices.Clone(col.indexes), func(ix bson.Raw) bool { return slices.Contains(drop, record.IndexName(ix)) })
+	for _, name := range drop {
+		delete(col.unique, name)
+	}
+	if !kind.Fixed || len(record.DifferentOptions(col.options, kind.Shape.Options)) == 0 {
+		return nil
+	}
+	if col.mark != "" {
+		return fmt.Errorf("its validator is a fence's: %w", record.ErrConflict)
+	}
+	own, err := parseValidator(kind.Shape.Options)
+	if err != nil {
+		return err
+	}
+	col.validator, col.options = own, slices.Clone(kind.Shape.Options)
 	return nil
 }
 
@@ -201,7 +227,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 		s.cluster.clock++
 		col.put(key, state{at: s.cluster.clock}, s.cluster.oldestSnapshot())
 		if !col.fixed {
-			s.cluster.append(entry{db: s.db, collection: col.name, key: key, deleted: true})
+			s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, key: key, deleted: true})
 		}
 	}
 	return nil
@@ -233,5 +259,5 @@ func (s *Store) drop(col *collection) {
 		}
 	}
 	s.cluster.clock++
-	s.cluster.append(entry{db: s.db, collection: col.name, dropped: true})
+	s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, dropped: true})
 }

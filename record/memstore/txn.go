@@ -22,6 +22,7 @@ type txn struct {
 	db      *database
 	touched []*collection // in order of first touch, for a stable log
 	writes  map[*collection]*writes
+	applies bool // it is one of Apply
 }
 
 // writes are the new states of one collection, in the order in which keys were first
@@ -56,7 +57,7 @@ func (t *txn) set(col *collection, key record.Key, s state) {
 	if _, again := w.states[key]; !again {
 		w.order = append(w.order, key)
 	}
-	s.doc = bytes.Clone(s.doc)
+	s.doc = record.Stored(bytes.Clone(s.doc))
 	w.states[key] = s
 }
 
@@ -104,6 +105,9 @@ func (t *txn) check(col *collection, bypass bool) error {
 	}
 	for _, ix := range col.unique {
 		if err := ix.check(w); err != nil {
+			if c := new(conflict); errors.As(err, &c) {
+				c.in = col.name
+			}
 			return err
 		}
 	}
@@ -117,5 +121,12 @@ func (t *txn) log(col *collection, key record.Key, before, after state) {
 		return
 	}
 	deleted := !after.live() && (col.fixed || after.absent())
-	t.cluster.append(entry{db: t.db, collection: col.name, key: key, deleted: deleted})
+	e := entry{db: t.db, collection: col.name, id: col.id, key: key, deleted: deleted}
+	switch {
+	case !col.fixed && !after.guard.IsZero():
+		e.origin, e.guard = record.GuardedChange, after.guard
+	case col.fixed && t.applies:
+		e.origin, e.guard = record.AppliedChange, after.guard
+	}
+	t.cluster.append(e)
 }

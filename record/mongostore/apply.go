@@ -43,7 +43,11 @@ func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	err = j.checked(groups, results, func(groups []int) error {
-		for _, chunk := range j.chunks(groups) {
+		chunks := j.chunks(groups)
+		if b.Together && j.fitsOne(groups) {
+			chunks = [][]int{groups}
+		}
+		for _, chunk := range chunks {
 			if err := n.resolve(ctx, j, chunk, results, attempt{repair: b.Repair}); err != nil {
 				return err
 			}
@@ -109,6 +113,15 @@ func (j *job) chunks(groups []int) [][]int {
 	return out
 }
 
+// fitsOne reports whether groups are not more than a single one may be.
+func (j *job) fitsOne(groups []int) bool {
+	writes, bytes := 0, 0
+	for _, g := range groups {
+		writes, bytes = writes+len(j.groups[g].Writes), bytes+j.groups[g].bytes
+	}
+	return writes <= MaxGroupWrites && bytes <= MaxGroupBytes
+}
+
 // attempt is how a transaction makes its writes.
 type attempt struct {
 	repair bool // Batch.Repair
@@ -126,8 +139,9 @@ type attempt struct {
 type refusal struct {
 	group    int
 	conflict bool
-	coll     string // that refused it
-	code     int    // the server's
+	coll     string   // that refused it
+	code     int      // the server's
+	answer   bson.Raw // the server's, of a conflict
 	err      error
 }
 
@@ -155,17 +169,26 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 			continue
 		case errors.Is(err, errTooMuch) && len(groups) > 1:
 			return n.resolveHalves(ctx, j, groups, results, how)
-		case hasCode(err, codeTransactionTooLarge):
+		case errors.Is(err, errTooMuch):
 			results[groups[0]] = record.Result{Outcome: record.Refused, Err: err}
 			return nil
 		case !errors.As(err, &r):
 			return err
 		}
+		if r.code == codeValidation && !how.bypass {
+			// Bypassing again where it does not help would have no end: bypass is for fixed-name
+			// kinds alone.
+			tok := record.Token{Name: r.coll}
+			if may, err := n.moderate(ctx, tok); err == nil && may {
+				how.bypass = true
+				continue
+			}
+		}
 		if r.conflict && !how.clear {
 			how.clear = true
 			continue
 		}
-		results[r.group] = record.Result{Outcome: record.Refused, Err: n.located(ctx, r.coll, r.code, r.err)}
+		results[r.group] = record.Result{Outcome: record.Refused, Err: n.located(ctx, r.coll, r.code, n.holder(ctx, j, r))}
 		rest := make([]int, 0, len(groups)-1)
 		for _, g := range groups {
 			if g != r.group {
@@ -191,6 +214,7 @@ func (n *Namespace) resolveHalves(ctx context.Context, j *job, groups []int, res
 // applyOnce is one transaction: read the guards, decide, write.
 func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
 	outcomes := make([]record.Outcome, len(groups))
+	squeezed, met := 0, map[int]int{}
 	err := n.transact(ctx, "transaction", func(ctx context.Context) error {
 		have, err := n.readState(ctx, j, groups)
 		if err != nil {
@@ -206,9 +230,40 @@ func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how att
 		if len(winners) == 0 {
 			return nil
 		}
-		return n.writeGroups(ctx, j, winners, have, how)
+		err = n.writeGroups(ctx, j, winners, have, how)
+		var exists *existsError
+		if errors.As(err, &exists) {
+			if met[exists.group]++; met[exists.group] == existsTries {
+				return &refusal{group: exists.group, err: fmt.Errorf("%w: another record of the target has this _id to the server, and a name that differs from it: delete that one", exists.err)}
+			}
+		}
+		if noRoom(err) {
+			if squeezed++; squeezed == roomTries && j.bytesOf(groups) >= roomBytes {
+				// Its own writes fill the cache: another try cures nothing.
+				return fmt.Errorf("%w: %d bytes in %d groups: %v", errTooMuch, j.bytesOf(groups), len(groups), err)
+			}
+		}
+		return err
 	})
 	return outcomes, err
+}
+
+// existsTries is how often in a row a transaction may meet a record that its own snapshot does
+// not show. Another writer shows in the next snapshot; what never does is refused.
+const existsTries = 8
+
+// A server whose cache is full rolls transactions back. After roomTries of them in a row, one
+// that writes at least roomBytes counts as too large for this server.
+const (
+	roomTries = 4
+	roomBytes = 8 << 20
+)
+
+func (j *job) bytesOf(groups []int) (bytes int) {
+	for _, g := range groups {
+		bytes += j.groups[g].bytes
+	}
+	return bytes
 }
 
 // decide compares what is there with what a group brings.

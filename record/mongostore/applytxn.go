@@ -245,15 +245,24 @@ func writeFailure(what string, err error, owners []int) error {
 	verdict, reason := judge(what, we)
 	switch verdict {
 	case refused:
-		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), code: we.Code, err: reason}
+		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), code: we.Code, answer: we.Raw, err: reason}
 	case present:
 		// It was absent in the snapshot, so somebody has written since. A new snapshot
 		// shows it.
-		return fmt.Errorf("%w: %w", errAgain, reason)
+		return &existsError{group: owners[we.Index], err: reason}
 	default:
 		return reason
 	}
 }
+
+// existsError has a transaction tried again that was to insert a record which is there.
+type existsError struct {
+	group int
+	err   error
+}
+
+func (e *existsError) Error() string { return e.err.Error() }
+func (e *existsError) Unwrap() error { return errAgain }
 
 // verdict is what an error of a single write means.
 type verdict int
@@ -284,6 +293,8 @@ func judge(what string, we mongo.WriteError) (verdict, error) {
 			return failed, fmt.Errorf("%s: %w", what, record.ErrLabel)
 		}
 		return refused, invalidError(what, we)
+	case codeTemporarilyUnavailable:
+		return failed, fmt.Errorf("%s: %w: %w", what, errNoRoom, errAgain)
 	case codeTransactionTooLarge, codeTooLargeForCache:
 		return failed, fmt.Errorf("%s: %w: %s", what, errTooMuch, we.Message)
 	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:

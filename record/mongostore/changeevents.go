@@ -13,6 +13,9 @@ import (
 
 // event reads one event. ok means that change is to be delivered.
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
+	if s.follower != nil {
+		return s.followed(raw, batch)
+	}
 	var e struct {
 		op, coll, to string
 		uuid         string // the collection's identity; a view has none
@@ -87,8 +90,17 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		if kind == "" || !current || e.uuid == "" {
 			return change, false, nil
 		}
+		if s.kinds[kind] {
+			return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was dropped"})
+		}
 		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
-			"abort the upgrade and set the deployment up anew", record.ErrBroken, e.coll)
+			"put it back, or run 'dbcontroller recover'", record.ErrBroken, e.coll)
+	case "reshardCollection":
+		// It has all documents of the one before, and another identity.
+		if !s.kinds[kind] || !current {
+			return change, false, nil
+		}
+		return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was moved or resharded, which makes the collection anew"})
 	case "dropDatabase", "invalidate":
 		// A database without any of the kinds: their own drops have come before.
 		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)
@@ -115,6 +127,10 @@ func (s *stream) rename(from, to string) (record.Change, bool, error) {
 	switch {
 	case toKind != "" && (fromKind == toKind || physicalOf(to, toKind)):
 		return record.Change{Kind: toKind, Marker: to}, true, nil
+	case s.kinds[fromKind] && fromCurrent:
+		return record.Change{}, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: fromKind, What: from + " was renamed to " + to})
+	case s.kinds[toKind] && toCurrent:
+		return record.Change{}, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: toKind, What: "another collection, " + from + ", was renamed to " + to})
 	case toKind != "" && toCurrent, fromKind != "" && fromCurrent:
 		return record.Change{}, false, fmt.Errorf("watch: %w: %s was renamed to %s", record.ErrBroken, from, to)
 	default:

@@ -39,7 +39,9 @@ type stream struct {
 	err   error                 // that ended the stream for good
 	ahead bool                  // cs.Current is not delivered yet
 	most  int                   // bytes of a batch
-	reply replySize
+	// follower is set in a stream of Follow; kinds and away are not.
+	follower *follower
+	reply    replySize
 }
 
 // replySize is what was taken of one reply of the server.
@@ -223,6 +225,9 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 		}
 		s.advance()
 		batch.Wall = 0
+	}
+	if s.follower != nil {
+		s.follower.settle(&batch)
 	}
 	batch.Pos = record.Position{At: versionOf(s.at)}
 	return batch, nil

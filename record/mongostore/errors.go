@@ -119,6 +119,14 @@ func hasCode(err error, codes ...int) bool {
 // Nothing of it was written.
 var errTooMuch = fmt.Errorf("%w: the transaction is too large for the server", record.ErrOversize)
 
+// errNoRoom: the storage engine had no room for a statement of a transaction, which is over.
+var errNoRoom = errors.New("the server's cache has no room for the transaction now")
+
+// noRoom reports whether the storage engine ended a transaction because its cache was full.
+func noRoom(err error) bool {
+	return err != nil && (errors.Is(err, errNoRoom) || strings.Contains(err.Error(), "oldest pinned transaction ID"))
+}
+
 // isTransient reports whether a transaction failed as a whole, without effect, and may
 // simply be tried again.
 func isTransient(err error) bool {

@@ -179,7 +179,17 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		if err := n.noteUnfenced(ctx, f.Token.Name, f.To); err != nil {
 			return err
 		}
-		c, err := n.fencedCollection(ctx, f.Token)
+		tok := f.Token
+		c, err := n.fencedCollection(ctx, tok)
+		if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
+			// The application replaced its collection. The former one is given back wherever it is,
+			// since the application may rename it back.
+			if tok.Name, err = n.Locate(ctx, tok.ID); errors.Is(err, record.ErrNotFound) {
+				return nil
+			} else if err == nil {
+				c, err = n.fencedCollection(ctx, tok)
+			}
+		}
 		if err != nil {
 			return decided(err)
 		}
@@ -201,10 +211,10 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		if err != nil {
 			return permanent(err)
 		}
-		if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
+		if err := n.stopBuilds(ctx, tok.Name); err != nil {
 			return err
 		}
-		return n.setValidator(ctx, f.Token, r)
+		return n.setValidator(ctx, tok, r)
 	})
 }
 

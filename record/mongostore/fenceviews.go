@@ -121,6 +121,17 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		at, err := n.placement(ctx, f, uuid)
+		if errors.Is(err, record.ErrBroken) {
+			stands, lookErr := n.viewStands(ctx, f)
+			if lookErr != nil {
+				return lookErr
+			}
+			if !stands {
+				// The application replaced its collection before the fence was set, and with the
+				// gate closed it cannot be set any longer.
+				return nil
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -146,6 +157,12 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		}
 		return n.settleStrays(ctx, f.Token, f.Token.Name, f.To)
 	})
+}
+
+// viewStands reports whether the view of a fence, this one or another, is under the kind's own name.
+func (n *Namespace) viewStands(ctx context.Context, f record.Fence) (bool, error) {
+	own, err := n.collectionNamed(ctx, f.Token.Name)
+	return own != nil && own.Type == "view" && own.fenceMark() != "", err
 }
 
 // renameOverView gives a hidden collection a name that an earlier fence's view bears.

@@ -122,7 +122,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 		// The server's text goes on with the values, which may be personal data.
 		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
 	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
-		return permanent(differentIndex(specs, listed, err))
+		return permanent(n.differentIndex(ctx, tok, specs, listed, err))
 	case isOfDocument(err):
 		return permanent(fmt.Errorf("build indexes: %w", n.offenders(ctx, tok, specs, err)))
 	case err != nil:
@@ -158,8 +158,29 @@ func asListed(specs []bson.D, listed []listedIndex) []bson.D {
 	return out
 }
 
-// differentIndex names the index that the server found to differ from a declared one.
-func differentIndex(specs []bson.D, listed []listedIndex, err error) error {
+// differentIndex names the index that the server found to differ from a declared one, and in what.
+// The server names neither. So it is asked for each declared index by itself.
+func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs []bson.D, listed []listedIndex, err error) error {
+	for _, spec := range asListed(specs, listed) {
+		name, _ := lookup(spec, "name").(string)
+		i := slices.IndexFunc(listed, func(ix listedIndex) bool { return ix.name == name })
+		if i < 0 {
+			continue
+		}
+		cmd, cmdErr := withUUID(bson.D{{Key: "createIndexes", Value: tok.Name}, {Key: "indexes", Value: bson.A{spec}}}, tok)
+		if cmdErr != nil || !hasCode(n.db.RunCommand(ctx, cmd).Err(), codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
+			continue
+		}
+		want, marshalErr := bson.Marshal(spec)
+		if marshalErr != nil {
+			continue
+		}
+		what := record.DifferentIndex(listed[i].spec, want)
+		if what == "" {
+			what = "the database takes it for another one"
+		}
+		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s is there and differs from the declared one: %s: drop it, and it is built as declared", name, what)}
+	}
 	sameKey := func(ix listedIndex, key any) bool {
 		have, _ := ix.spec.Lookup("key").DocumentOK()
 		var d bson.D
@@ -169,16 +190,12 @@ func differentIndex(specs []bson.D, listed []listedIndex, err error) error {
 	for _, spec := range specs {
 		name, _ := lookup(spec, "name").(string)
 		for _, ix := range listed {
-			switch {
-			case ix.name == name && !sameKey(ix, lookup(spec, "key")),
-				ix.name == name && record.IsUnique(ix.spec) != (lookup(spec, "unique") == true):
-				return fmt.Errorf("index %s is there and differs from the declared one: drop it, and it is built as declared: %w", name, record.ErrConflict)
-			case ix.name != name && ix.name != "_id_" && sameKey(ix, lookup(spec, "key")):
-				return fmt.Errorf("index %s has the key of the declared index %s: drop it, and the other is built: %w", ix.name, name, record.ErrConflict)
+			if ix.name != name && ix.name != "_id_" && sameKey(ix, lookup(spec, "key")) {
+				return &record.IndexConflict{Index: ix.name, Text: fmt.Sprintf("index %s has the key of the declared index %s: drop it, and the other is built", ix.name, name)}
 			}
 		}
 	}
-	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w: %w", record.ErrConflict, concealed(err))
+	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w", concealed(err))
 }
 
 // duplicateIndex names index and fields of a duplicate key error.

@@ -200,6 +200,10 @@ func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Ow
 		}
 	}
 	err := n.claim(ctx, kind, func(has ownerDoc) bool { return has.Collection == tok.ID })
+	var other *record.OwnedError
+	if errors.As(err, &other) && other.Has != "" && tok.Fixed && tok.Name == tok.Kind {
+		err = n.claimOver(ctx, kind, other.Has)
+	}
 	var refused *record.OwnedError
 	if errors.As(err, &refused) && tok.ID != "" {
 		_, undo := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: collected.ID}})
@@ -246,11 +250,42 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		if !errors.Is(err, record.ErrNotFound) {
 			return err
 		}
-		if _, err := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}); err != nil {
-			return err
+		// At once, so that nobody finds the kind without an owner in between.
+		res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}, d)
+		if err != nil {
+			return classifyWrite("note whose it is", err)
+		}
+		if res.MatchedCount > 0 {
+			return nil
 		}
 	}
 	return errors.New("others claim it all the time")
+}
+
+// claimOver has the collection under a fixed-name kind's own name take the place of the owner's
+// other one, and ends the claim of that. Of several callers, and after a crash in between, the
+// claim of the kind decides.
+func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error {
+	uuid, err := collectionUUID(d.Collection)
+	if err != nil {
+		return err
+	}
+	under, err := n.collectionNamed(ctx, d.Kind)
+	if err != nil {
+		return err
+	}
+	if under == nil || !under.is(uuid) {
+		return fmt.Errorf("collection %s does not bear the name %s now: %w", d.Collection, d.Kind, record.ErrMismatch)
+	}
+	res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has}}, d)
+	if err != nil {
+		return classifyWrite("note whose it is", err)
+	}
+	if res.MatchedCount == 0 {
+		return n.claim(ctx, d, func(now ownerDoc) bool { return now.Collection == d.Collection })
+	}
+	_, err = n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: ownerCollected + has}, {Key: "deployment", Value: d.Deployment}, {Key: "version", Value: d.Version}})
+	return err
 }
 
 // confirmMajority makes sure that what was read is a majority's, and of the real primary.
@@ -269,9 +304,9 @@ func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	if err != nil {
 		return nil, n.markError("read claims", err)
 	}
-	byID := map[string]collection{}
+	byID, bearers := map[string]collection{}, map[string]string{}
 	for _, c := range found {
-		byID[c.id()] = c
+		byID[c.id()], bearers[c.Name] = c, c.id()
 	}
 	claimed := map[string]bool{}
 	for _, d := range docs {
@@ -279,7 +314,7 @@ func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	}
 	var claims []record.Claim
 	for _, d := range docs {
-		c := record.Claim{Owner: d.owner(), Kind: d.Kind, ID: d.Collection}
+		c := record.Claim{Owner: d.owner(), Kind: d.Kind, ID: d.Collection, Bearer: bearers[d.Kind]}
 		if at, ok := byID[d.Collection]; ok {
 			c.Name, c.Fence = at.Name, at.fenceMark()
 		} else {

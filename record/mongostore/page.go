@@ -60,17 +60,17 @@ func (s *recordSet) add(doc []byte) error {
 	}
 	s.last = l.id
 	switch l.id.Type {
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128, bson.TypeEmbeddedDocument, bson.TypeArray:
+	case bson.TypeString, bson.TypeObjectID, bson.TypeBinary, bson.TypeDateTime:
+		// These are their own canonical form; record.KeyOf returns the same, with two
+		// allocations.
+		s.keys = append(s.keys, byte(l.id.Type))
+		s.keys = append(s.keys, l.id.Value...)
+	default:
 		key, err := record.KeyOf(l.id)
 		if err != nil {
 			return fmt.Errorf("key: %w", err)
 		}
 		s.keys = append(s.keys, key...)
-	default:
-		// These are their own canonical form; record.KeyOf returns the same, with two
-		// allocations.
-		s.keys = append(s.keys, byte(l.id.Type))
-		s.keys = append(s.keys, l.id.Value...)
 	}
 	s.recs = append(s.recs, r)
 	s.ends = append(s.ends, len(s.keys))

@@ -31,7 +31,10 @@ func everyID(t testing.TB) []any {
 		bson.D{{Key: "b", Value: int32(0)}}, bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: nil}},
 		bson.Binary{Data: []byte{}}, bson.Binary{Data: []byte{9}}, bson.Binary{Subtype: 5, Data: []byte{1}}, bson.Binary{Data: []byte{1, 2}},
 		bson.ObjectID{1}, bson.ObjectID{2}, false, true, bson.DateTime(-1), bson.DateTime(0), bson.DateTime(1),
-		bson.Timestamp{T: 1, I: 5}, bson.Timestamp{T: 2, I: 0}, bson.MaxKey{},
+		bson.Timestamp{T: 1, I: 5}, bson.Timestamp{T: 2, I: 0},
+		bson.DBPointer{DB: "c", Pointer: bson.ObjectID{1}}, bson.JavaScript("a"),
+		bson.CodeWithScope{Code: "a", Scope: bson.D{{Key: "x", Value: int32(1)}}}, bson.CodeWithScope{Code: "a\x00", Scope: bson.D{{Key: "x", Value: bson.Symbol("s")}}},
+		bson.CodeWithScope{Code: "b", Scope: bson.D{}}, bson.MaxKey{},
 	}
 }
 

@@ -50,16 +50,7 @@ func (n *Namespace) expireIndex(ctx context.Context, tok record.Token, index str
 	if err != nil {
 		return permanent(err)
 	}
-	err = n.change(ctx, n.db, cmd)
-	switch {
-	case hasCode(err, codeIndexNotFound):
-		return nil
-	case hasCode(err, codeUUIDMismatch):
-		return permanent(fmt.Errorf("%w: %w", record.ErrFenced, err))
-	case hasCode(err, codeNamespaceNotFound):
-		return permanent(fmt.Errorf("%w: %w", record.ErrNotFound, err))
-	}
-	return err
+	return reshaped(n.change(ctx, n.db, cmd))
 }
 
 func (n *Namespace) confirmExpiry(ctx context.Context, tok record.Token, seconds map[string]int64) error {

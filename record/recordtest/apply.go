@@ -18,6 +18,7 @@ var applyTests = []test{
 	{"tombstones hold", flavours(applyTombstone)},
 	{"epochs", flavours(applyEpochs)},
 	{"documents byte for byte", flavours(applyBytes)},
+	{"an _id behind other fields", flavours(applyIDLast)},
 	{"group is atomic", flavours(applyAtomic)},
 	{"stale member", flavours(applyStaleMember)},
 	{"large group", flavours(applyLargeGroup)},
@@ -102,6 +103,20 @@ func applyBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	for _, r := range k.scan(t, record.ScanRequest{Limit: 10}) {
 		if !bytes.Equal(r.Doc, want[r.Key.String()].Doc) {
 			t.Errorf("scan without guards: %s holds %d bytes, want %d", r.Key, len(r.Doc), len(want[r.Key.String()].Doc))
+		}
+	}
+}
+
+// A document comes back with its _id where it was, or first, and otherwise as it was: with
+// record.Stored the two are the same.
+func applyIDLast(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	d := raw(bson.D{{Key: "n", Value: int32(1)}, {Key: "_id", Value: "a"}, {Key: "sub", Value: bson.D{{Key: "x", Value: nil}, {Key: "_id", Value: "last"}}}})
+	for v := 1; v <= 2; v++ {
+		w := record.Write{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: d}
+		wantOutcomes(t, b.apply(t, tokens(k), 1, group(v, w)), record.Applied)
+		if have := k.all(t)[w.Key].Doc; !bytes.Equal(record.Stored(have), record.Stored(d)) {
+			t.Errorf("version %d came back as %s", v, have)
 		}
 	}
 }

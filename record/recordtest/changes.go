@@ -27,6 +27,9 @@ var changesTests = []test{
 	{"wait ends with its context", flavours(changesCancel)},
 	{"history lost", withClient(changesLost)},
 	{"drop breaks the stream", flavours(changesDrop)},
+	{"of a target, with origins", flavours(changesTarget)},
+	{"of a target that somebody else writes", withApp(changesForeign)},
+	{"a nudge", flavours(changesNudge)},
 }
 
 // follow opens a stream that is closed with the test.
@@ -395,6 +398,98 @@ func changesMany(t *testing.T, b *bench) {
 	for w, names := range order {
 		if len(names) != each || !slices.IsSorted(names) {
 			t.Errorf("writer %d: changes %v", w, names)
+		}
+	}
+}
+
+// followTarget opens a stream of Follow that is closed with the test.
+func (b *bench) followTarget(t *testing.T, from record.Position, toks record.Tokens) record.Stream {
+	t.Helper()
+	s, err := b.Namespace.Follow(t.Context(), from, toks)
+	if err != nil {
+		t.Fatalf("follow: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("close stream: %v", err)
+		}
+	})
+	return s
+}
+
+// changesTarget checks that every change of an Apply has its guard, and that the stream follows
+// the collection through its names.
+func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	b.apply(t, tokens(k), 1, group(1, k.set("old", 1)))
+	from := b.now(t)
+	s := b.followTarget(t, from, tokens(k))
+	toks := tokens(k)
+	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("a", 1), k.set("b", 2)), group(3, k.set("c", 3))), record.Applied, record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 5), k.set("b", -1))), record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 6))), record.Stale)
+	want := map[string]int{"a/2": 1, "b/2": 1, "c/3": 1, "a/4": 1, "b/4": 1}
+	got := map[string]int{}
+	next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
+	s = b.followTarget(t, from, tokens(k))
+	all, _ := next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
+	for _, c := range all {
+		if c.Origin == record.ForeignChange && !(b.SeveralLogs && c.Delete) {
+			t.Errorf("%s of %s counts as somebody else's", c.Key, c.Kind)
+		}
+		name, _ := c.Key.Name()
+		for v := range 5 {
+			if c.Guard == (record.Guard{Epoch: 1, Version: version(v)}) {
+				got[fmt.Sprintf("%s/%d", name, v)]++
+			}
+		}
+	}
+	if !b.SeveralLogs && fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("guards %v, want %v", got, want)
+	}
+}
+
+// changesForeign checks that no change of an application seems to be of an Apply, whatever guards
+// lie next to its documents.
+func changesForeign(t *testing.T, b *bench) {
+	k := b.fixed(t)
+	b.apply(t, tokens(k), 1, group(1, k.set("mine", 1)), group(1, k.set("gone", 1)))
+	s := b.followTarget(t, b.now(t), tokens(k))
+	for _, d := range []bson.Raw{doc("mine", 7), doc("new", 8)} {
+		if err := b.App.Put(t.Context(), k.tok.Name, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, _ := record.KeyOfDoc(doc("gone", 0))
+	if err := b.App.Delete(t.Context(), k.tok.Name, gone.Value()); err != nil {
+		t.Fatal(err)
+	}
+	all, _ := next(t, s, func(all []record.Change) bool { return len(all) >= 3 })
+	for _, c := range all {
+		if c.Origin != record.ForeignChange || !c.Guard.IsZero() {
+			t.Errorf("%+v does not count as somebody else's", c)
+		}
+	}
+}
+
+// changesNudge checks that a nudge has streams deliver how far they have come.
+func changesNudge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	s := b.followTarget(t, b.now(t), tokens(k))
+	at := b.now(t)
+	if err := b.Namespace.Nudge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for ctx := bounded(t); ; {
+		batch, err := s.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(batch.Changes) > 0 {
+			t.Errorf("changes %+v, want none", batch.Changes)
+		}
+		if batch.Pos.At.Compare(at.At) >= 0 {
+			return
 		}
 	}
 }

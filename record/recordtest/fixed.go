@@ -110,17 +110,43 @@ func fixedIDType(t *testing.T, b *bench) {
 		t.Log("left out: the backend has only texts as an _id")
 		return
 	}
-	k := b.fixed(t)
-	for v, id := range []any{int32(5), 5.0, int64(5)} {
-		d := raw(bson.D{{Key: "_id", Value: id}, {Key: "v", Value: int32(v)}})
-		key, err := record.KeyOfDoc(d)
-		if err != nil {
-			t.Fatal(err)
+	scope := func(n any) bson.CodeWithScope {
+		return bson.CodeWithScope{Code: "f", Scope: bson.D{{Key: "n", Value: n}}}
+	}
+	for name, ids := range map[string][]any{
+		"number":          {int32(5), 5.0, int64(5)},
+		"text":            {"a", bson.Symbol("a"), "a"},
+		"within":          {bson.D{{Key: "k", Value: "a"}, {Key: "n", Value: int32(1)}}, bson.D{{Key: "k", Value: bson.Symbol("a")}, {Key: "n", Value: 1.0}}},
+		"code with scope": {scope(int32(1)), scope(1.0)},
+	} {
+		k, next := b.fixed(t), 1
+		apply := func(key record.Key, doc bson.Raw) {
+			t.Helper()
+			w := record.Write{Kind: k.spec.Name, Key: key, Doc: doc}
+			res := b.apply(t, tokens(k), 1, record.GroupWrite{Group: name, Version: version(next), Writes: []record.Write{w}})
+			wantOutcomes(t, res, record.Applied)
+			next++
 		}
-		w := record.Write{Kind: k.spec.Name, Key: key, Doc: d}
-		res := b.apply(t, tokens(k), 1, record.GroupWrite{Group: "5", Version: version(v + 1), Writes: []record.Write{w}})
-		wantOutcomes(t, res, record.Applied)
-		b.wantDocuments(t, k.tok.Name, d)
+		var key record.Key
+		for v, id := range ids {
+			d := raw(bson.D{{Key: "_id", Value: id}, {Key: "v", Value: int32(v)}})
+			of, err := record.KeyOfDoc(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if key != "" && of != key {
+				t.Fatalf("%s: two keys", name)
+			}
+			key = of
+			apply(key, d)
+			b.wantDocuments(t, k.tok.Name, d)
+			if v%2 == 1 { // the next one comes behind a tombstone
+				apply(key, nil)
+				b.wantDocuments(t, k.tok.Name)
+				apply(key, d)
+				b.wantDocuments(t, k.tok.Name, d)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package recordtest
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ var indexTests = []test{
 	{"expiry", flavours(indexExpiry)},
 	{"what breaks a unique index is named", flavours(indexNamed)},
 	{"two unique values change places", flavours(indexSwapped)},
+	{"indexes are dropped", flavours(indexDropped)},
+	{"options are changed", optionsChanged},
+	{"large groups exchange unique values", flavours(indexSwappedLarge)},
 }
 
 // expiring is a shape with a TTL index.
@@ -76,6 +80,7 @@ func indexOutdated(t *testing.T, b *bench) {
 	for name, err := range map[string]error{
 		"build":  b.Namespace.BuildIndexes(t.Context(), k.tok, spec),
 		"expire": b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 5}),
+		"drop":   b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"at_1"}),
 	} {
 		if !errors.Is(err, record.ErrFenced) && !errors.Is(err, record.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrFenced or ErrNotFound", name, err)
@@ -115,6 +120,77 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 		t.Fatal(err)
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": 7})
+}
+
+// indexDropped: only what is named is dropped, and it can be built anew in another form.
+func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	shape := expiring(60)
+	shape.Indexes = append(shape.Indexes, uniqueOn("mail").Indexes...)
+	k := mk(t, shape)
+	for range 2 {
+		if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"mail_1", "gone"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name)
+	if err != nil || len(info.Shape.Indexes) != 1 || record.IndexName(info.Shape.Indexes[0]) != "at_1" {
+		t.Fatalf("left are %v, %v", info.Shape.Indexes, err)
+	}
+	hidden := k.spec
+	hidden.Shape = record.Shape{Indexes: []bson.Raw{raw(bson.D{
+		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "at", Value: int32(1)}}},
+		{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 60}, {Key: "hidden", Value: true},
+	})}}
+	var conflict *record.IndexConflict
+	err = b.Namespace.BuildIndexes(t.Context(), k.tok, hidden)
+	if !errors.As(err, &conflict) || conflict.Index != "at_1" || !strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "unique") {
+		t.Fatalf("a hidden one: %v, want a conflict that names at_1 and hidden", err)
+	}
+	if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"at_1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Namespace.BuildIndexes(t.Context(), k.tok, hidden); err != nil {
+		t.Error(err)
+	}
+}
+
+// optionsChanged: a fixed-name kind gets another validator, and loses it.
+func optionsChanged(t *testing.T, b *bench) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no options")
+		return
+	}
+	k := b.fixed(t)
+	options := func() bson.Raw {
+		info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Shape.Options
+	}
+	want := k.spec
+	want.Shape.Options = raw(bson.D{{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}})
+	for range 2 {
+		if err := b.Namespace.Reshape(t.Context(), k.tok, want, nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := record.DifferentOptions(options(), want.Shape.Options); len(diff) > 0 {
+			t.Errorf("different: %v", diff)
+		}
+	}
+	if diff := record.DifferentOptions(options(), nil); len(diff) != 1 || diff[0] != "validator" {
+		t.Errorf("from none it differs in %v", diff)
+	}
+	if err := b.Namespace.Reshape(t.Context(), k.tok, k.spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := record.DifferentOptions(options(), nil); len(diff) > 0 {
+		t.Errorf("without a validator it differs in %v", diff)
+	}
 }
 
 func (k *kind) wantExpiry(t *testing.T, want map[string]int64) {
@@ -163,4 +239,43 @@ func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	// Alone, the first is refused until the other has given its value up.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.mail("a", "m@x"))), record.Refused)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(4, k.mail("a", "m@x")), group(4, k.mail("b", "n@x"))), record.Applied, record.Applied)
+}
+
+// Groups that exchange unique values are written together, where each alone is refused: as
+// many as a single group may be, which is more than one transaction of small groups gets.
+// The refusal names the record that is in the way.
+func indexSwappedLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no indexes")
+		return
+	}
+	const records, members = 3, 800
+	k, l := mk(t, uniqueOn("n")), mk(t)
+	toks := tokens(k, l)
+	ring := func(v, by int) []record.GroupWrite {
+		var gs []record.GroupWrite
+		for i := range records {
+			ws := []record.Write{k.set(fmt.Sprint(i), (i+by)%records)}
+			for m := range members {
+				ws = append(ws, l.set(fmt.Sprintf("%d/%d", i, m), v))
+			}
+			gs = append(gs, group(v, ws...))
+		}
+		return gs
+	}
+	for _, g := range ring(1, 0) {
+		wantOutcomes(t, b.apply(t, toks, 1, g), record.Applied)
+	}
+	moved := ring(2, 1)
+	res := b.apply(t, toks, 1, moved[0])
+	wantOutcomes(t, res, record.Refused)
+	if kind, holder, ok := record.HolderOf(res[0].Err); !ok || kind != k.spec.Name || holder != record.StringKey("1") {
+		t.Errorf("refused with %v, want an error that names record 1", res[0].Err)
+	}
+	all, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: toks, Epoch: 1, Groups: moved, Together: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, all, record.Applied, record.Applied, record.Applied)
+	k.wantState(t, map[string]record.Record{"0": at("0", 1, guard(1, 2)), "1": at("1", 2, guard(1, 2)), "2": at("2", 0, guard(1, 2))})
 }

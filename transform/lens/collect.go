@@ -180,6 +180,26 @@ func (r *fanRun) ownIDs(c *child) error {
 	return nil
 }
 
+// floatID lets an item's _id take the place that it has in what the target holds. A record
+// has it first; an item need not.
+func (e *editor) floatID(item *node, have bson.Raw) error {
+	h, err := e.open(have)
+	if err != nil {
+		return err
+	}
+	was, err := h.find(fieldID)
+	if err != nil {
+		return err
+	}
+	is, err := item.find(fieldID)
+	if err != nil || was == is || was < 0 || is < 0 {
+		return err
+	}
+	item.elems[is].floating = true
+	item.changed = true
+	return nil
+}
+
 // take removes a field that must be there.
 func (n *node) take(name []byte) (elem, error) {
 	i, err := n.find(name)
@@ -287,7 +307,13 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		}
 		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
 	} else {
-		if h, ok := held.of(r.fan, c); ok && (r.fan.collect.keeps() || c.item.dirty()) {
+		h, ok := held.of(r.fan, c)
+		if ok && r.ownID() {
+			if err := r.e.floatID(c.item, h); err != nil {
+				return nil, err
+			}
+		}
+		if ok && (r.fan.collect.keeps() || c.item.dirty()) {
 			if err := r.e.over(c.item, h, &r.fan.collect); err != nil {
 				return nil, err
 			}

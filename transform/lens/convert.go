@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// valueType is a type as a lens names it. rfc3339 and epoch are a string and a long
-// that mean a time.
+// valueType is a type as a lens names it. rfc3339 is a string that means a time, epoch and
+// epochMillis are longs that do.
 type valueType string
 
 const (
@@ -30,13 +30,14 @@ const (
 	tDate     valueType = "date"
 	tRFC3339  valueType = "rfc3339"
 	tEpoch    valueType = "epoch"
+	tMillis   valueType = "epochMillis"
 )
 
-var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tUUID, tDate, tRFC3339, tEpoch}
+var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tUUID, tDate, tRFC3339, tEpoch, tMillis}
 
 var (
 	numbers = []valueType{tInt, tLong, tDouble, tDecimal, tNumber}
-	times   = []valueType{tDate, tRFC3339, tEpoch}
+	times   = []valueType{tDate, tRFC3339, tEpoch, tMillis}
 )
 
 // targets returns what a type can be converted to.
@@ -72,7 +73,7 @@ func (t valueType) bson() bson.Type {
 	switch t {
 	case tInt:
 		return bson.TypeInt32
-	case tLong, tEpoch:
+	case tLong, tEpoch, tMillis:
 		return bson.TypeInt64
 	case tDouble:
 		return bson.TypeDouble
@@ -263,7 +264,7 @@ const (
 
 func readTime(val []byte, t valueType) (ms int64, ok bool) {
 	switch t {
-	case tDate:
+	case tDate, tMillis:
 		return int64(binary.LittleEndian.Uint64(val)), true
 	case tEpoch:
 		s := int64(binary.LittleEndian.Uint64(val))
@@ -276,7 +277,7 @@ func readTime(val []byte, t valueType) (ms int64, ok bool) {
 
 func appendTime(dst []byte, ms int64, t valueType) ([]byte, bool) {
 	switch t {
-	case tDate:
+	case tDate, tMillis:
 		return appendLong(dst, ms), true
 	case tEpoch:
 		return appendLong(dst, ms/1000), ms%1000 == 0

@@ -84,6 +84,10 @@ func TestConvert(t *testing.T) {
 		{tEpoch, tDate, int64(-1), bson.DateTime(-1000)},
 		{tEpoch, tDate, int64(math.MaxInt64), nil},
 		{tDate, tEpoch, bson.DateTime(1500), nil},
+		{tDate, tMillis, bson.DateTime(1500), int64(1500)},
+		{tMillis, tDate, int64(-1), bson.DateTime(-1)},
+		{tMillis, tRFC3339, int64(1700000000250), "2023-11-14T22:13:20.250Z"},
+		{tMillis, tEpoch, int64(1500), nil},
 	} {
 		t.Run(fmt.Sprintf("%s to %s %v", tc.from, tc.to, tc.in), func(t *testing.T) {
 			t.Parallel()
@@ -115,7 +119,7 @@ func TestConvert(t *testing.T) {
 // TestConvertIsExact: whatever is accepted comes back, to the bit, for every pair.
 func TestConvertIsExact(t *testing.T) {
 	t.Parallel()
-	size := map[valueType]int{tInt: 4, tLong: 8, tDouble: 8, tDecimal: 16, tObjectID: 12, tUUID: 21, tDate: 8, tEpoch: 8}
+	size := map[valueType]int{tInt: 4, tLong: 8, tDouble: 8, tDecimal: 16, tObjectID: 12, tUUID: 21, tDate: 8, tEpoch: 8, tMillis: 8}
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.SampledFrom(valueTypes).Draw(t, "from")
 		to := rapid.SampledFrom(from.targets()).Draw(t, "to")

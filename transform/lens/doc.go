@@ -46,9 +46,10 @@
 //     Objects that are missing are made, those left empty are removed.
 //   - convert changes the type of a value, or the value by a table. Null and absence
 //     stay. The types: string, int, long, double, decimal, bool, objectId, uuid, date, rfc3339
-//     (a string) and epoch (a long, seconds); and number, which is an int, long, double or
+//     (a string), epoch (a long, seconds) and epochMillis (a long); and number, which is an int, long, double or
 //     decimal, whichever its writer took. Those that are the same number are one, and each
-//     side keeps the type that it has.
+//     side keeps the type that it has. With rounding, dates of one second are one epoch,
+//     and keep their milliseconds.
 //   - add puts a field into each new record whose parent object is there: with value, a
 //     constant that only the lens decides on; with default, a field that the new
 //     version's application owns afterwards.

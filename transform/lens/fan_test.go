@@ -50,7 +50,7 @@ func TestFanOut(t *testing.T) {
 			`new {"_id":7}`, `lines {"_id":5,"order":7,"position":0,"sku":5,"n":1}`, `lines {"_id":"a","order":7,"position":1,"sku":"a"}`,
 		}},
 		{"own _id", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{id}", id: _id, parent: order, order: at}`), `old {"_id":7,"lines":[{"n":1,"_id":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}]}`, []string{
-			`new {"_id":7}`, `lines {"order":7,"at":0,"n":1,"_id":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}}`,
+			`new {"_id":7}`, `lines {"_id":{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"},"order":7,"at":0,"n":1}`,
 		}},
 		{"map", orders(notesAsMap), `old {"_id":"o","notes":{"b":{"t":1},"a":{}}}`, []string{`new {"_id":"o"}`, `notes {"_id":"o/b","t":1}`, `notes {"_id":"o/a"}`}},
 		{"map of values", orders(`fanOut: {field: notes, as: map, kind: notes, key: "{_key}/{item.v}", id: name, operations: []}`), `old {"_id":"o","notes":{"a/b":{"v":1}}}`, []string{`new {"_id":"o"}`, `notes {"_id":"o/1","name":"a/b","v":1}`}},

@@ -40,7 +40,7 @@ func TestFanOutOfObjectIDs(t *testing.T) {
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/lines/` + hex2 + `","at":0,"n":1}`, `lines {"_id":"` + hexa + `/lines/` + hexa + `","at":1,"n":2}`}},
 		{"items with an _id, that is the record's", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1,"_id":` + o2 + `}]}`,
-			[]string{`new {"_id":` + oid + `}`, `lines {"order":` + oid + `,"at":0,"n":1,"_id":` + o2 + `}`}},
+			[]string{`new {"_id":` + oid + `}`, `lines {"_id":` + o2 + `,"order":` + oid + `,"at":0,"n":1}`}},
 		{"items with an _id, in a document", orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", line: "{item._id}"}, id: _id, parent: order, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1,"_id":` + o2 + `},{"n":1,"_id":5}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"line":` + o2 + `},"order":` + oid + `,"at":0,"n":1}`, `lines {"_id":{"order":` + oid + `,"line":5},"order":` + oid + `,"at":1,"n":1}`}},

@@ -28,6 +28,9 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	case !c.path.equal(o.field):
 		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
 	}
+	if o.rounding {
+		return nil, fmt.Errorf("dates of one second are one value in the other version (%s)", o)
+	}
 	switch c.op {
 	case transform.OpEqual, transform.OpIn:
 		var out []any
@@ -55,6 +58,9 @@ func (o *convert) compare(c condition) ([]condition, error) {
 
 // keepsOrder: numbers of all types sort together, and dates like their seconds.
 func (o *convert) keepsOrder() bool {
+	if o.rounding {
+		return false
+	}
 	if slices.Contains(numbers, o.from) {
 		return slices.Contains(numbers, o.to)
 	}

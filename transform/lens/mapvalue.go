@@ -167,7 +167,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 		val = appendString(nil, v)
 	default:
 		n, ok := rational(v)
-		if from != tEpoch || !ok || !n.IsInt() || !n.Num().IsInt64() {
+		if from != tEpoch && from != tMillis || !ok || !n.IsInt() || !n.Num().IsInt64() {
 			return nil, nil
 		}
 		val = appendLong(nil, n.Num().Int64())

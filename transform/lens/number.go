@@ -201,8 +201,9 @@ func parseNumber(s string) (valueType, []byte, bool) {
 }
 
 // forms are those of a number, and of a decimal that is made of one: 5 and 5.00 are the same.
+// So are dates of one second with rounding.
 func (o *convert) forms() []form {
-	if o.to == tNumber || o.from == tNumber && o.to == tDecimal {
+	if o.rounding && o.to == tDate || o.to == tNumber || o.from == tNumber && o.to == tDecimal {
 		return []form{{fields: []holding{{path: o.field, by: o}}}}
 	}
 	return nil

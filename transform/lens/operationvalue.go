@@ -10,7 +10,7 @@ import (
 )
 
 func (p *lensParser) convert(n ast.Node) (op, error) {
-	f, err := p.fields(n, "convert", []string{"field"}, []string{"from", "to", "table"})
+	f, err := p.fields(n, "convert", []string{"field"}, []string{"from", "to", "table", "rounding"})
 	if err != nil {
 		return nil, err
 	}
@@ -19,7 +19,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 		return nil, err
 	}
 	if t, ok := f["table"]; ok {
-		for _, other := range []string{"from", "to"} {
+		for _, other := range []string{"from", "to", "rounding"} {
 			if o, ok := f[other]; ok {
 				return nil, p.errorAt(o, "convert has table or from and to, not %s together with table", other)
 			}
@@ -41,8 +41,20 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 	if !types[0].convertible(types[1]) {
 		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
 	}
-	return &convert{field, types[0], types[1]}, nil
+	o := &convert{field: field, from: types[0], to: types[1]}
+	if n, ok := f["rounding"]; ok {
+		text, err := scalarText(n)
+		dates := o.from == tEpoch && o.to == tDate || o.from == tDate && o.to == tEpoch
+		if err != nil || text != roundingSeconds || !dates {
+			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, tEpoch, tDate)
+		}
+		o.rounding = true
+	}
+	return o, nil
 }
+
+// roundingSeconds is what rounding may say.
+const roundingSeconds = "seconds"
 
 func (p *lensParser) table(field path, n ast.Node) (op, error) {
 	entries, ok := mapping(n)

@@ -1,6 +1,8 @@
 package lens
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -10,12 +12,14 @@ import (
 type convert struct {
 	field    path
 	from, to valueType
+	// rounding: dates with milliseconds are the epoch's whole second, and keep them.
+	rounding bool
 }
 
 func (o *convert) String() string {
 	return fmt.Sprintf("convert %s from %s to %s", o.field, o.from, o.to)
 }
-func (o *convert) inverse() op               { return &convert{o.field, o.to, o.from} }
+func (o *convert) inverse() op               { return &convert{o.field, o.to, o.from, o.rounding} }
 func (o *convert) takes() []path             { return nil }
 func (o *convert) makes() []path             { return nil }
 func (o *convert) changes() []path           { return []path{o.field} }
@@ -40,12 +44,28 @@ func (o *convert) apply(e *editor, root *node) error {
 	if el.typ != o.from.bson() {
 		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)
 	}
-	val, err := e.convert(el.val, o.from, o.to)
+	was := el.val
+	if o.rounding && o.from == tDate {
+		was = wholeSecond(was)
+	}
+	val, err := e.convert(was, o.from, o.to)
+	if err != nil && o.from == tDate && o.to == tEpoch {
+		err = errFraction
+	}
 	if err != nil {
 		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), err)
 	}
 	n.set(i, o.to.bson(), val)
 	return nil
+}
+
+// errFraction is why a date is no epoch.
+var errFraction = errors.New("it has milliseconds, which an epoch does not have: declare epochMillis, or rounding: seconds")
+
+// wholeSecond is a date without its milliseconds. It rounds down, also before 1970.
+func wholeSecond(date []byte) []byte {
+	ms := int64(binary.LittleEndian.Uint64(date))
+	return appendLong(nil, ms-(ms%1000+1000)%1000)
 }
 
 // table replaces values by others, one for one.

@@ -248,6 +248,14 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 		if err := add(fieldID, c.own); err != nil {
 			return err
 		}
+	} else if i, err := c.item.find(fieldID); err != nil {
+		return err
+	} else if i >= 0 {
+		// The database stores it before all other fields. An item may have it anywhere:
+		// Mongoose writes it last.
+		own := c.item.elems[i]
+		c.item.elems = slices.Insert(slices.Delete(c.item.elems, i, i+1), 0, own)
+		put = 1
 	}
 	if r.parent != nil {
 		if err := add(r.parent, r.g.ids[r.side()].value); err != nil {

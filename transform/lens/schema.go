@@ -82,10 +82,11 @@ type (
 		To   fieldPath `json:"to" jsonschema_description:"Where it is in the new version."`
 	}
 	convertBody struct {
-		Field fieldPath      `json:"field" jsonschema_description:"The field, as it is called at this point."`
-		From  valueTypeName  `json:"from,omitempty" jsonschema_description:"The type in the old version."`
-		To    valueTypeName  `json:"to,omitempty" jsonschema_description:"The type in the new version."`
-		Table map[string]any `json:"table,omitempty" jsonschema_description:"The values of the old version with those of the new one, one for one."`
+		Field    fieldPath      `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		From     valueTypeName  `json:"from,omitempty" jsonschema_description:"The type in the old version."`
+		To       valueTypeName  `json:"to,omitempty" jsonschema_description:"The type in the new version."`
+		Table    map[string]any `json:"table,omitempty" jsonschema_description:"The values of the old version with those of the new one, one for one."`
+		Rounding string         `json:"rounding,omitempty" jsonschema:"enum=seconds" jsonschema_description:"Dates may have milliseconds, which an epoch does not have; they keep them where the second is the same."`
 	}
 	addBody struct {
 		Field   fieldPath `json:"field" jsonschema_description:"The field of the new version."`
@@ -259,7 +260,7 @@ func (convertBody) JSONSchemaExtend(s *jsonschema.Schema) {
 		t.MinProperties = &one
 	}
 	s.OneOf = []*jsonschema.Schema{{Required: []string{"from", "to"}}, {Required: []string{"table"}}}
-	s.Not = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Required: []string{"table", "from"}}, {Required: []string{"table", "to"}}}}
+	s.Not = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Required: []string{"table", "from"}}, {Required: []string{"table", "to"}}, {Required: []string{"table", "rounding"}}}}
 }
 
 // JSONSchemaExtend: a constant, or a default.

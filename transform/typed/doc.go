@@ -1,19 +1,8 @@
 // Package typed makes transformers of Go types: both versions' structs with bson tags, or
 // protobuf messages by way of a Codec, with both directions in one place.
 //
-// A Pair is for records that become one record each. It lists what changed; a changed
-// field costs one pair of functions:
-//
-//	typed.Compile(typed.Pair[v1.Job, v2.Job]{
-//		Name: "job", Revision: "1", OldKind: "jobs", NewKind: "tasks",
-//		Fields: []typed.Field{
-//			typed.Rename("memory_mb", "memory"),
-//			typed.Convert("timeout", "timeout", parseDuration, formatDuration),
-//			typed.Split("image", "repository", "tag", splitImage, joinImage),
-//			typed.OldOnly("legacy", nil),
-//			typed.NewOnly("priority", "normal"),
-//		},
-//	})
+// A Pair is for records that become one record each. It lists what changed: Rename, Convert, Split,
+// OldOnly, NewOnly. A changed field costs one pair of functions. The example of Compile shows one.
 //
 // From it follow a transform.Spec for the engine, and a transform.Mapping for each
 // direction, by which requests are expressed in the other version: names, paths, masks,

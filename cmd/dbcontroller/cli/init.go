@@ -23,13 +23,14 @@ func initCommand() *cobra.Command {
 var modulePath = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9._~-]+)*$`)
 
 func initServiceCommand() *cobra.Command {
-	var module string
+	var module, name string
 	cmd := &cobra.Command{
 		Use:   "service DIR",
-		Short: "Write a small service in Go, in two versions, that runs and passes its tests",
-		Long: "Write a small service in Go into a folder that is not there yet: messages and their code, handlers\n" +
-			"of two versions, a lens between them, tests, a server, a controller and a configuration. README.md\n" +
-			"in it says how to run it and take it through an upgrade.",
+		Short: "Generate a small service in Go, in two versions, that runs and passes its tests",
+		Long: "Generate a small service in Go in a folder that is not there yet: messages and their code, handlers\n" +
+			"of two versions, a lens between them, tests, a server, a controller and a configuration. The service\n" +
+			"keeps tasks. Its packages and its deployment have the name of the folder, or the one of --name.\n" +
+			"README.md in it says how to run it and take it through an upgrade.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
@@ -39,6 +40,12 @@ func initServiceCommand() *cobra.Command {
 			if module == "" {
 				module = filepath.Base(dir)
 			}
+			if name == "" {
+				name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(filepath.Base(dir)))
+			}
+			if err := starter.CheckName(name); err != nil {
+				return usage("%v: give another one with --name", err)
+			}
 			if !modulePath.MatchString(module) {
 				return usage("%q is no path of a Go module: give one with --module, such as example.com/tasks", module)
 			}
@@ -46,15 +53,17 @@ func initServiceCommand() *cobra.Command {
 			if !strings.HasPrefix(version, "v") {
 				version = "latest" // this build is no release
 			}
-			files, err := starter.Write(dir, module, version)
+			files, err := starter.Write(dir, name, module, version)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files of module %s into %s\nnext: cd %s && go get dbcontroller.dev@%s && go mod tidy && go test ./...\nREADME.md there says how to run it\n",
-				len(files), module, args[0], args[0], version)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files of service %s, module %s, into %s\nnext: cd %s && go get dbcontroller.dev@%s && go mod tidy && go test ./...\n"+
+				"before there is a published release: cd %s && go mod edit -replace dbcontroller.dev=PATH_OF_A_CHECKOUT && go mod tidy && go test ./...\nREADME.md there says how to run it\n",
+				len(files), name, module, args[0], args[0], version, args[0])
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the service, its Go package and its proto packages: lower-case letters and digits (default: the name of the folder)")
 	cmd.Flags().StringVar(&module, "module", "", "path of the service's Go module (default: the name of the folder)")
 	return cmd
 }

@@ -21,7 +21,7 @@ func operatorCommands(register Register) []*cobra.Command {
 		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
 		verb("get", "Show a deployment", getCommand()),
 		verb("watch", "Follow a deployment as it changes", watchCommand()),
-		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(),
+		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(), restoredCommand(),
 		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), keysCommand(), planCommand(register), rehearseCommand(),
 	}
 }

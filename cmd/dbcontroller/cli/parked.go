@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -163,20 +165,71 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 var errDifferent = finding("source and target differ")
 
 func verifyCommand() *cobra.Command {
-	c := &connection{}
+	a := &asker{}
+	var repair bool
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Compare all data of source and target once",
+		Short: "Compare all data of source and target once, and repair the target",
 		Long: "Compare all data of source and target through the transform, once. Progress goes to standard\n" +
 			"error, the report to standard output; the exit status is 1 when they differ. What was waived,\n" +
-			"also for the latest switch, is counted apart, and is no difference.",
-		Args: onlyDeployment,
+			"also for the latest switch, is counted apart, and is no difference.\n\n" +
+			"A difference is recorded, and blocks the switch or rollback to the target until another\n" +
+			"comparison finds none. With --repair the controllers compare everything, and make anew in the\n" +
+			"target what differs; then it is compared once more.",
+		Example: "  dbcontroller verify\n  dbcontroller verify --repair",
+		Args:    onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.explain(c.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			if a.dryRun && !repair {
+				return usage("--dry-run: give it together with --repair: without it the command changes nothing but the record of what differs")
+			}
+			err := a.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if repair && errors.Is(err, errDifferent) {
+				err = a.repair(cmd)
+			}
+			return a.explain(err)
 		},
 	}
-	c.register(cmd)
+	a.register(cmd)
+	cmd.Flags().BoolVar(&repair, "repair", false, "have the controllers make anew in the target what differs, and compare once more")
 	return cmd
+}
+
+// repairPoll is how often a command looks whether a repair has ended.
+const repairPoll = 500 * time.Millisecond
+
+// repair asks for a repair, waits for its end, and compares once more.
+func (a *asker) repair(cmd *cobra.Command) error {
+	err := a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+		return api.Repair(ctx, connect.NewRequest(&dbv1.RepairRequest{Name: a.name, DryRun: dryRun, RequestedBy: a.who()}))
+	})
+	if err != nil || a.dryRun {
+		return err
+	}
+	ctx := cmd.Context()
+	api, err := a.open()
+	if err != nil {
+		return err
+	}
+	shown := newProgress(cmd.ErrOrStderr())
+	defer shown.end()
+	for {
+		got, err := unary(ctx, &a.connection, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: a.name})
+		if err != nil {
+			return err
+		}
+		line := got.GetDifferent()
+		if line == "" {
+			break
+		}
+		shown.show("repairs", line)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(repairPoll):
+		}
+	}
+	shown.end()
+	return a.verify(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
 func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) error {

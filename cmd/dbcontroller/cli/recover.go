@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,7 +107,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if len(alive) > 0 {
 		return stillAlive(alive)
 	}
-	d, err := r.rebuild(e, p, say)
+	d, err := r.rebuild(ctx, e, p, set, say)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,10 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 		return err
 	}
 	if err := identity.Reclaim(ctx, d, markers); err != nil {
+		return err
+	}
+	// The databases are taken as they are: what they held before counts no more.
+	if err := store.ForgetBeats(ctx, slices.Collect(maps.Keys(markers))...); err != nil {
 		return err
 	}
 	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
@@ -218,7 +223,17 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 	err = identity.Check(ctx, store, markers)
 	switch {
 	case err == nil:
-		return d, refused("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover", d.Name, d.CurrentVersion, d.Epoch)
+		followed := ""
+		if db := markers[d.CurrentVersion]; db != nil {
+			replaced, err := identity.Replacements(ctx, d, db)
+			if err != nil {
+				return d, err
+			}
+			for _, r := range replaced {
+				followed += "; " + r.String()
+			}
+		}
+		return d, refused("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover%s", d.Name, d.CurrentVersion, d.Epoch, followed)
 	case !errors.As(err, &mismatch):
 		return d, err
 	}
@@ -226,7 +241,7 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 }
 
 // rebuild makes the deployment of what the databases say, and says it.
-func (r *recovery) rebuild(e identity.Evidence, p *process.Process, say io.Writer) (upgradestate.Deployment, error) {
+func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.Process, set *databases.Set, say io.Writer) (upgradestate.Deployment, error) {
 	for _, db := range p.Config.DBs {
 		f, ok := e.Found[db.Version]
 		if !ok {
@@ -246,6 +261,9 @@ func (r *recovery) rebuild(e identity.Evidence, p *process.Process, say io.Write
 	}
 	if err != nil {
 		return upgradestate.Deployment{}, err
+	}
+	for _, rival := range e.Rivals(current) {
+		fmt.Fprintf(say, "found: %s\n", describeRivals(ctx, set.Database(current), rival))
 	}
 	d, notes, err := e.Rebuild(current)
 	if err != nil {
@@ -272,4 +290,19 @@ func (r *recovery) rebuild(e identity.Evidence, p *process.Process, say io.Write
 		fmt.Fprintf(say, "note: %s\n", n)
 	}
 	return d, nil
+}
+
+// describeRivals names the two collections that a kind may be, with what tells them apart.
+func describeRivals(ctx context.Context, db record.Namespace, r identity.Replaced) string {
+	holds := func(name, id string) string {
+		if name == "" {
+			return id + ", which is gone"
+		}
+		size, err := db.Size(ctx, record.Token{Kind: r.Kind, Name: name, ID: id, Fixed: true})
+		if err != nil {
+			return fmt.Sprintf("%s, now %s", id, name)
+		}
+		return fmt.Sprintf("%s, now %s, with about %d documents", id, name, size.Records)
+	}
+	return fmt.Sprintf("kind %s of %s was collection %s; its name is that of %s", r.Kind, r.Version, holds(r.Away, r.Was), holds(r.Kind, r.Is))
 }

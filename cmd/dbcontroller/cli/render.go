@@ -185,6 +185,12 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("INSECURE", "server %s: %s", s.GetId(), w)
 		}
 	}
+	if line := d.GetRestored(); line != "" {
+		add("RESTORED", "it waits for %s", line)
+	}
+	if line := d.GetDifferent(); line != "" {
+		add("DIFFERENT", "the switch waits for %s", line)
+	}
 	for _, b := range d.GetBreaches() {
 		add("BREACH", "%s of %s: %s", b.GetKind(), b.GetVersion(), b.GetWhat())
 	}

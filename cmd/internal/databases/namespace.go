@@ -58,6 +58,14 @@ func (d *Database) Watch(ctx context.Context, from record.Position, kinds []reco
 	return with(ctx, d, func(ns Space) (record.Stream, error) { return ns.Watch(ctx, from, kinds) })
 }
 
+func (d *Database) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	return with(ctx, d, func(ns Space) (record.Stream, error) { return ns.Follow(ctx, from, toks) })
+}
+
+func (d *Database) Nudge(ctx context.Context) error {
+	return run(ctx, d, func(ns Space) error { return ns.Nudge(ctx) })
+}
+
 func (d *Database) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (class record.FenceClass, restore string, err error) {
 	err = run(ctx, d, func(ns Space) error {
 		class, restore, err = ns.Prepare(ctx, tok, want)
@@ -132,6 +140,10 @@ func (d *Database) BuildIndexes(ctx context.Context, tok record.Token, kind reco
 
 func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	return run(ctx, d, func(ns Space) error { return ns.Expire(ctx, tok, seconds) })
+}
+
+func (d *Database) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+	return run(ctx, d, func(ns Space) error { return ns.Reshape(ctx, tok, kind, drop) })
 }
 
 func (d *Database) Require(ctx context.Context, toks []record.Token, l record.Label) error {

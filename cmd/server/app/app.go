@@ -115,6 +115,7 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
 			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
 	}
+	a.service.warnOfReads(a.log)
 	start, err := fixtures(a.cfg.DBs, a.service.Kinds)
 	if err != nil {
 		return err
@@ -124,7 +125,8 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs),
-		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Unencrypted2: true,
+		// A service may mount routes besides its APIs. The table cannot know them.
+		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
 		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
 	if err != nil {

@@ -76,7 +76,7 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type PlanCheck_Verdict int32
@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71, 0}
 }
 
 // Deployment is one service in one region.
@@ -209,6 +209,8 @@ type Deployment struct {
 	Retired        []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                                      // versions that nothing leads back to
 	Kept           []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                            // retired namespaces that are not dropped yet
 	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
+	Restored       string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                                    // what a person has to decide about a restored database; empty: nothing
+	Different      string           `protobuf:"bytes,41,opt,name=different,proto3" json:"different,omitempty"`                                  // what a comparison found that is not resolved; empty: nothing
 	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
 	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
 	unknownFields  protoimpl.UnknownFields
@@ -406,6 +408,20 @@ func (x *Deployment) GetBreaches() []*Breach {
 	return nil
 }
 
+func (x *Deployment) GetRestored() string {
+	if x != nil {
+		return x.Restored
+	}
+	return ""
+}
+
+func (x *Deployment) GetDifferent() string {
+	if x != nil {
+		return x.Different
+	}
+	return ""
+}
+
 func (x *Deployment) GetHistoryDropped() int64 {
 	if x != nil {
 		return x.HistoryDropped
@@ -574,6 +590,150 @@ func (x *Breach) GetCount() int64 {
 	return 0
 }
 
+type DecideRestoredRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`  // the version that follows is made anew from the restored state
+	Keep          bool                   `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`      // the version that follows is served, as it is
+	Confirm       string                 `protobuf:"bytes,4,opt,name=confirm,proto3" json:"confirm,omitempty"` // deployment, cluster and database, as the refusal without it says
+	DryRun        bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideRestoredRequest) Reset() {
+	*x = DecideRestoredRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideRestoredRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideRestoredRequest) ProtoMessage() {}
+
+func (x *DecideRestoredRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideRestoredRequest.ProtoReflect.Descriptor instead.
+func (*DecideRestoredRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DecideRestoredRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DecideRestoredRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *DecideRestoredRequest) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+func (x *DecideRestoredRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *DecideRestoredRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *DecideRestoredRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type RepairRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RepairRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RepairRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *RepairRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
 type AcceptBreachesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -585,7 +745,7 @@ type AcceptBreachesRequest struct {
 
 func (x *AcceptBreachesRequest) Reset() {
 	*x = AcceptBreachesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +757,7 @@ func (x *AcceptBreachesRequest) String() string {
 func (*AcceptBreachesRequest) ProtoMessage() {}
 
 func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +770,7 @@ func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptBreachesRequest.ProtoReflect.Descriptor instead.
 func (*AcceptBreachesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AcceptBreachesRequest) GetName() string {
@@ -651,7 +811,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +823,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +836,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Pace) GetPaused() bool {
@@ -734,7 +894,7 @@ type SwitchReadiness struct {
 
 func (x *SwitchReadiness) Reset() {
 	*x = SwitchReadiness{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +906,7 @@ func (x *SwitchReadiness) String() string {
 func (*SwitchReadiness) ProtoMessage() {}
 
 func (x *SwitchReadiness) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +919,7 @@ func (x *SwitchReadiness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReadiness.ProtoReflect.Descriptor instead.
 func (*SwitchReadiness) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SwitchReadiness) GetWaitsFor() []string {
@@ -803,7 +963,7 @@ type RollbackSafe struct {
 
 func (x *RollbackSafe) Reset() {
 	*x = RollbackSafe{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +975,7 @@ func (x *RollbackSafe) String() string {
 func (*RollbackSafe) ProtoMessage() {}
 
 func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +988,7 @@ func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackSafe.ProtoReflect.Descriptor instead.
 func (*RollbackSafe) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RollbackSafe) GetSafe() bool {
@@ -880,7 +1040,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1052,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1065,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HistoryEntry) GetAt() string {
@@ -1002,7 +1162,7 @@ type PhaseTime struct {
 
 func (x *PhaseTime) Reset() {
 	*x = PhaseTime{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1174,7 @@ func (x *PhaseTime) String() string {
 func (*PhaseTime) ProtoMessage() {}
 
 func (x *PhaseTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1187,7 @@ func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
 func (*PhaseTime) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PhaseTime) GetPhase() string {
@@ -1065,7 +1225,7 @@ type DataUpdate struct {
 
 func (x *DataUpdate) Reset() {
 	*x = DataUpdate{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1237,7 @@ func (x *DataUpdate) String() string {
 func (*DataUpdate) ProtoMessage() {}
 
 func (x *DataUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1250,7 @@ func (x *DataUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataUpdate.ProtoReflect.Descriptor instead.
 func (*DataUpdate) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DataUpdate) GetId() string {
@@ -1201,7 +1361,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1373,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1386,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -1348,7 +1508,7 @@ type SwitchPolicy struct {
 
 func (x *SwitchPolicy) Reset() {
 	*x = SwitchPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1520,7 @@ func (x *SwitchPolicy) String() string {
 func (*SwitchPolicy) ProtoMessage() {}
 
 func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1533,7 @@ func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
 func (*SwitchPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SwitchPolicy) GetHold() bool {
@@ -1424,7 +1584,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1596,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1609,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -1496,7 +1656,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1668,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1681,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Encryption) GetKey() string {
@@ -1589,7 +1749,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1761,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1774,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Kind) GetKind() string {
@@ -1677,7 +1837,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1849,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1862,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -1735,7 +1895,7 @@ type LastSwitch struct {
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1907,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1920,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -1823,7 +1983,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1995,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2008,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -1892,7 +2052,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2064,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2077,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -2050,7 +2210,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2222,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2235,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -2210,7 +2370,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2382,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2395,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Server) GetId() string {
@@ -2327,7 +2487,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2499,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2512,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -2387,7 +2547,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2559,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2572,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -2444,7 +2604,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2616,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2629,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 type ListDeploymentsResponse struct {
@@ -2481,7 +2641,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2653,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2666,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -2530,7 +2690,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2702,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2715,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -2596,7 +2756,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2768,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2781,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -2657,7 +2817,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2829,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2842,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -2761,7 +2921,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2933,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2946,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -2836,7 +2996,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3008,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3021,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -2909,7 +3069,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3081,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3094,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -3016,7 +3176,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3188,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3201,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -3110,7 +3270,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3282,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3295,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -3167,7 +3327,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3339,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3352,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -3247,7 +3407,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3419,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3432,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -3304,7 +3464,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +3476,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +3489,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -3379,7 +3539,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3551,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3564,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3447,7 +3607,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3619,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3632,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3514,7 +3674,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3686,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3699,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3582,7 +3742,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3754,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3767,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3693,7 +3853,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3705,7 +3865,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3718,7 +3878,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -3776,7 +3936,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3948,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3961,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -3869,7 +4029,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4041,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4054,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -3915,7 +4075,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3927,7 +4087,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3940,7 +4100,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -3980,7 +4140,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4152,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4165,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -4066,7 +4226,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4078,7 +4238,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4091,7 +4251,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -4110,7 +4270,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4122,7 +4282,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4135,7 +4295,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -4157,7 +4317,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4329,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4342,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -4226,7 +4386,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4398,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4411,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -4304,7 +4464,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4476,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4489,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4377,7 +4537,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4389,7 +4549,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4402,7 +4562,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4428,7 +4588,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4440,7 +4600,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4453,7 +4613,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4472,7 +4632,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4644,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4657,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4516,7 +4676,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4528,7 +4688,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4541,7 +4701,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4568,7 +4728,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4580,7 +4740,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4593,7 +4753,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4665,7 +4825,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4837,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4850,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4737,7 +4897,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4909,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +4922,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -4783,7 +4943,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4795,7 +4955,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4808,7 +4968,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -4842,7 +5002,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4854,7 +5014,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4867,7 +5027,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -4899,7 +5059,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5071,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5084,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -4984,7 +5144,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5156,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5169,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -5028,7 +5188,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5040,7 +5200,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5053,7 +5213,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Version) GetVersion() string {
@@ -5120,7 +5280,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +5292,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +5305,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -5187,7 +5347,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5359,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5372,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -5246,7 +5406,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5258,7 +5418,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5271,7 +5431,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -5296,7 +5456,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5308,7 +5468,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5321,7 +5481,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 type AckHoldRequest struct {
@@ -5336,7 +5496,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5508,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5521,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -5402,7 +5562,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5414,7 +5574,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5427,7 +5587,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -5456,7 +5616,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5468,7 +5628,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5481,7 +5641,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5535,7 +5695,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5547,7 +5707,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5560,7 +5720,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5652,7 +5812,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5664,7 +5824,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5677,7 +5837,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5720,7 +5880,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +5892,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +5905,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -5780,7 +5940,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x90\t\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xca\t\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -5809,7 +5969,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bretiring\x18\x14 \x01(\tR\bretiring\x12\x18\n" +
 	"\aretired\x18\x15 \x03(\tR\aretired\x122\n" +
 	"\x04kept\x18  \x03(\v2\x1e.dbcontroller.v1.KeptNamespaceR\x04kept\x123\n" +
-	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12'\n" +
+	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12\x1a\n" +
+	"\brestored\x18( \x01(\tR\brestored\x12\x1c\n" +
+	"\tdifferent\x18) \x01(\tR\tdifferent\x12'\n" +
 	"\x0fhistory_dropped\x18\x1f \x01(\x03R\x0ehistoryDropped\x12\x1a\n" +
 	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"}\n" +
 	"\rKeptNamespace\x12\x18\n" +
@@ -5823,7 +5985,18 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04what\x18\x04 \x01(\tR\x04what\x12\x14\n" +
 	"\x05aside\x18\x05 \x01(\tR\x05aside\x12\x14\n" +
-	"\x05count\x18\x06 \x01(\x03R\x05count\"g\n" +
+	"\x05count\x18\x06 \x01(\x03R\x05count\"\xad\x01\n" +
+	"\x15DecideRestoredRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\bR\x04keep\x12\x18\n" +
+	"\aconfirm\x18\x04 \x01(\tR\aconfirm\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\"_\n" +
+	"\rRepairRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy\"g\n" +
 	"\x15AcceptBreachesRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
@@ -6326,7 +6499,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\xf7\x11\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\x95\x13\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -6334,7 +6507,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\fBeginUpgrade\x12$.dbcontroller.v1.BeginUpgradeRequest\x1a\x1b.dbcontroller.v1.Deployment\x12Q\n" +
 	"\fAbortUpgrade\x12$.dbcontroller.v1.AbortUpgradeRequest\x1a\x1b.dbcontroller.v1.Deployment\x12E\n" +
 	"\x06Switch\x12\x1e.dbcontroller.v1.SwitchRequest\x1a\x1b.dbcontroller.v1.Deployment\x12U\n" +
-	"\x0eAcceptBreaches\x12&.dbcontroller.v1.AcceptBreachesRequest\x1a\x1b.dbcontroller.v1.Deployment\x12K\n" +
+	"\x0eAcceptBreaches\x12&.dbcontroller.v1.AcceptBreachesRequest\x1a\x1b.dbcontroller.v1.Deployment\x12E\n" +
+	"\x06Repair\x12\x1e.dbcontroller.v1.RepairRequest\x1a\x1b.dbcontroller.v1.Deployment\x12U\n" +
+	"\x0eDecideRestored\x12&.dbcontroller.v1.DecideRestoredRequest\x1a\x1b.dbcontroller.v1.Deployment\x12K\n" +
 	"\tSetPolicy\x12!.dbcontroller.v1.SetPolicyRequest\x1a\x1b.dbcontroller.v1.Deployment\x12G\n" +
 	"\aSetPace\x12\x1f.dbcontroller.v1.SetPaceRequest\x1a\x1b.dbcontroller.v1.Deployment\x12A\n" +
 	"\x04Plan\x12\x1c.dbcontroller.v1.PlanRequest\x1a\x1b.dbcontroller.v1.PlanReport\x12K\n" +
@@ -6372,7 +6547,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -6380,178 +6555,184 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*Deployment)(nil),               // 3: dbcontroller.v1.Deployment
 	(*KeptNamespace)(nil),            // 4: dbcontroller.v1.KeptNamespace
 	(*Breach)(nil),                   // 5: dbcontroller.v1.Breach
-	(*AcceptBreachesRequest)(nil),    // 6: dbcontroller.v1.AcceptBreachesRequest
-	(*Pace)(nil),                     // 7: dbcontroller.v1.Pace
-	(*SwitchReadiness)(nil),          // 8: dbcontroller.v1.SwitchReadiness
-	(*RollbackSafe)(nil),             // 9: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),             // 10: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                // 11: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),               // 12: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),             // 13: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),             // 14: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                // 15: dbcontroller.v1.Namespace
-	(*Encryption)(nil),               // 16: dbcontroller.v1.Encryption
-	(*Kind)(nil),                     // 17: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 18: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 19: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 20: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 21: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 22: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 23: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 24: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 25: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 26: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 27: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 28: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 29: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 30: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 31: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 32: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 33: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 34: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 35: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 36: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),             // 37: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),             // 38: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                // 39: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 40: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 41: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 42: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 43: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 44: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 45: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 46: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 47: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 48: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 49: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 50: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 51: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 52: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 53: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 54: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 55: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 56: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 57: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 58: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 59: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 60: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 61: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 62: dbcontroller.v1.VerifyReport
-	(*GetVersionRequest)(nil),        // 63: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                  // 64: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),    // 65: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 66: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),  // 67: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil), // 68: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),           // 69: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 70: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 71: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 72: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 73: dbcontroller.v1.KindLocation
-	nil,                              // 74: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 75: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 76: dbcontroller.v1.ListUpdatesResponse.Task
+	(*DecideRestoredRequest)(nil),    // 6: dbcontroller.v1.DecideRestoredRequest
+	(*RepairRequest)(nil),            // 7: dbcontroller.v1.RepairRequest
+	(*AcceptBreachesRequest)(nil),    // 8: dbcontroller.v1.AcceptBreachesRequest
+	(*Pace)(nil),                     // 9: dbcontroller.v1.Pace
+	(*SwitchReadiness)(nil),          // 10: dbcontroller.v1.SwitchReadiness
+	(*RollbackSafe)(nil),             // 11: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),             // 12: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                // 13: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),               // 14: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),             // 15: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),             // 16: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                // 17: dbcontroller.v1.Namespace
+	(*Encryption)(nil),               // 18: dbcontroller.v1.Encryption
+	(*Kind)(nil),                     // 19: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),         // 20: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),               // 21: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),              // 22: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                 // 23: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),            // 24: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                   // 25: dbcontroller.v1.Server
+	(*VersionUsage)(nil),             // 26: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),     // 27: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),   // 28: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),  // 29: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),  // 30: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil), // 31: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),      // 32: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),      // 33: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),            // 34: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),         // 35: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),           // 36: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),              // 37: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),               // 38: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),             // 39: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),             // 40: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                // 41: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 42: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 43: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 44: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 45: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 46: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 47: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 48: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 49: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 50: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 51: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 52: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 53: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 54: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 55: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 56: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 57: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 58: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 59: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 60: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 61: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 62: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 63: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 64: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),        // 65: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                  // 66: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),    // 67: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 68: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),  // 69: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil), // 70: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),           // 71: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 72: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 73: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 74: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 75: dbcontroller.v1.KindLocation
+	nil,                              // 76: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 77: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 78: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	13, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	15, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	18, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	19, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	20, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	21, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	23, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
-	7,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
-	8,  // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
-	9,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
-	12, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	10, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	15, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	17, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	20, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	21, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	22, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	23, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	25, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	9,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
+	10, // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
+	11, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	14, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	12, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
 	4,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
 	5,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	11, // 14: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	13, // 14: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
 	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	14, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	17, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	16, // 18: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	74, // 19: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	22, // 20: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	24, // 21: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	16, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	19, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	18, // 18: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	76, // 19: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	24, // 20: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	26, // 21: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
 	3,  // 22: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
 	3,  // 23: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	14, // 24: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	39, // 25: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	38, // 26: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	36, // 27: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	16, // 24: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	41, // 25: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	40, // 26: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	38, // 27: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
 	1,  // 28: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	42, // 29: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	38, // 30: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	43, // 31: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	75, // 32: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	47, // 33: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	38, // 34: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	76, // 35: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	57, // 36: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	61, // 37: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	62, // 38: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	38, // 39: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	72, // 40: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	44, // 29: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	40, // 30: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	45, // 31: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	77, // 32: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	49, // 33: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	40, // 34: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	78, // 35: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	59, // 36: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	63, // 37: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	64, // 38: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	40, // 39: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	74, // 40: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
 	2,  // 41: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	73, // 42: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	25, // 43: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	26, // 44: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	28, // 45: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	30, // 46: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	31, // 47: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	32, // 48: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	6,  // 49: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	33, // 50: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	34, // 51: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	35, // 52: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	35, // 53: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	40, // 54: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	44, // 55: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	45, // 56: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	48, // 57: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	50, // 58: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	51, // 59: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	54, // 60: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	55, // 61: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	58, // 62: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	52, // 63: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	59, // 64: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	63, // 65: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	65, // 66: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	67, // 67: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	69, // 68: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	71, // 69: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 70: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	27, // 71: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	29, // 72: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 73: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 74: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 75: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 78: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	36, // 79: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	37, // 80: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	41, // 81: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 82: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	46, // 83: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	49, // 84: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 85: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 86: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 87: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	56, // 88: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	57, // 89: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	53, // 90: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	60, // 91: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	64, // 92: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	66, // 93: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	68, // 94: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	70, // 95: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	72, // 96: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	70, // [70:97] is the sub-list for method output_type
-	43, // [43:70] is the sub-list for method input_type
+	75, // 42: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	27, // 43: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	28, // 44: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	30, // 45: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	32, // 46: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	33, // 47: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	34, // 48: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	8,  // 49: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	7,  // 50: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	6,  // 51: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	35, // 52: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	36, // 53: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	37, // 54: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	37, // 55: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	42, // 56: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	46, // 57: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	47, // 58: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	50, // 59: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	52, // 60: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	53, // 61: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	56, // 62: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	57, // 63: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	60, // 64: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	54, // 65: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	61, // 66: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	65, // 67: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	67, // 68: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	69, // 69: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	71, // 70: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	73, // 71: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 72: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	29, // 73: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	31, // 74: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 75: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 76: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 78: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 79: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	3,  // 80: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	3,  // 81: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 82: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	38, // 83: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	39, // 84: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	43, // 85: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 86: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	48, // 87: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	51, // 88: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 89: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 90: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 91: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	58, // 92: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	59, // 93: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	55, // 94: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	62, // 95: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	66, // 96: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	68, // 97: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	70, // 98: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	72, // 99: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	74, // 100: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	72, // [72:101] is the sub-list for method output_type
+	43, // [43:72] is the sub-list for method input_type
 	43, // [43:43] is the sub-list for extension type_name
 	43, // [43:43] is the sub-list for extension extendee
 	0,  // [0:43] is the sub-list for field type_name
@@ -6562,22 +6743,22 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	if File_dbcontroller_v1_deployment_proto != nil {
 		return
 	}
-	file_dbcontroller_v1_deployment_proto_msgTypes[5].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[18].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[19].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[30].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[31].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[7].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[20].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[21].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[32].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[33].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[35].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[41].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[49].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[37].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[43].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[51].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   74,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,11 +12,14 @@ import (
 	"io"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
 )
 
 // Source gives the records of one kind, one after the other.
 type Source interface {
-	// Next returns the next document, which belongs to the caller, or io.EOF.
+	// Next returns the next document as a database stores it (record.Stored), which belongs to
+	// the caller, or io.EOF.
 	Next(ctx context.Context) (bson.Raw, error)
 }
 
@@ -71,7 +74,7 @@ func (s *jsonSource) Next(ctx context.Context) (bson.Raw, error) {
 	if err := bson.UnmarshalExtJSON(text, false, &doc); err != nil {
 		return nil, fmt.Errorf("%s: record %d is no object in Extended JSON: %w", s.name, s.read, err)
 	}
-	return doc, nil
+	return record.Stored(doc), nil
 }
 
 type bsonSource struct {
@@ -104,5 +107,5 @@ func (s *bsonSource) Next(ctx context.Context) (bson.Raw, error) {
 	if err := doc.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: record %d is no BSON: %w", s.name, s.read, err)
 	}
-	return doc, nil
+	return record.Stored(doc), nil
 }

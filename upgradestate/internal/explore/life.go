@@ -96,14 +96,14 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 			return fmt.Errorf("held back: a switch begins while a data update runs")
 		}
 	}
-	if next.Epoch != d.Epoch {
+	if next.CurrentVersion != d.CurrentVersion {
 		last := next.LastSwitch
 		switch {
 		case last.Snapshot != u.Snapshot:
 			return fmt.Errorf("snapshot: the flip does not say whether it went to the snapshot")
 		case last.Snapshot && last.Position != "":
 			return fmt.Errorf("snapshot: the way forward would not compare what differs")
-		case u.Snapshot && (d.LastSwitch == nil || d.LastSwitch.From != next.CurrentVersion):
+		case u.Snapshot && !kept(d) && (d.LastSwitch == nil || d.LastSwitch.From != next.CurrentVersion):
 			return fmt.Errorf("snapshot: of %s, which no switch has left", next.CurrentVersion)
 		}
 	}

@@ -18,6 +18,9 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 	if err := m.Validate(d); err != nil {
 		return fmt.Errorf("valid: %w", err)
 	}
+	if w.restored {
+		return nil // nobody can know of it, nor prevent it
+	}
 	if err := checkWritable(m, d, w); err != nil {
 		return err
 	}
@@ -30,6 +33,9 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 			}
 			if err == nil {
 				err = checkLoaders(d, ns.Version, c)
+			}
+			if err == nil {
+				err = checkVoid(m, d, ns.Version, k, c)
 			}
 			if err != nil {
 				return fmt.Errorf("%w (%s of %s is at %s, mark %q; the record has %+v)", err, k.Kind, ns.Version, c.name, c.mark, k)
@@ -149,6 +155,12 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 	if err := checkLife(m, s, d, next); err != nil {
 		return err
 	}
+	if err := checkRebuild(s, d, next); err != nil {
+		return err
+	}
+	if err := checkFound(m, s, d, next); err != nil {
+		return err
+	}
 	for _, ns := range next.Namespaces {
 		old, _ := d.Namespace(ns.Version)
 		for _, k := range ns.Kinds {
@@ -201,6 +213,18 @@ func checkAgain(s step, d, next us.Deployment) error {
 // checkFlip: a flip needs the drain of every shard to the fences in force, and publishes
 // exactly the names that are confirmed.
 func checkFlip(s step, d, next us.Deployment, before, w *world) error {
+	if _, ok := s.event.(us.FoundRestored); ok && next.CurrentVersion == d.CurrentVersion {
+		if _, followed := us.Followed(d); followed || next.Epoch != d.Epoch+2 {
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+		}
+		return nil
+	}
+	if _, ok := s.event.(us.FollowRestored); ok && next.CurrentVersion == d.CurrentVersion {
+		if _, found := us.WasRestored(d); !found || next.Epoch != d.Epoch+2 {
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+		}
+		return nil
+	}
 	if _, ok := s.event.(us.Flip); !ok {
 		return fmt.Errorf("flip: epoch or version changed by %s", s.label)
 	}

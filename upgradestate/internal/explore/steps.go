@@ -16,11 +16,17 @@ type step struct {
 	stale   bool    // must not change the record
 	at      string  // for a command: where
 	command command // for a command
+	restore string  // the version whose database is restored
 	truly   []int   // for a report: the shards that are truly drained to the fences in force
 }
 
 // take makes the step. changed is false if nothing is different after it.
 func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, after *world, changed bool, err error) {
+	if s.restore != "" {
+		after = w.clone()
+		after.restore(d, s.restore)
+		return d, after, true, nil
+	}
 	if s.event == nil {
 		after = w.clone()
 		after.colls[s.at].do(s.command)
@@ -43,6 +49,10 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 	if begin, ok := s.event.(us.Begin); ok && next.Upgrade != nil && next.Upgrade.ID == begin.ID {
 		after.ids++
 	}
+	if e, ok := s.event.(us.Rebuild); ok {
+		after.rebuilt(e.Version)
+	}
+	after.settle(next)
 	for _, i := range s.truly {
 		after.drained[i] = true
 	}
@@ -100,8 +110,8 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			}
 		case us.AwaitReports:
 			for _, i := range a.Shards {
-				if a.State == us.Switching && !fenced(d, w) {
-					continue // no shard can have seen these fences
+				if w.restored || a.State == us.Switching && !fenced(d, w) {
+					continue // no shard can have seen these fences, or its report waits for a beat
 				}
 				add(true, false, us.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: []int{i}})
 				ss[len(ss)-1].truly = []int{i}
@@ -111,6 +121,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		case us.Drained:
 			add(true, false, a)
 		case us.Flip:
+			if w.restored {
+				continue // a driver looks at the target before it flips
+			}
 			if w.life {
 				a.Switch.Position = "here"
 			}
@@ -123,6 +136,12 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	stale(d, add)
 	if w.life {
 		life(d, w, add)
+	}
+	if w.restores {
+		ss = append(ss, restores(d, w)...)
+	}
+	if w.undecided {
+		undecided(d, w, add)
 	}
 	return ss
 }
@@ -161,7 +180,9 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	add(false, false, us.StartSwitch{ID: u.ID})
 	add(false, false, us.Held{ID: u.ID})
 	add(false, false, us.Drained{ID: u.ID})
-	add(false, false, us.Flip{ID: u.ID})
+	if !w.restored {
+		add(false, false, us.Flip{ID: u.ID})
+	}
 	add(false, false, us.Aborted{ID: u.ID})
 }
 

@@ -20,6 +20,10 @@ type world struct {
 	retries int              // policy of what is begun
 	hashes  bool             // controllers of two transformations come and go
 	loaders bool             // they load without guards
+
+	restores  bool // databases are restored
+	undecided bool // they are, of the version that is served
+	restored  bool // one was, and the renames that follow are not all confirmed
 }
 
 // coll is one collection.
@@ -36,6 +40,7 @@ type token struct {
 	write, read, apply bool
 	load               bool   // without guards
 	by                 string // the transformations whose controllers may apply with it
+	void               bool   // held by a controller that worked before everything was made anew
 }
 
 // command is a command to the database as a driver decided it.
@@ -113,7 +118,7 @@ func (c *coll) writable(k us.Kind) bool {
 func place(version, kind string) string { return version + "/" + kind }
 
 func (w *world) clone() *world {
-	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes, loaders: w.loaders}
+	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes, loaders: w.loaders, restores: w.restores, restored: w.restored, undecided: w.undecided}
 	for p, c := range w.colls {
 		d := &coll{name: c.name, mark: c.mark, commands: slices.Clone(c.commands), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {
@@ -248,7 +253,7 @@ func commandOf(a us.Action) (version, kind string, x command, ok bool) {
 // sequence numbers of names, of which only the order counts.
 func key(d us.Deployment, w *world) string {
 	var b strings.Builder
-	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil)
+	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil, w.restored, len(d.Restored))
 	if u := d.Upgrade; u != nil {
 		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards, u.Again, u.Attempt > 1)
 		if u.Policy.Retries > 0 {

@@ -62,6 +62,12 @@ const (
 	// DeploymentServiceAcceptBreachesProcedure is the fully-qualified name of the DeploymentService's
 	// AcceptBreaches RPC.
 	DeploymentServiceAcceptBreachesProcedure = "/dbcontroller.v1.DeploymentService/AcceptBreaches"
+	// DeploymentServiceRepairProcedure is the fully-qualified name of the DeploymentService's Repair
+	// RPC.
+	DeploymentServiceRepairProcedure = "/dbcontroller.v1.DeploymentService/Repair"
+	// DeploymentServiceDecideRestoredProcedure is the fully-qualified name of the DeploymentService's
+	// DecideRestored RPC.
+	DeploymentServiceDecideRestoredProcedure = "/dbcontroller.v1.DeploymentService/DecideRestored"
 	// DeploymentServiceSetPolicyProcedure is the fully-qualified name of the DeploymentService's
 	// SetPolicy RPC.
 	DeploymentServiceSetPolicyProcedure = "/dbcontroller.v1.DeploymentService/SetPolicy"
@@ -150,6 +156,17 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
 	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
+	// Repair has every group that differs compared and corrected, in the version that follows, after
+	// Verify found a difference. The difference blocks the switch until that is done, or until
+	// another Verify finds none.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/Repair
+	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.Deployment], error)
+	// DecideRestored says which data count after the database of the version that is served was
+	// restored from a backup: the restored ones, or those of the version that follows. Without a
+	// confirmation it counts what each way gives up, and changes nothing.
+	DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -277,6 +294,18 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+DeploymentServiceAcceptBreachesProcedure,
 			connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
+			connect.WithClientOptions(opts...),
+		),
+		repair: connect.NewClient[v1.RepairRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceRepairProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("Repair")),
+			connect.WithClientOptions(opts...),
+		),
+		decideRestored: connect.NewClient[v1.DecideRestoredRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceDecideRestoredProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("DecideRestored")),
 			connect.WithClientOptions(opts...),
 		),
 		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.Deployment](
@@ -411,6 +440,8 @@ type deploymentServiceClient struct {
 	abortUpgrade     *connect.Client[v1.AbortUpgradeRequest, v1.Deployment]
 	_switch          *connect.Client[v1.SwitchRequest, v1.Deployment]
 	acceptBreaches   *connect.Client[v1.AcceptBreachesRequest, v1.Deployment]
+	repair           *connect.Client[v1.RepairRequest, v1.Deployment]
+	decideRestored   *connect.Client[v1.DecideRestoredRequest, v1.Deployment]
 	setPolicy        *connect.Client[v1.SetPolicyRequest, v1.Deployment]
 	setPace          *connect.Client[v1.SetPaceRequest, v1.Deployment]
 	plan             *connect.Client[v1.PlanRequest, v1.PlanReport]
@@ -466,6 +497,16 @@ func (c *deploymentServiceClient) Switch(ctx context.Context, req *connect.Reque
 // AcceptBreaches calls dbcontroller.v1.DeploymentService.AcceptBreaches.
 func (c *deploymentServiceClient) AcceptBreaches(ctx context.Context, req *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
 	return c.acceptBreaches.CallUnary(ctx, req)
+}
+
+// Repair calls dbcontroller.v1.DeploymentService.Repair.
+func (c *deploymentServiceClient) Repair(ctx context.Context, req *connect.Request[v1.RepairRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.repair.CallUnary(ctx, req)
+}
+
+// DecideRestored calls dbcontroller.v1.DeploymentService.DecideRestored.
+func (c *deploymentServiceClient) DecideRestored(ctx context.Context, req *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.decideRestored.CallUnary(ctx, req)
 }
 
 // SetPolicy calls dbcontroller.v1.DeploymentService.SetPolicy.
@@ -595,6 +636,17 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/AcceptBreaches
 	AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error)
+	// Repair has every group that differs compared and corrected, in the version that follows, after
+	// Verify found a difference. The difference blocks the switch until that is done, or until
+	// another Verify finds none.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/Repair
+	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.Deployment], error)
+	// DecideRestored says which data count after the database of the version that is served was
+	// restored from a backup: the restored ones, or those of the version that follows. Without a
+	// confirmation it counts what each way gives up, and changes nothing.
+	DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPolicy changes when the upgrade that runs may switch. What is absent stays.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error)
 	// SetPace pauses and resumes bulk work, and changes how fast it goes. What is absent stays.
@@ -718,6 +770,18 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		DeploymentServiceAcceptBreachesProcedure,
 		svc.AcceptBreaches,
 		connect.WithSchema(deploymentServiceMethods.ByName("AcceptBreaches")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceRepairHandler := connect.NewUnaryHandler(
+		DeploymentServiceRepairProcedure,
+		svc.Repair,
+		connect.WithSchema(deploymentServiceMethods.ByName("Repair")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceDecideRestoredHandler := connect.NewUnaryHandler(
+		DeploymentServiceDecideRestoredProcedure,
+		svc.DecideRestored,
+		connect.WithSchema(deploymentServiceMethods.ByName("DecideRestored")),
 		connect.WithHandlerOptions(opts...),
 	)
 	deploymentServiceSetPolicyHandler := connect.NewUnaryHandler(
@@ -856,6 +920,10 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceSwitchHandler.ServeHTTP(w, r)
 		case DeploymentServiceAcceptBreachesProcedure:
 			deploymentServiceAcceptBreachesHandler.ServeHTTP(w, r)
+		case DeploymentServiceRepairProcedure:
+			deploymentServiceRepairHandler.ServeHTTP(w, r)
+		case DeploymentServiceDecideRestoredProcedure:
+			deploymentServiceDecideRestoredHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPolicyProcedure:
 			deploymentServiceSetPolicyHandler.ServeHTTP(w, r)
 		case DeploymentServiceSetPaceProcedure:
@@ -931,6 +999,14 @@ func (UnimplementedDeploymentServiceHandler) Switch(context.Context, *connect.Re
 
 func (UnimplementedDeploymentServiceHandler) AcceptBreaches(context.Context, *connect.Request[v1.AcceptBreachesRequest]) (*connect.Response[v1.Deployment], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.AcceptBreaches is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Repair is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) DecideRestored(context.Context, *connect.Request[v1.DecideRestoredRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.DecideRestored is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.Deployment], error) {

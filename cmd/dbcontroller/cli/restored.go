@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+func restoredCommand() *cobra.Command {
+	a := &asker{}
+	var follow, keep bool
+	var confirm string
+	cmd := &cobra.Command{
+		Use:   "restored (--follow | --keep)",
+		Short: "Decide which data count after the served database was restored from a backup",
+		Long: "Decide which data count after the database of the served version was restored from a backup while\n" +
+			"another version followed it. --follow goes on with the restored state, and makes the other version\n" +
+			"anew from it. --keep switches to the other version as it is. Without --confirm the command counts\n" +
+			"what the choice gives up, and changes nothing.",
+		Example: "  dbcontroller restored --keep\n" +
+			"  dbcontroller restored --keep --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
+		Args: onlyDeployment,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if follow == keep {
+				return usage("give --follow or --keep")
+			}
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.DecideRestored(ctx, connect.NewRequest(&dbv1.DecideRestoredRequest{
+					Name: a.name, Follow: follow, Keep: keep, Confirm: confirm, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().BoolVar(&follow, "follow", false, "the restored state counts; the other version is made anew from it")
+	cmd.Flags().BoolVar(&keep, "keep", false, "the data of the other version count; it is switched to as it is")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database that were restored, as the refusal without it says")
+	return cmd
+}

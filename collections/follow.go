@@ -1,0 +1,170 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+)
+
+// A target follows the shape of its source. What it got from the source is noted in the record
+// before it is made, so that whoever leads later knows what may be dropped again. An index that
+// somebody else has made on the target is not touched.
+
+// names of the indexes of a shape.
+func names(indexes []bson.Raw) []string {
+	var out []string
+	for _, ix := range indexes {
+		out = append(out, record.IndexName(ix))
+	}
+	return out
+}
+
+// outdated are the carried indexes of a target that its source no longer has.
+func (k Indexed) outdated(there record.Shape) []string {
+	wanted := names(k.Spec.Shape.Indexes)
+	return slices.DeleteFunc(names(there.Indexes), func(name string) bool {
+		return slices.Contains(wanted, name) || !slices.Contains(k.Carried, name)
+	})
+}
+
+// reshape drops what the source no longer has and changes the options that it has changed. It
+// returns whether anything was done: the target has to be described again then.
+func (m *Maintainer) reshape(ctx context.Context, to string, k Indexed, there record.Shape) (changed bool, err error) {
+	if !k.Follows {
+		return false, nil
+	}
+	outdated, options := k.outdated(there), record.DifferentOptions(there.Options, k.Spec.Shape.Options)
+	if len(outdated) > 0 || len(options) > 0 {
+		if err := m.Database(to).Reshape(ctx, k.Token, k.Spec, outdated); err != nil {
+			return false, fmt.Errorf("follow the indexes and options of the source in %s/%s: %w", to, k.Spec.Name, err)
+		}
+		m.Log.Info("indexes and options follow the source", zap.String("kind", k.Spec.Name), zap.String("version", to),
+			zap.Strings("dropped", outdated), zap.Strings("options", options))
+	}
+	return len(outdated) > 0 || len(options) > 0, m.noteCarried(ctx, to, k, outdated)
+}
+
+// noteCarried notes the indexes that are about to be built, and forgets those that were dropped.
+func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed, dropped []string) error {
+	built := slices.DeleteFunc(names(k.Spec.Shape.Indexes), func(name string) bool { return slices.Contains(k.Carried, name) })
+	if len(built) == 0 && len(dropped) == 0 {
+		return nil
+	}
+	_, err := m.Deployments.Apply(ctx, upgradestate.AnnounceIndexes{Version: version, Kind: k.Spec.Name, Built: built, Dropped: dropped})
+	if err != nil {
+		return fmt.Errorf("note indexes of %s/%s: %w", version, k.Spec.Name, err)
+	}
+	return nil
+}
+
+// build builds the indexes of a target. One that was carried over and that the source has made anew
+// in another form is dropped: lacks says that it is built anew.
+func (m *Maintainer) build(ctx context.Context, to string, k Indexed, spec record.KindSpec, nearSwitch bool) (lacks string, err error) {
+	err = m.Database(to).BuildIndexes(ctx, k.Token, spec)
+	var conflict *record.IndexConflict
+	if err == nil || !k.Follows || !errors.As(err, &conflict) || !slices.Contains(k.Carried, conflict.Index) {
+		return "", err
+	}
+	lacks = fmt.Sprintf("index %s of %s, which the source has changed: it is built anew", conflict.Index, k.Spec.Name)
+	if nearSwitch {
+		return lacks, nil // the shards take their reports back first
+	}
+	m.Log.Info("an index that the source has changed is built anew", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.String("index", conflict.Index))
+	return lacks, m.Database(to).Reshape(ctx, k.Token, k.Spec, []string{conflict.Index})
+}
+
+// unlike says in what a target is not as its source, "" for nothing.
+func (k Indexed) unlike(there record.Shape) string {
+	if !k.Follows {
+		return ""
+	}
+	if outdated := k.outdated(there); len(outdated) > 0 {
+		return fmt.Sprintf("index %s of %s, which the source no longer has: it is dropped before the switch begins", strings.Join(outdated, ", "), k.Spec.Name)
+	}
+	if options := record.DifferentOptions(there.Options, k.Spec.Shape.Options); len(options) > 0 {
+		return fmt.Sprintf("the %s of the source in %s: it is changed before the switch begins", strings.Join(options, " and "), k.Spec.Name)
+	}
+	return ""
+}
+
+// followExpiry has the TTL indexes of the version that was left do after a rollback what those that
+// were made of them do now. An application that drops a TTL index in the new version means to keep
+// its records, and they came to the old version too.
+func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment, left upgradestate.Namespace) error {
+	last := d.LastSwitch
+	if last == nil || last.From != left.Version || last.To != d.CurrentVersion || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+		return nil
+	}
+	dir, err := m.Registry.Direction(left.Version, d.CurrentVersion)
+	if errors.Is(err, transform.ErrNoDirection) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	active, _ := d.Namespace(d.CurrentVersion)
+	for name, carry := range m.Carry.along(dir) {
+		old, known := left.Kind(carry.From)
+		now, there := active.Kind(name)
+		if !known || !there || len(old.Expiry) == 0 || now.Pending != nil {
+			continue
+		}
+		was, err := m.describePlace(ctx, left.Version, old)
+		if err != nil {
+			return err
+		}
+		is, err := m.describePlace(ctx, d.CurrentVersion, now)
+		if err != nil {
+			return err
+		}
+		// While a switch is near they are stopped, and what they do is noted.
+		running := record.ExpiryOf(record.WithExpiry(is.Shape, stopped(is.Shape, now.Expiry)))
+		note := map[string]int64{}
+		for _, spec := range was.Shape.Indexes {
+			index := record.IndexName(spec)
+			had, expires := old.Expiry[index]
+			made, ok := carry.makes(spec)
+			if !expires || !ok {
+				continue
+			}
+			does, still := running[made]
+			if !still {
+				does = record.NeverExpires
+			}
+			if does != had {
+				note[index] = does
+			}
+		}
+		if len(note) == 0 {
+			continue
+		}
+		if _, err := m.Deployments.Apply(ctx, upgradestate.AnnounceExpiry{Version: left.Version, Kind: old.Kind, Expiry: note, Noted: old.Expiry}); err != nil {
+			return fmt.Errorf("note TTL indexes of %s/%s: %w", left.Version, old.Kind, err)
+		}
+		m.Log.Info("TTL indexes of the version that was left follow the active one", zap.String("kind", old.Kind), zap.Any("seconds", note))
+	}
+	return nil
+}
+
+// makes returns the name of the index that is made of one of the source; ok is false where none
+// follows from it, as where the new version's indexes are declared.
+func (c Carry) makes(spec bson.Raw) (name string, ok bool) {
+	with, err := c.Shape(record.Shape{Indexes: []bson.Raw{spec}})
+	if err != nil {
+		return "", false
+	}
+	without, err := c.Shape(record.Shape{})
+	if err != nil || len(with.Indexes) != len(without.Indexes)+1 {
+		return "", false
+	}
+	return record.IndexName(with.Indexes[len(with.Indexes)-1]), true
+}

@@ -1,0 +1,212 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/identity"
+	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+// The application's collection is the one that bears the configured name. An application may put
+// another one there (a swap by renames, $out, a drop and a restore), and a sharded cluster makes
+// a collection anew when it moves data. Each controller looks for that, the engines meet it in
+// their streams, and whoever finds it first has the new collection followed: one transition of
+// the record gives the kind the new identity, and everything is copied and compared anew
+// (upgradestate.Replace). While no collection bears the name nothing is compared, for that would
+// empty the other version: the switch waits, and the reason is shown.
+
+// lookReplacedEvery is how often names are looked at. A stream shows most replacements at once.
+const lookReplacedEvery = time.Second
+
+// replacements is what is replaced and not followed yet, for people.
+type replacements struct {
+	mu    sync.Mutex
+	waits []string
+}
+
+func (r *replacements) set(waits []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waits = waits
+}
+
+// why returns what a switch waits for.
+func (r *replacements) why() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.waits)
+}
+
+// followReplaced looks at the names of the current version's collections until ctx ends.
+func (a *App) followReplaced(ctx context.Context) error {
+	look := time.NewTicker(lookReplacedEvery)
+	defer look.Stop()
+	var failing, waiting reconcile.Complaint
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+		waits, err := a.lookReplaced(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			failing.Over()
+			a.replacements.set(waits)
+		case failing.News(err):
+			a.log.Warn("names of collections cannot be checked", zap.Error(err))
+		}
+		if len(waits) == 0 {
+			waiting.Over()
+		} else if waiting.News(errors.New(strings.Join(waits, "; "))) {
+			a.log.Error("an application's collection is not followed", zap.Strings("waits for", waits))
+		}
+	}
+}
+
+// lookReplaced follows what it can, and returns for people why the rest is not followed.
+func (a *App) lookReplaced(ctx context.Context) (waits []string, err error) {
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ns, _ := d.Namespace(d.CurrentVersion)
+	db := a.namespaces[d.CurrentVersion]
+	if db == nil || !slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Fixed }) {
+		return nil, nil
+	}
+	found, err := identity.Replacements(ctx, d, db)
+	if err != nil {
+		return nil, err
+	}
+	return a.takeReplaced(ctx, d, found)
+}
+
+// replaced is syncer.Parts.Replaced: an engine that began with the record seen has met a
+// replacement in its stream.
+func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error {
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	version := seen.CurrentVersion
+	was, _ := seen.Namespace(version)
+	is, _ := d.Namespace(version)
+	before, known := was.Kind(what.Kind)
+	now, there := is.Kind(what.Kind)
+	if d.Epoch != seen.Epoch || !known || !there || now.Replaced != before.Replaced {
+		return nil // somebody has followed it
+	}
+	found, err := identity.Replacements(ctx, d, a.namespaces[version])
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(found, func(r identity.Replaced) bool { return r.Kind == what.Kind }) {
+		// The very collection has its name again, or a fence stands in the way of knowing. What
+		// changed under another name nobody knows.
+		found = append(found, identity.Replaced{Version: version, Kind: what.Kind, Was: now.ID, Is: now.ID, Met: what.What})
+	}
+	waits, err := a.takeReplaced(ctx, d, found)
+	if err == nil && len(waits) > 0 {
+		err = errors.New(strings.Join(waits, "; "))
+	}
+	return err
+}
+
+// takeReplaced has the collections that bear the names of kinds followed, all of them in one
+// transition. It returns for people why the others cannot be followed yet.
+func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []string, err error) {
+	if u := d.Upgrade; len(found) > 0 && u != nil && u.State == upgradestate.Switching {
+		return a.refuseReplaced(ctx, u, found)
+	}
+	var ev upgradestate.Replace
+	for _, r := range found {
+		next, err := a.claimReplaced(ctx, d, r)
+		if err != nil {
+			waits = append(waits, err.Error())
+			continue
+		}
+		ev.Collections = append(ev.Collections, next)
+	}
+	if len(ev.Collections) == 0 {
+		return waits, nil
+	}
+	_, err = a.deployment.Apply(ctx, ev)
+	var refused *upgradestate.RefusedError
+	switch {
+	case errors.Is(err, upgradestate.ErrOutdated):
+		return waits, nil // another controller has done it, or the next look does
+	case errors.As(err, &refused):
+		for _, c := range ev.Collections {
+			waits = append(waits, fmt.Sprintf("%s; it is not followed yet: %v", c.Detail, err))
+		}
+		return waits, nil
+	case err != nil:
+		return waits, err
+	}
+	for _, c := range ev.Collections {
+		a.log.Warn("an application's collection was replaced: everything is copied and compared anew",
+			zap.String("version", d.CurrentVersion), zap.String("kind", c.Kind), zap.String("was", c.Was), zap.String("is", c.Is), zap.String("what", c.Detail))
+	}
+	return waits, nil
+}
+
+// refuseReplaced gives up the attempt at a switch: its fence would be set on a collection that
+// the application does not reach any longer.
+func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []string, err error) {
+	for _, r := range found {
+		waits = append(waits, r.String()+"; it is followed once the switch is given up")
+	}
+	if u.Step == upgradestate.StepAbort {
+		return waits, nil
+	}
+	reason := "a collection was replaced during the switch: " + found[0].String()
+	_, err = a.deployment.Apply(ctx, upgradestate.Abort{ID: u.ID, Attempt: u.Attempt, Reason: reason, Again: true})
+	return waits, err
+}
+
+// claimReplaced prepares that the collection under a kind's name is followed.
+func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r identity.Replaced) (next upgradestate.Replaced, err error) {
+	if r.Is == "" {
+		return next, errors.New(r.String())
+	}
+	ns, _ := d.Namespace(r.Version)
+	k, _ := ns.Kind(r.Kind)
+	db := a.namespaces[r.Version]
+	next = upgradestate.Replaced{Kind: r.Kind, Was: r.Was, Is: r.Is, Count: k.Replaced, Restore: k.Restore, Detail: r.String()}
+	if r.Is == r.Was {
+		return next, nil
+	}
+	info, err := db.Describe(ctx, record.KindSpec{Name: r.Kind, Fixed: true}, r.Kind)
+	if err == nil && info.Token.ID != r.Is {
+		err = errors.New("its name changed meanwhile")
+	}
+	if err == nil {
+		_, next.Restore, err = db.Prepare(ctx, info.Token, record.FenceClass(k.Fence))
+	}
+	if err == nil { // before the record has it, so that nobody else takes it
+		err = db.Claim(ctx, syncer.TokenOf(withID(k, r.Is)), record.Owner{Deployment: d.Name, Version: r.Version})
+	}
+	if err != nil {
+		return next, fmt.Errorf("%s; it cannot be followed yet: %w", r, err)
+	}
+	return next, nil
+}
+
+func withID(k upgradestate.Kind, id string) upgradestate.Kind {
+	k.ID = id
+	return k
+}

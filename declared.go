@@ -1,0 +1,71 @@
+package dbcontroller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/vrunner"
+)
+
+// checkKinds mounts each version once over a store that holds nothing. A table of a kind that
+// nothing declares would pass all tests in memory, and fail with every write of a client.
+func (s Service) checkKinds() error {
+	registry := transform.NewRegistry(s.Name)
+	if s.register(registry) != nil {
+		return nil // the controller says what is wrong
+	}
+	for _, v := range s.Versions {
+		if v.Mount == nil {
+			continue
+		}
+		kinds := declared{}
+		for _, k := range registry.Kinds(v.Name) {
+			kinds[k.Name] = true
+		}
+		if len(kinds) == 0 {
+			continue // one version, whose kinds the configuration may say
+		}
+		if what := v.mountFails(kinds); what != "" {
+			return fmt.Errorf("dbcontroller.Service: version %s: %s", v.Name, what)
+		}
+	}
+	return nil
+}
+
+// mountFails returns what a table of the version panics with. Other panics are the business of the
+// handlers, which may want more than this store.
+func (v Version) mountFails(data Store) (what string) {
+	defer func() {
+		if text, ok := recover().(string); ok && strings.HasPrefix(text, "resource: ") {
+			what = text
+		}
+	}()
+	v.Mount(http.NewServeMux(), data)
+	return ""
+}
+
+// declared is a store without records that knows the kinds of its version.
+type declared map[string]bool
+
+var _ resource.Declared = declared{}
+
+func (d declared) Declares(kind string) bool { return d[kind] }
+
+func (declared) Get(context.Context, string, string) (record.Record, error) {
+	return record.Record{}, record.ErrNotFound
+}
+
+func (declared) List(context.Context, string, string, string, int) ([]record.Record, error) {
+	return nil, nil
+}
+
+func (declared) Write(context.Context, []record.Mutation) error { return record.ErrUnavailable }
+
+func (declared) Changes(context.Context, ...string) (vrunner.Subscription, error) {
+	return nil, record.ErrUnavailable
+}

@@ -1,0 +1,204 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/semaphore"
+
+	"dbcontroller.dev/record"
+)
+
+// Beat is a count that a database holds, and the coordination store as well. A database whose
+// count is behind was restored from a backup. Nonce distinguishes two beats of one count: after a
+// restore the same count comes again.
+type Beat struct {
+	Count uint64 `json:"count" bson:"count"`
+	Nonce string `json:"nonce" bson:"nonce"`
+}
+
+// Beats keep the latest beat of each version's database that is known to be in it.
+type Beats interface {
+	// LoadBeat returns the zero Beat where there is none.
+	LoadBeat(ctx context.Context, version string) (Beat, error)
+	// SaveBeat stores a beat unless a later one is stored.
+	SaveBeat(ctx context.Context, version string, b Beat) error
+}
+
+// RestoredError means that a database is older than what was known to be in it. Trying again does
+// not cure it.
+type RestoredError struct {
+	Version     string
+	Has, Wanted uint64 // the counts in it, and that it must have at least
+}
+
+func (e *RestoredError) Error() string {
+	return fmt.Sprintf("database of %s: it was restored from a backup: it holds beat %d, and held %d before", e.Version, e.Has, e.Wanted)
+}
+
+// beatFormat is the version of a beat in a database. A binary refuses a newer one.
+const beatFormat = 1
+
+type storedBeat struct {
+	Format int `bson:"format"`
+	Beat   `bson:",inline"`
+}
+
+// Pulse counts the beats of one version's database.
+//
+// A beat goes to the database first, acknowledged by a majority, and then to the coordination
+// store, which so is never ahead of a database that was not restored. What counts as done in the
+// coordination store (a checkpoint, a report) is written after a beat that is younger than what
+// was done: any backup from before it has a lower count. Two beats in the same moment of one
+// backup are the limit: what was written between the last beat and a backup that is restored
+// before the next one, nothing shows.
+type Pulse struct {
+	Owner record.Owner
+	DB    record.Marker
+	Beats Beats
+
+	once sync.Once
+	busy *semaphore.Weighted // held by one at a time, across calls of the database
+	rev  int64               // of the mark that holds the beat, as this process wrote it last; 0: not known
+	last Beat
+}
+
+// BeatOwner is whose mark holds the beats of a namespace.
+func BeatOwner(o record.Owner) record.Owner {
+	o.Version += "#beat"
+	return o
+}
+
+// alone waits until no other call is under way.
+func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
+	p.once.Do(func() { p.busy = semaphore.NewWeighted(1) })
+	if err := p.busy.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	return func() { p.busy.Release(1) }, nil
+}
+
+// Beat counts one further. A *RestoredError has changed nothing.
+func (p *Pulse) Beat(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
+	if err != nil {
+		return err
+	}
+	return p.put(ctx, func(has Beat) (Beat, error) {
+		if err := p.behind(has, known); err != nil {
+			return has, err
+		}
+		return Beat{Count: has.Count + 1, Nonce: rand.Text()}, nil
+	})
+}
+
+// Look is Beat, and counts nothing.
+func (p *Pulse) Look(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
+	if err != nil {
+		return err
+	}
+	if err := p.look(ctx); err != nil {
+		return fmt.Errorf("beat of %s: %w", p.Owner.Version, err)
+	}
+	return p.behind(p.last, known)
+}
+
+// behind is a *RestoredError for a beat that is older than the known one.
+func (p *Pulse) behind(has, known Beat) error {
+	if has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce {
+		return &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+	}
+	return nil
+}
+
+// Accept makes what a restored database holds count from now on: its next beat is later than all
+// that were.
+func (p *Pulse) Accept(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
+	if err != nil {
+		return err
+	}
+	return p.put(ctx, func(has Beat) (Beat, error) {
+		return Beat{Count: max(has.Count, known.Count) + 1, Nonce: rand.Text()}, nil
+	})
+}
+
+// put writes what next makes of the beat in the database, and then notes it. p.busy is held.
+func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) error {
+	what := "beat of " + p.Owner.Version
+	for {
+		remembered := p.rev != 0
+		if !remembered {
+			if err := p.look(ctx); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+		b, err := next(p.last)
+		if err != nil {
+			p.rev = 0
+			if remembered {
+				continue // others have counted on, or it was restored: the database shows which
+			}
+			return err
+		}
+		body, err := bson.Marshal(storedBeat{beatFormat, b})
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		rev := max(p.rev, 0)
+		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
+		if err == nil {
+			p.rev, p.last = rev+1, b
+			return p.Beats.SaveBeat(ctx, p.Owner.Version, b)
+		}
+		p.rev = 0
+		if !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// look reads the beat in the database. A rev of -1 stands for none.
+func (p *Pulse) look(ctx context.Context) error {
+	marks, err := p.DB.Marks(ctx)
+	if err != nil {
+		return err
+	}
+	p.rev, p.last = -1, Beat{}
+	for _, m := range marks {
+		if m.Owner != BeatOwner(p.Owner) {
+			continue
+		}
+		var b storedBeat
+		if err := bson.Unmarshal(m.Body, &b); err != nil {
+			p.rev = 0
+			return err
+		}
+		if b.Format > beatFormat {
+			p.rev = 0
+			return fmt.Errorf("it has format %d, this binary knows %d: use a newer binary", b.Format, beatFormat)
+		}
+		p.rev, p.last = m.Rev, b.Beat
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// Reform has everything made anew of a version that is not served and whose database was restored
+// from a backup.
+type Reform struct {
+	Deployments Deployments
+	Apply       func(ctx context.Context, e upgradestate.Event) error
+	// Make makes the collection of a kind anew that the backup does not have.
+	Make func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error)
+}
+
+// Do finds the collections where the backup has them, has the record take them over
+// (upgradestate.Rebuild), and brings the marks up to date. It may be repeated. A database that is
+// another one, or has no mark of the version, is a *MismatchError: it was not restored but lost.
+func (r Reform) Do(ctx context.Context, version string, db record.Marker, why string) error {
+	d, err := r.Deployments.Get(ctx)
+	if err != nil {
+		return err
+	}
+	ns, known := d.Namespace(version)
+	if !known || upgradestate.Retired(d, version) {
+		return nil
+	}
+	owner := record.Owner{Deployment: d.Name, Version: version}
+	f, err := read(ctx, db, owner)
+	if err != nil {
+		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+	}
+	found, err := r.find(ctx, d, ns, f)
+	if err != nil {
+		return err
+	}
+	ev := upgradestate.Rebuild{Version: version, Seen: ns.Images, Reason: why, Found: found}
+	if err := r.Apply(ctx, ev); err != nil {
+		return fmt.Errorf("make %s anew: %w", version, err)
+	}
+	for _, p := range found {
+		tok := record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
+		if err := db.Claim(ctx, tok, owner); err != nil {
+			return fmt.Errorf("database of %s: %w", version, err)
+		}
+	}
+	if d, err = r.Deployments.Get(ctx); err != nil {
+		return err
+	}
+	return renew(ctx, d, owner, db)
+}
+
+// find says where the kinds are that are not where the record has them.
+func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
+	if err := f.isThere(d, ns); err != nil {
+		return nil, err
+	}
+	if f.mark == nil {
+		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
+	}
+	if f.mark.Epoch > d.Epoch {
+		return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
+	}
+	for _, k := range ns.Kinds {
+		c, claimed := f.claims[k.Kind]
+		at := upgradestate.Place{Kind: k.Kind, Name: c.Name, ID: c.ID, Fixed: k.Fixed}
+		switch {
+		case k.ID == "":
+			continue // a server without identities: only the name says which it is
+		case claimed && c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}):
+			return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("kind %s is that of %s", k.Kind, c.Owner)}
+		case c.Name == "" && c.Instead != "":
+			at.Name, at.ID = c.InsteadName, c.Instead // a restore that makes collections anew
+		case c.Name == "":
+			tok, err := r.Make(ctx, d, ns.Version, k)
+			if err != nil {
+				return nil, fmt.Errorf("make collection of kind %s of %s anew: %w", k.Kind, ns.Version, err)
+			}
+			at.Name, at.ID = tok.Name, tok.ID
+		case c.ID == k.ID && (c.Name == k.Physical || k.Pending != nil && c.Name == k.Pending.To):
+			continue
+		}
+		found = append(found, at)
+	}
+	return found, nil
+}
+
+// isThere refuses a database that is not that of the namespace, whatever became of the collections.
+func (f facts) isThere(d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	ns.Kinds = nil
+	if text := f.isMeant(d, ns); text != "" {
+		return &MismatchError{Version: ns.Version, Found: text}
+	}
+	return nil
+}
+
+// IsThere refuses a version's database that is another one than the deployment means, or empty.
+// One that was restored from a backup is the same.
+func IsThere(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker) error {
+	ns, _ := d.Namespace(version)
+	f, err := read(ctx, db, record.Owner{Deployment: d.Name, Version: version})
+	if err != nil {
+		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+	}
+	return f.isThere(d, ns)
+}
+
+// renew brings the mark of a restored database up to the present, in any step of an upgrade.
+func renew(ctx context.Context, d upgradestate.Deployment, owner record.Owner, db record.Marker) error {
+	text, err := state(d)
+	if err != nil {
+		return err
+	}
+	err = put(ctx, db, owner, func(m *Mark) (bool, error) {
+		if m.Epoch > d.Epoch {
+			return false, errors.New("it was seen in a later epoch")
+		}
+		if m.Namespace == "" {
+			m.Namespace = rand.Text()
+		}
+		m.Epoch, m.Current, m.Next, m.Aborted, m.State = d.Epoch, owner.Version == d.CurrentVersion, nil, nil, text
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("mark the database of %s: %w", owner.Version, err)
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/recordtest"
+)
+
+const (
+	oddLens = `lens: 1
+operations:
+  - add: {field: schema, value: 2}
+`
+	// Items as Mongoose writes them: their _id is not the first field.
+	oddOrders = `lens: 1
+operations:
+  - fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}
+`
+	oddKinds = `
+- {from: odd, to: odd, lens: packages.yaml}
+- {from: orders, to: orders, lens: orders.yaml}
+- {from: ranks, to: ranks, lens: ranks.yaml}
+`
+)
+
+// oddDocuments are documents that a server stores and hardly anybody writes. Those that cannot
+// be migrated have the reason.
+func oddDocuments(t *testing.T) (docs []bson.Raw, refused map[string]string) {
+	t.Helper()
+	add := func(id bson.RawValue, fields ...[]byte) {
+		at, doc := bsoncore.AppendDocumentStart(nil)
+		doc = bsoncore.AppendValueElement(doc, "_id", bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
+		for _, f := range fields {
+			doc = append(doc, f...)
+		}
+		doc, err := bsoncore.AppendDocumentEnd(doc, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, doc)
+	}
+	named := func(name string, fields ...[]byte) { add(record.StringKey(name).Value(), fields...) }
+	text := func(name, value string) []byte { return bsoncore.AppendStringElement(nil, name, value) }
+	number := func(name string, n int32) []byte { return bsoncore.AppendInt32Element(nil, name, n) }
+	keys := map[record.Key]bool{}
+	for i, v := range recordtest.OddValues(t) {
+		value := bsoncore.AppendValueElement(nil, "v", bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+		named(fmt.Sprintf("value %d", i), value, bsoncore.AppendDocumentElement(nil, "in", bsoncore.BuildDocument(nil, value)))
+		key, err := record.KeyOf(v)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case record.CheckKey(key) != nil, keys[key]: // the server has it once, or not at all
+		case v.Type == bson.TypeEmbeddedDocument && bytes.Contains(v.Value, []byte(".")):
+		default:
+			keys[key] = true
+			add(v, number("id", int32(i)))
+		}
+	}
+	nested := func(depth int) []byte {
+		doc := bsoncore.BuildDocument(nil, number("leaf", 1))
+		for range depth {
+			doc = bsoncore.BuildDocument(nil, bsoncore.AppendDocumentElement(nil, "d", doc))
+		}
+		return bsoncore.AppendDocumentElement(nil, "d", doc)
+	}
+	named("deep 100", nested(100))
+	named("deep 177", nested(177))
+	named("names twice", number("a", 1), text("a", "again"), number("a", 3))
+	named("no name", number("", 1), bsoncore.AppendDocumentElement(nil, "", bsoncore.BuildDocument(nil, number("", 2))))
+	named("dots", number("a.b", 1), number(".", 2), number("a..b", 3))
+	named("dollars", number("$set", 1), number("$", 2), text("$where", "x"))
+	named("dollar references", text("$ref", "c"), number("$id", 1))
+	named("operators within", bsoncore.AppendDocumentElement(nil, "q", bsoncore.BuildDocument(nil, append(number("$set", 1), number("a.b", 2)...))))
+	named("no text", text("v", "\xff\xfe\xc0"), number("\xff", 1))
+	named("guards of others", bsoncore.AppendDocumentElement(nil, "_dbc", bsoncore.BuildDocument(nil, number("g", 1))))
+	named("time of zero", bsoncore.AppendTimestampElement(nil, "ts", 0, 0))
+	named("long key "+strings.Repeat("k", 20<<10), number("n", 1))
+	tooLong := "too long " + strings.Repeat("k", record.MaxKey)
+	named(tooLong, number("n", 1))
+	filled := func(bytes int) []byte {
+		return bsoncore.AppendBinaryElement(nil, "filler", 0, make([]byte, bytes))
+	}
+	named("large", filled(15<<20))
+	const rest = 40 // what a document has besides, less than "schema" takes
+	named("full", filled(16<<20-rest))
+	return docs, map[string]string{
+		record.StringKey(tooLong).String(): record.ErrLongKey.Error(),
+		"full":                             record.ErrOversize.Error(),
+	}
+}
+
+// TestOddRecords: no record keeps a shard from going on, however odd it is. Each of them is
+// copied, changed, deleted and inserted anew, comes over as it is or is parked alone with a
+// reason that is true, and goes through a switch.
+func TestOddRecords(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience/3)
+	defer cancel()
+	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", lens: oddLens, kinds: oddKinds})
+	s.write("orders.yaml", oddOrders)
+	s.write("ranks.yaml", oddLens)
+	odd, ranks := s.db["v1"].Collection("odd"), s.db["v1"].Collection("ranks")
+	docs, refused := oddDocuments(t)
+	insert := func(c *mongo.Collection, doc bson.Raw) {
+		t.Helper()
+		if _, err := c.InsertOne(ctx, doc); err != nil {
+			t.Fatalf("insert %.200s: %v", doc.Lookup("_id"), err)
+		}
+	}
+	for _, doc := range docs {
+		insert(odd, doc)
+	}
+	c := collections{t}
+	// Ranks are unique: two records of 9 MB have them, five of 4 MB, and pairs of small ones.
+	if _, err := ranks.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "rank", Value: 1}}, Options: options.Index().SetUnique(true)}); err != nil {
+		t.Fatal(err)
+	}
+	rings, sizes := [][]int{{0, 1}, {2, 3, 4, 5, 6}}, []int{9 << 20, 4 << 20}
+	for i := range 50 {
+		rings, sizes = append(rings, []int{7 + 2*i, 8 + 2*i}), append(sizes, 10)
+	}
+	for r, ring := range rings {
+		for _, n := range ring {
+			c.ok(ranks.InsertOne(ctx, bson.D{{Key: "_id", Value: n}, {Key: "rank", Value: n}, {Key: "filler", Value: make([]byte, sizes[r])}}))
+		}
+	}
+	exchange := func(by int) {
+		t.Helper()
+		err := s.db["v1"].Client().UseSession(ctx, func(ctx context.Context) error {
+			_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
+				for _, away := range []bool{true, false} {
+					for _, ring := range rings {
+						for i, n := range ring {
+							rank := ring[(i+by)%len(ring)]
+							if away {
+								rank = -1 - n
+							}
+							if _, err := ranks.UpdateByID(ctx, n, bson.D{{Key: "$set", Value: bson.D{{Key: "rank", Value: rank}}}}); err != nil {
+								return nil, err
+							}
+						}
+					}
+				}
+				return nil, nil
+			})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const id = `{"$oid":"655f1e5e00000000000000%02x"}`
+	for i := range 20 {
+		c.insert(s.db["v1"], "orders", `{"_id":`+id+`,"lines":[{"n":1,"_id":`+id+`},{"_id":`+id+`,"n":2}]}`, i, 2*i, 2*i+1)
+	}
+	s.controller("first", breakPoint{}).ready(ctx)
+	s.awaitShards(ctx, "first")
+	s.awaitOdd(ctx, refused)
+	exchange(1)
+
+	// Each is changed, and each third one goes; of those some come back under an _id that only
+	// looks otherwise.
+	for i, doc := range docs {
+		byID := bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: doc.Lookup("_id")}}}}
+		if i%3 != 0 {
+			if len(doc) < 1<<20 {
+				c.ok(odd.UpdateOne(ctx, byID, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: true}}}}))
+			}
+			continue
+		}
+		c.ok(odd.DeleteOne(ctx, byID))
+		delete(refused, doc.Lookup("_id").String())
+		if i%2 == 0 {
+			insert(odd, doc)
+		}
+	}
+	s.awaitOdd(ctx, refused)
+	for key := range refused {
+		if _, err := s.record.Waive(ctx, "odd", key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.begin(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	s.awaitOdd(ctx, refused)
+	exchanged := func() {
+		t.Helper()
+		eventually(ctx, t, "the exchange", func() error {
+			for _, version := range []string{"v1", "v2"} {
+				d, err := s.record.Get(ctx)
+				if err != nil {
+					return err
+				}
+				ns, _ := d.Namespace(version)
+				k, _ := ns.Kind("ranks")
+				cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "filler", Value: 0}}))
+				if err != nil {
+					return err
+				}
+				var have []struct {
+					ID   int `bson:"_id"`
+					Rank int
+				}
+				if err := cursor.All(ctx, &have); err != nil {
+					return err
+				}
+				got := map[int]int{}
+				for _, h := range have {
+					got[h.ID] = h.Rank
+				}
+				for _, ring := range rings {
+					for i, n := range ring {
+						if want := ring[(i+1)%len(ring)]; got[n] != want {
+							return fmt.Errorf("rank of %d in %s is %d, want %d", n, version, got[n], want)
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+	exchanged()
+	c.has(s.db["v2"], "lines", fmt.Sprintf(`{"_id":`+id+`,"order":`+id+`,"at":0,"n":1}`, 14, 7))
+}
+
+// awaitOdd waits until v2 holds every document of v1 as the lens makes it, but for those that
+// are parked, which are these and no others.
+func (s *system) awaitOdd(ctx context.Context, refused map[string]string) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the odd records", func() error {
+		ps, err := s.record.ParkedNow(ctx)
+		if err != nil {
+			return err
+		}
+		left := maps.Clone(refused)
+		for _, p := range ps {
+			why, known := left[p.Key]
+			if !known || !p.Kept && !strings.Contains(p.Error, why) { // after the flip it is the old version's, and kept
+				return fmt.Errorf("%s %.80s is parked for %.300s", p.Kind, p.Key, p.Error)
+			}
+			delete(left, p.Key)
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%.300v are not parked", left)
+		}
+		d, err := s.record.Get(ctx)
+		if err != nil {
+			return err
+		}
+		all := map[string]map[record.Key]bson.Raw{}
+		for _, version := range []string{"v1", "v2"} {
+			ns, _ := d.Namespace(version)
+			k, _ := ns.Kind("odd")
+			cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{})
+			if err != nil {
+				return err
+			}
+			all[version] = map[record.Key]bson.Raw{}
+			for cursor.Next(ctx) {
+				key, err := record.KeyOfDoc(cursor.Current)
+				if err != nil {
+					return err
+				}
+				all[version][key] = slices.Clone(cursor.Current)
+			}
+			if err := errors.Join(cursor.Err(), cursor.Close(ctx)); err != nil {
+				return err
+			}
+		}
+		for key, doc := range all["v1"] {
+			if _, parked := refused[key.String()]; parked {
+				continue
+			}
+			want := bytes.Clone(doc[:len(doc)-1])
+			want = append(bsoncore.AppendInt32Element(want, "schema", 2), 0)
+			have := all["v2"][key]
+			if len(have) != len(want) || !bytes.Equal(have[4:], want[4:]) {
+				return fmt.Errorf("%s %.80s is %.200s, want %.200s", key.Value().Type, key, have, doc)
+			}
+		}
+		if n := len(all["v1"]) - len(refused); len(all["v2"]) != n {
+			return fmt.Errorf("v2 has %d documents, want %d", len(all["v2"]), n)
+		}
+		return nil
+	})
+}

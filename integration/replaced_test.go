@@ -1,0 +1,430 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/upgradestate"
+)
+
+// ways are how an application replaces its collection as a whole. Each is a kind of its own, so
+// that all of them meet each phase of one deployment. A way returns what the collection holds.
+var ways = map[string]func(r *replacing, k string) map[string]int{
+	"swapped": func(r *replacing, k string) map[string]int {
+		next := r.fresh(k)
+		r.insert(k+"_new", next)
+		r.rename(k, fmt.Sprintf("%s_old%d", k, r.round))
+		r.rename(k+"_new", k)
+		return next
+	},
+	"dropped": func(r *replacing, k string) map[string]int {
+		next := r.fresh(k)
+		r.ok(r.db().Collection(k).Drop(r.ctx))
+		r.insert(k, next)
+		return next
+	},
+	"output": func(r *replacing, k string) map[string]int {
+		next := r.fresh(k)
+		from := fmt.Sprintf("%s_from%d", k, r.round)
+		r.insert(from, next)
+		cursor, err := r.db().Collection(from).Aggregate(r.ctx, mongo.Pipeline{{{Key: "$out", Value: k}}})
+		if fenced(err) { // it has the validator of the collection that it would replace
+			return r.has[k]
+		}
+		r.ok(err)
+		r.ok(cursor.Close(r.ctx))
+		return next
+	},
+	"restored": func(r *replacing, k string) map[string]int { // as mongorestore --drop does
+		same := maps.Clone(r.has[k])
+		r.ok(r.db().Collection(k).Drop(r.ctx))
+		r.ok(r.db().CreateCollection(r.ctx, k))
+		r.insert(k, same)
+		return same
+	},
+	"away": func(r *replacing, k string) map[string]int {
+		next := maps.Clone(r.has[k])
+		r.rename(k, k+"_away")
+		for id := range next { // under a name that nobody follows
+			delete(next, id)
+			_, err := r.db().Collection(k+"_away").DeleteOne(r.ctx, bson.D{{Key: "_id", Value: id}})
+			r.ok(err)
+			break
+		}
+		id := fmt.Sprintf("away%d", r.round)
+		_, err := r.db().Collection(k+"_away").InsertOne(r.ctx, r.document(id, r.round))
+		if !fenced(err) { // by a validator, which it takes along
+			r.ok(err)
+			next[id] = r.round
+		}
+		r.rename(k+"_away", k)
+		return next
+	},
+}
+
+// replacing is an application with a collection for each way, which writes all the time and
+// remembers what was acknowledged.
+type replacing struct {
+	*system
+	ctx context.Context
+
+	mu      sync.Mutex // held while collections are replaced or compared
+	version string
+	round   int
+	keeps   bool                      // nothing is deleted
+	has     map[string]map[string]int // by kind and _id
+	acks    int
+}
+
+func (r *replacing) db() *mongo.Database { return r.system.db[r.version] }
+
+func (r *replacing) ok(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *replacing) document(id string, n int) bson.D {
+	if r.version == "v1" {
+		return bson.D{{Key: "_id", Value: id}, {Key: "n", Value: n}, {Key: "section", Value: "x"}}
+	}
+	return bson.D{{Key: "_id", Value: id}, {Key: "n", Value: n}, {Key: "category", Value: "x"}, {Key: "schema", Value: 2}}
+}
+
+func (r *replacing) insert(collection string, docs map[string]int) {
+	r.t.Helper()
+	var all []any
+	for id, n := range docs {
+		all = append(all, r.document(id, n))
+	}
+	_, err := r.db().Collection(collection).InsertMany(r.ctx, all)
+	r.ok(err)
+}
+
+func (r *replacing) rename(from, to string) {
+	r.t.Helper()
+	name := r.db().Name()
+	r.ok(r.db().Client().Database("admin").RunCommand(r.ctx, bson.D{{Key: "renameCollection", Value: name + "." + from}, {Key: "to", Value: name + "." + to}}).Err())
+}
+
+// fresh is another content: some documents go, some change, some come.
+func (r *replacing) fresh(k string) map[string]int {
+	next := map[string]int{}
+	for id, n := range r.has[k] {
+		switch len(next) % 3 {
+		case 0:
+			next[id] = n
+		case 1:
+			next[id] = n + 1000
+		}
+		if rand.IntN(3) == 0 {
+			delete(next, id)
+		}
+	}
+	for i := range 20 {
+		next[fmt.Sprintf("fresh%d-%02d", r.round, i)] = i
+	}
+	return next
+}
+
+// write makes one write to each kind. Nothing but what was acknowledged counts; a fence refuses.
+func (r *replacing) write(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, has := range r.has {
+		c := r.db().Collection(k)
+		var err error
+		id := fmt.Sprintf("w%d", i)
+		for known := range has {
+			if i%3 > 0 {
+				id = known
+			}
+			break
+		}
+		switch {
+		case i%3 == 0:
+			_, err = c.InsertOne(r.ctx, r.document(id, i))
+		case i%3 == 1 || r.keeps:
+			_, err = c.UpdateByID(r.ctx, id, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: i}}}})
+		default:
+			_, err = c.DeleteOne(r.ctx, bson.D{{Key: "_id", Value: id}})
+		}
+		switch {
+		case fenced(err), r.ctx.Err() != nil:
+			continue
+		case err != nil:
+			r.t.Errorf("write to %s: %v", k, err)
+			continue
+		case i%3 == 2 && !r.keeps:
+			delete(has, id)
+		default:
+			has[id] = i
+		}
+		r.acks++
+	}
+}
+
+// fenced reports that a fence has refused a write.
+func fenced(err error) bool {
+	var refused mongo.ServerError
+	return errors.As(err, &refused) && (refused.HasErrorCode(121) || refused.HasErrorCode(166))
+}
+
+// replace replaces all collections, each in its way.
+func (r *replacing) replace(phase string) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.round++
+	for k, way := range ways {
+		r.has[k] = way(r, k)
+	}
+	r.t.Logf("%s: replaced %d collections after %d acknowledged writes", phase, len(ways), r.acks)
+}
+
+// follow waits until both versions hold what the application has, and nothing else, and the
+// history names each replacement of a kind.
+func (r *replacing) follow(phase string) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := time.Now()
+	eventually(r.ctx, r.t, phase+": both versions have what was acknowledged", func() error {
+		d, err := r.record.Get(r.ctx)
+		if err != nil {
+			return err
+		}
+		for k, has := range r.has {
+			for version, field := range map[string]string{"v1": "section", "v2": "category"} {
+				ns, _ := d.Namespace(version)
+				at, _ := ns.Kind(k)
+				cursor, err := r.system.db[version].Collection(at.Physical).Find(r.ctx, bson.D{})
+				if err != nil {
+					return err
+				}
+				var docs []struct {
+					ID     string `bson:"_id"`
+					N      int    `bson:"n"`
+					Fields bson.M `bson:",inline"`
+				}
+				if err := cursor.All(r.ctx, &docs); err != nil {
+					return err
+				}
+				got := map[string]int{}
+				for _, doc := range docs {
+					if got[doc.ID] = doc.N; doc.Fields[field] != "x" {
+						return fmt.Errorf("%s of %s is of another version: %v", doc.ID, version, doc.Fields)
+					}
+				}
+				lost, foreign := 0, 0
+				for id, n := range has {
+					if is, ok := got[id]; !ok || is != n {
+						lost++
+					}
+				}
+				for id := range got {
+					if _, ok := has[id]; !ok {
+						foreign++
+					}
+				}
+				if lost+foreign > 0 {
+					return fmt.Errorf("%s in %s: %d of %d lost or wrong, %d that are not the application's", k, version, lost, len(has), foreign)
+				}
+			}
+		}
+		return nil
+	})
+	r.t.Logf("%s: followed after %v", phase, time.Since(since).Round(time.Millisecond))
+}
+
+// noted reports whether the record has so many replacements of each kind of a version. One that
+// was away and is back needs no note of its own where everything is copied anew anyway.
+func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
+	return func(d upgradestate.Deployment) bool {
+		ns, _ := d.Namespace(version)
+		for _, k := range ns.Kinds {
+			if k.Fixed && k.Replaced < least && k.Kind != "away" {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// TestReplacedCollections: an application replaces its collections in five ways, in each phase of
+// an upgrade, under its own writes. Each is followed without anybody's help; a switch that runs is
+// given up and tried again; nothing is lost, wrong, or back.
+func TestReplacedCollections(t *testing.T) {
+	t.Parallel()
+	for class, step := range map[record.FenceClass]upgradestate.Step{
+		record.FenceView:      upgradestate.StepFence,
+		record.FenceValidator: upgradestate.StepDrain,
+	} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			replacedCollections(t, class, step)
+		})
+	}
+}
+
+func replacedCollections(t *testing.T, class record.FenceClass, step upgradestate.Step) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	kinds := []string{}
+	for k := range ways {
+		kinds = append(kinds, fmt.Sprintf("{from: %s, to: %[1]s, lens: packages.yaml, fence: %s}", k, class))
+	}
+	r := &replacing{ctx: ctx, version: "v1", has: map[string]map[string]int{}, keeps: class == record.FenceValidator}
+	r.system = newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", toSwitch: "{deadline: 5m, maxLag: 3s}", kinds: "[" + strings.Join(kinds, ", ") + "]"})
+	for k := range ways {
+		r.has[k] = map[string]int{}
+		for i := range 100 {
+			r.has[k][fmt.Sprintf("d%03d", i)] = i
+		}
+		r.insert(k, r.has[k])
+	}
+	controller := r.stepping("controller").ready(ctx)
+	var writing sync.WaitGroup
+	stop := make(chan struct{})
+	writing.Go(func() {
+		for i := 1; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond): // clients think
+				r.write(i)
+			}
+		}
+	})
+	defer writing.Wait()
+	defer close(stop)
+
+	r.replace("copy")
+	r.await(ctx, "the replacements in the copy", noted("v1", 1))
+	r.follow("copy")
+
+	r.beginHolding(ctx, "v2")
+	ready := func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring }
+	d := r.await(ctx, "readiness", ready)
+	seen := d.Revision
+	ns, _ := d.Namespace("v1")
+	dropped, _ := ns.Kind("dropped")
+	r.replace("held at ready")
+	r.await(ctx, "reports to be withdrawn", func(d upgradestate.Deployment) bool { return d.Revision > seen && !ready(d) })
+	r.await(ctx, "the replacements at ready", noted("v1", dropped.Replaced+1))
+	r.follow("held at ready")
+	r.await(ctx, "readiness again", ready)
+
+	r.goOn(ctx)
+	for controller.awaitReached(ctx) != string(step) {
+		controller.order(orderStep)
+	}
+	r.replace("during the switch")
+	controller.order(orderRun)
+	d = r.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "replaced during the switch") {
+		t.Errorf("the attempt did not end for the replacement: %+v", d.Upgrade)
+	}
+	r.await(ctx, "the flip", flipped("v2"))
+	r.mu.Lock()
+	r.version = "v2"
+	r.mu.Unlock()
+	r.follow("after the switch")
+
+	r.replace("before a rollback")
+	r.await(ctx, "the replacements before a rollback", noted("v2", 1))
+	r.follow("before a rollback")
+	r.beginTo(ctx, "v1")
+	r.await(ctx, "the flip back", flipped("v1"))
+	r.mu.Lock()
+	r.version = "v1"
+	r.mu.Unlock()
+	r.follow("after the rollback")
+	if r.acks < 100 {
+		t.Errorf("only %d writes were acknowledged", r.acks)
+	}
+}
+
+// TestCollectionDroppedForGood: while no collection has the name nothing is compared, the target
+// is kept, and each report says what is waited for; the switch goes on once there is one.
+func TestCollectionDroppedForGood(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
+	s.fill(ctx, newLedger("package"), 50)
+	s.controller("controller", breakPoint{}).ready(ctx)
+	s.beginHolding(ctx, "v2")
+	ready := func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring }
+	s.await(ctx, "readiness", ready)
+	reports := func(what string) {
+		t.Helper()
+		s.awaitReadiness(ctx, "the reason", func(o *switchover.Readiness) bool {
+			return strings.Contains(strings.Join(o.WaitsFor, "; "), what)
+		})
+		eventually(ctx, t, "shards say it", func() error {
+			ps, err := s.record.Progress(ctx)
+			for _, p := range ps {
+				if !strings.Contains(p.WaitsFor, what) {
+					return fmt.Errorf("shard %d waits for %q", p.Shard, p.WaitsFor)
+				}
+			}
+			return err
+		})
+	}
+	kind := func(d upgradestate.Deployment) upgradestate.Kind {
+		ns, _ := d.Namespace("v1")
+		k, _ := ns.Kind(packagesKind)
+		return k
+	}
+	r := &replacing{system: s, ctx: ctx, version: "v1"}
+	r.rename(packagesKind, "elsewhere")
+	reports("was renamed to elsewhere, and no collection has its name: rename it back")
+	d, err := s.record.Get(ctx)
+	if err != nil || ready(d) {
+		t.Fatalf("ready without a collection: %+v, %v", d.Upgrade, err)
+	}
+	if _, err := s.db["v1"].Collection("elsewhere").DeleteOne(ctx, bson.D{{Key: "_id", Value: packageKey(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	r.rename("elsewhere", packagesKind)
+	d = s.await(ctx, "readiness with the collection back", ready)
+	if k := kind(d); k.Replaced != 1 || k.ID == "" {
+		t.Errorf("away and back, the kind is %+v", k)
+	}
+	if err := s.db["v1"].Collection(packagesKind).Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.await(ctx, "reports to be withdrawn", func(d upgradestate.Deployment) bool { return !ready(d) })
+	const what = "no collection has its name: restore or create it"
+	reports(what)
+	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") || !strings.Contains(r.stderr, what) {
+		t.Errorf("recover: exit %d: %s", r.code, r.stderr)
+	}
+	ns, _ := d.Namespace("v2")
+	k, _ := ns.Kind(packagesKind)
+	if n, err := s.db["v2"].Collection(k.Physical).CountDocuments(ctx, bson.D{}); err != nil || n != 49 {
+		t.Errorf("the target has %d documents, %v", n, err)
+	}
+	if _, err := s.db["v1"].Collection(packagesKind).InsertOne(ctx, packageDoc("v1", packageKey(7), 0)); err != nil {
+		t.Fatal(err)
+	}
+	s.goOn(ctx)
+	s.await(ctx, "the flip", flipped("v2"))
+	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 1 {
+		t.Errorf("the target has %d documents, %v", n, err)
+	}
+}

@@ -1,0 +1,243 @@
+package mongostore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller.dev/record"
+)
+
+// This file follows a target, to find what others than Apply do there.
+//
+// An Apply of a fixed-name kind writes the guard next to the document in the same transaction.
+// Nobody else does, so that the transaction shows whose a change is, after a restart and for the
+// changes of other controllers as well. A managed kind's guard is in its document, where others
+// may copy it: the change shows it, and the caller knows which it has written.
+
+// follower is what a stream of Follow knows besides a stream's own state.
+type follower struct {
+	kinds  map[string]record.Token // by the identity of the collection, 16 bytes
+	guards map[string]string       // kind by the name of its side collection
+	logs   bool                    // transactions are in several logs
+	batch  []source                // of the changes of this batch
+	beside map[written]record.Guard
+}
+
+// source is where a change comes from.
+type source struct {
+	txn   string // the transaction; empty: none
+	fixed bool
+}
+
+// written names a record in a transaction.
+type written struct {
+	txn, kind string
+	key       record.Key
+}
+
+// nudgeMark is the document of the marks that Nudge writes.
+const nudgeMark = "nudge"
+
+// Follow opens the changes of a target's collections from a position on.
+func (n *Namespace) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+	if from.IsZero() {
+		return nil, errors.New("follow: no position")
+	}
+	mongos, err := n.isMongos(ctx)
+	if err != nil {
+		return nil, classify("follow "+n.name, err)
+	}
+	f := &follower{kinds: map[string]record.Token{}, guards: map[string]string{}, logs: mongos, beside: map[written]record.Guard{}}
+	ids, names := bson.A{}, bson.A{}
+	for kind, tok := range toks {
+		id, err := hex.DecodeString(tok.ID)
+		if err != nil || len(id) != 16 {
+			return nil, fmt.Errorf("follow %s: %q is no identity of a collection", kind, tok.ID)
+		}
+		f.kinds[string(id)] = tok
+		ids = append(ids, bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id})
+		if tok.Fixed {
+			f.guards[GuardsName(kind)] = kind
+			names = append(names, GuardsName(kind))
+		}
+	}
+	s := &stream{follower: f, at: timestampOf(from.At), most: record.CommitBytes}
+	wait := streamWait
+	if mongos {
+		s.beat, s.got, wait = n.beat, n.pulse.quicken, shardedWait
+	}
+	start := s.at
+	opts := options.ChangeStream().SetStartAtOperationTime(&start).SetShowExpandedEvents(true).
+		SetMaxAwaitTime(wait).SetBatchSize(streamBatch)
+	if s.cs, err = n.db.Watch(ctx, followPipeline(ids, names), opts); err != nil {
+		return nil, classify("follow "+n.name, err)
+	}
+	return s, nil
+}
+
+// followPipeline lets through what happens to collections, and what lies next to their documents.
+// As in streamPipeline the names are matched in a field that the pipeline computes.
+func followPipeline(ids, names bson.A) mongo.Pipeline {
+	return mongo.Pipeline{
+		{{Key: "$addFields", Value: bson.D{{Key: nameField, Value: bson.D{{Key: "$concat", Value: bson.A{"$ns.coll"}}}}}}},
+		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
+			bson.D{{Key: "collectionUUID", Value: bson.D{{Key: "$in", Value: ids}}}},
+			bson.D{{Key: nameField, Value: bson.D{{Key: "$in", Value: names}}}},
+			bson.D{{Key: nameField, Value: marksCollection}},
+			bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"dropDatabase", "invalidate"}}}}},
+		}}}}},
+		{{Key: "$project", Value: bson.D{
+			{Key: "operationType", Value: 1},
+			{Key: "ns.coll", Value: 1},
+			{Key: "to.coll", Value: 1},
+			{Key: "documentKey._id", Value: 1},
+			{Key: "clusterTime", Value: 1},
+			{Key: "wallTime", Value: 1},
+			{Key: "collectionUUID", Value: 1},
+			{Key: "operationDescription.validator", Value: 1},
+			{Key: "lsid.id", Value: 1},
+			{Key: "txnNumber", Value: 1},
+			{Key: "fullDocument.g", Value: 1},
+			{Key: "fullDocument." + guardField, Value: 1},
+			{Key: "fullDocument." + markBlocked, Value: 1},
+			{Key: "updateDescription.updatedFields." + markBlocked, Value: 1},
+		}}},
+	}
+}
+
+// followed reads one event of a stream of Follow.
+func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
+	f := s.follower
+	if len(batch.Changes) == 0 {
+		f.batch = f.batch[:0]
+	}
+	if t, i, ok := raw.Lookup("clusterTime").TimestampOK(); ok {
+		s.at = bson.Timestamp{T: t, I: i}
+	}
+	if ms, ok := raw.Lookup("wallTime").DateTimeOK(); ok {
+		batch.Wall = ms
+	}
+	op, _ := raw.Lookup("operationType").StringValueOK()
+	coll, _ := raw.Lookup("ns", "coll").StringValueOK()
+	_, uuid, _ := raw.Lookup("collectionUUID").BinaryOK()
+	txn := ""
+	if _, number := raw.Lookup("txnNumber").AsInt64OK(); number {
+		txn = string(raw.Lookup("lsid").Value) + "/" + string(raw.Lookup("txnNumber").Value)
+	}
+	tok, ours := f.kinds[string(uuid)]
+	switch op {
+	case "dropDatabase", "invalidate":
+		return change, false, fmt.Errorf("follow: %w: the stream was ended by %s", record.ErrHistoryLost, op)
+	case "rename":
+		to, _ := raw.Lookup("to", "coll").StringValueOK()
+		return f.marker(tok, ours, to)
+	case "modify":
+		mark := ""
+		if description, ok := raw.Lookup("operationDescription").DocumentOK(); ok {
+			mark = fenceMark(description)
+		}
+		return f.marker(tok, ours && mark != "", mark)
+	case "drop":
+		if !ours {
+			return change, false, nil
+		}
+		return change, false, fmt.Errorf("follow: %w: collection %s of the target was dropped", record.ErrBroken, coll)
+	case "insert", "update", "replace", "delete":
+	default:
+		return change, false, nil // indexes and the like do not concern the records
+	}
+	id := raw.Lookup("documentKey", "_id")
+	if coll == marksCollection {
+		return f.mark(raw, id)
+	}
+	kind, side := f.guards[coll]
+	if !ours && !side {
+		return change, false, nil
+	}
+	key, err := record.KeyOf(id)
+	if err != nil {
+		return change, false, fmt.Errorf("follow %s: %w", coll, err)
+	}
+	if side {
+		_, b, _ := raw.Lookup("fullDocument", "g").BinaryOK()
+		guard, guarded := record.GuardFrom(b)
+		if guarded && txn != "" {
+			f.beside[written{txn, kind, key}] = guard
+			return change, false, nil
+		}
+		f.batch = append(f.batch, source{})
+		return record.Change{Kind: kind, Key: key, Delete: true}, true, nil // its guard is lost
+	}
+	change = record.Change{Kind: tok.Kind, Key: key, Delete: op == "delete"}
+	if doc, ok := raw.Lookup("fullDocument", guardField).DocumentOK(); ok && !tok.Fixed {
+		if change.Guard, _ = guardOf(doc); !change.Guard.IsZero() {
+			change.Origin = record.GuardedChange
+		}
+	}
+	f.batch = append(f.batch, source{txn: txn, fixed: tok.Fixed})
+	return change, true, nil
+}
+
+// marker is a change of a collection itself.
+func (f *follower) marker(tok record.Token, ours bool, name string) (record.Change, bool, error) {
+	if !ours {
+		return record.Change{}, false, nil
+	}
+	f.batch = append(f.batch, source{})
+	return record.Change{Kind: tok.Kind, Marker: name}, true, nil
+}
+
+// mark is the marker of a write block: it was written once the block was in force.
+func (f *follower) mark(raw bson.Raw, id bson.RawValue) (record.Change, bool, error) {
+	name, _ := id.StringValueOK()
+	blocked := raw.Lookup("fullDocument", markBlocked).Type != 0 ||
+		raw.Lookup("updateDescription", "updatedFields", markBlocked).Type != 0
+	kind, _, hidden := record.KindOfPhysical(name)
+	for _, tok := range f.kinds {
+		if tok.Kind == kind && hidden && blocked {
+			return f.marker(tok, true, name)
+		}
+	}
+	return record.Change{}, false, nil // a nudge, whose time is all that it has
+}
+
+// settle gives the changes of a batch of fixed-name kinds their origin, once the whole of each
+// transaction is there.
+func (f *follower) settle(batch *record.ChangeBatch) {
+	for i := range batch.Changes {
+		c, from := &batch.Changes[i], f.batch[i]
+		if !from.fixed || from.txn == "" {
+			continue
+		}
+		guard, beside := f.beside[written{from.txn, c.Kind, c.Key}]
+		switch {
+		case beside:
+			c.Origin, c.Guard = record.AppliedChange, guard
+		case f.logs:
+			c.Origin = record.GuardedChange // the guard may be in another log
+		}
+	}
+	clear(f.beside)
+}
+
+// Nudge writes a mark that streams of Follow see.
+func (n *Namespace) Nudge(ctx context.Context) error {
+	err := n.db.RunCommand(ctx, bson.D{
+		{Key: "update", Value: marksCollection},
+		{Key: "updates", Value: bson.A{bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: nudgeMark}}},
+			{Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}}},
+			{Key: "upsert", Value: true},
+		}}},
+	}).Err()
+	if err != nil {
+		return classify("nudge "+n.name, err)
+	}
+	return nil
+}

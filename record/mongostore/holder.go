@@ -1,0 +1,71 @@
+package mongostore
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller.dev/record"
+)
+
+// holder completes the refusal of a unique index with the record that holds the value. The
+// caller may have to write the two together. Where it cannot be found, the reason stays as
+// it is: the holder may be of the same transaction, or have gone since.
+func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
+	if !r.conflict {
+		return r.err
+	}
+	kind := ""
+	for name, t := range j.targets {
+		if t.coll == r.coll {
+			kind = name
+		}
+	}
+	filter, collation := holderFilter(r.answer)
+	if kind == "" || filter == nil {
+		return r.err
+	}
+	find := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetLimit(2 + int64(len(j.groups[r.group].Writes)))
+	if collation != nil {
+		find.SetCollation(collation)
+	}
+	cursor, err := n.db.Collection(r.coll).Find(ctx, filter, find)
+	if err != nil {
+		return r.err
+	}
+	var found []bson.Raw
+	if err := cursor.All(ctx, &found); err != nil {
+		return r.err
+	}
+	for _, doc := range found {
+		key, err := record.KeyOfDoc(doc)
+		own := slices.ContainsFunc(j.groups[r.group].Writes, func(w record.Write) bool { return w.Kind == kind && w.Key == key })
+		if err == nil && !own {
+			return &record.HeldError{Kind: kind, Holder: key, Err: r.err}
+		}
+	}
+	return r.err
+}
+
+// holderFilter selects the records that have the values that an index found twice. Of an
+// index with a collation the answer has no values, but the forms that they are compared in.
+func holderFilter(answer bson.Raw) (bson.D, *options.Collation) {
+	if _, err := answer.LookupErr("collation"); err == nil {
+		return nil, nil
+	}
+	values, ok := answer.Lookup("keyValue").DocumentOK()
+	if !ok {
+		return nil, nil
+	}
+	elems, err := values.Elements()
+	if err != nil || len(elems) == 0 {
+		return nil, nil
+	}
+	var filter bson.D
+	for _, e := range elems {
+		filter = append(filter, bson.E{Key: e.Key(), Value: bson.D{{Key: "$eq", Value: e.Value()}}})
+	}
+	return filter, nil
+}

@@ -1,0 +1,174 @@
+package mongostore
+
+import (
+	"errors"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/record"
+)
+
+// TestWatchReplaced: whatever puts another collection in the place of an application's, or none,
+// ends a stream with the kind that it happened to, after the changes before it.
+func TestWatchReplaced(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	at := e.position()
+	watch := func() record.Stream {
+		return e.watch(at, record.KindSpec{Name: "f", Fixed: true}, record.KindSpec{Name: "m"})
+	}
+	for name, act := range map[string]func() error{
+		"drop":        func() error { return e.ns.db.Collection("f").Drop(t.Context()) },
+		"rename away": func() error { e.rename("f", "f_old"); return e.ns.db.Collection("f_old").Drop(t.Context()) },
+		"swap": func() error {
+			e.collection("f", "f_new", true)
+			return e.ns.client.Database("admin").RunCommand(t.Context(), bson.D{
+				{Key: "renameCollection", Value: e.ns.name + ".f_new"}, {Key: "to", Value: e.ns.name + ".f"}, {Key: "dropTarget", Value: true},
+			}).Err()
+		},
+		"$out": func() error {
+			e.insert(e.collection("from", "from", true), bson.D{{Key: "_id", Value: "out"}})
+			cursor, err := e.ns.db.Collection("from").Aggregate(t.Context(), mongo.Pipeline{{{Key: "$out", Value: "f"}}})
+			if err != nil {
+				return err
+			}
+			return errors.Join(cursor.Close(t.Context()), e.ns.db.Collection("from").Drop(t.Context()))
+		},
+	} {
+		_ = e.ns.db.Collection("f").Drop(t.Context())
+		e.insert(e.collection("f", "f", true), bson.D{{Key: "_id", Value: name}})
+		at = e.position()
+		e.insert(record.Token{Name: "f"}, bson.D{{Key: "_id", Value: name + " before"}})
+		if err := act(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		s := watch()
+		changes := 0
+		var replaced *record.ReplacedError
+		for {
+			batch, err := s.Next(e.ctx())
+			changes += len(batch.Changes)
+			if errors.As(err, &replaced) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if replaced.Kind != "f" || changes != 1 || !errors.Is(replaced, record.ErrBroken) {
+			t.Errorf("%s: %d changes, then %v", name, changes, replaced)
+		}
+	}
+	managed := e.managed("m")
+	at = e.position()
+	e.rename(managed.Name, "stolen")
+	s := watch()
+	for {
+		if _, err := s.Next(e.ctx()); err != nil {
+			if replaced := new(record.ReplacedError); errors.As(err, &replaced) || !errors.Is(err, record.ErrBroken) {
+				t.Errorf("a managed kind: %v", err)
+			}
+			return
+		}
+	}
+}
+
+// TestClaimFollowsTheName: the claim of a fixed-name kind goes with its name, and back, and to no
+// collection that does not bear it.
+func TestClaimFollowsTheName(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	mine := record.Owner{Deployment: "services/a/deployments/x", Version: "v1"}
+	claim := func(tok record.Token) error { tok.Name = "f"; return e.ns.Claim(t.Context(), tok, mine) }
+	claimed := func() record.Claim {
+		t.Helper()
+		all, err := e.ns.Claims(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("claims %+v, %v", all, err)
+		}
+		return all[0]
+	}
+	first, second := e.collection("f", "f", true), e.collection("f", "f_new", true)
+	if err := claim(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim(second); !errors.Is(err, record.ErrMismatch) || claimed().ID != first.ID {
+		t.Errorf("a collection that does not bear the name: %v, %+v", err, claimed())
+	}
+	e.rename("f", "f_old")
+	if c := claimed(); c.ID != first.ID || c.Name != "f_old" || c.Bearer != "" {
+		t.Errorf("away: %+v", c)
+	}
+	e.rename("f_new", "f")
+	if c := claimed(); c.ID != first.ID || c.Name != "f_old" || c.Bearer != second.ID {
+		t.Errorf("swapped: %+v", c)
+	}
+	for range 2 {
+		if err := claim(second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := claimed(); c.ID != second.ID || c.Name != "f" {
+		t.Errorf("taken: %+v", c)
+	}
+	e.rename("f", "f_new")
+	e.rename("f_old", "f")
+	if err := claim(first); err != nil || claimed().ID != first.ID {
+		t.Errorf("swapped back: %v, %+v", err, claimed())
+	}
+	theirs := record.Owner{Deployment: "services/b/deployments/x", Version: "v1"}
+	e.rename("f", "f_old")
+	e.rename("f_new", "f")
+	second.Name = "f"
+	var owned *record.OwnedError
+	if err := e.ns.Claim(t.Context(), second, theirs); !errors.As(err, &owned) || claimed().ID != first.ID {
+		t.Errorf("another deployment takes it: %v, %+v", err, claimed())
+	}
+}
+
+// TestUnfenceOfAReplacedCollection: an abort ends although the collection that a fence was
+// announced for, or set on, is not under its name any longer. The fence cannot come later, and a
+// validator that went with the collection is taken away.
+func TestUnfenceOfAReplacedCollection(t *testing.T) {
+	t.Parallel()
+	for _, class := range []record.FenceClass{record.FenceView, record.FenceValidator} {
+		for name, replace := range map[string]func(b *bench) error{
+			"dropped": func(b *bench) error { return b.raw.Collection("orders").Drop(t.Context()) },
+			"dropped and made anew": func(b *bench) error {
+				return errors.Join(b.raw.Collection("orders").Drop(t.Context()), b.raw.CreateCollection(t.Context(), "orders"))
+			},
+			"swapped": func(b *bench) error {
+				return errors.Join(b.Namespace.rename(t.Context(), "orders", "orders_old"), b.raw.CreateCollection(t.Context(), "orders"))
+			},
+		} {
+			t.Run(string(class)+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				f := record.Fence{Class: class, Token: b.fixed(t, "orders"), To: "orders.n1"}
+				if class == record.FenceValidator { // a view cannot be swapped
+					if err := b.Fence(t.Context(), f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := replace(b); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					if err := b.Unfence(t.Context(), f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := b.Fence(t.Context(), f); err == nil {
+					t.Error("the fence was set after it was removed")
+				}
+				if name == "swapped" {
+					if _, err := b.raw.Collection("orders_old").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "back"}}); err != nil {
+						t.Errorf("what was swapped away is fenced still: %v", err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller.dev/coord"
+	"dbcontroller.dev/upgradestate"
+)
+
+// obeyRepair has shards compared and corrected as a whole for the latest request, and reports
+// those that have been, once that is stored.
+func (e *Engine) obeyRepair(ctx context.Context) error {
+	locks := map[int]coord.Condition{}
+	e.mu.Lock()
+	x := upgradestate.OpenDifferent(e.record)
+	if x == nil || x.Repair == "" || x.Version != e.Direction.To() || e.over() {
+		e.mu.Unlock()
+		return nil
+	}
+	ask := upgradestate.Repaired{Version: x.Version, ID: x.Repair}
+	for n, s := range e.shards {
+		switch {
+		case s.leaving || len(s.todo) > 0:
+		case s.repair != ask.ID:
+			s.repair, s.rescan, s.stored, s.dirty = ask.ID, true, false, true
+			if e.pass != nil {
+				delete(e.pass.shards, s) // what it has compared of this shard was too early
+			}
+		case s.complete() && s.stored && slices.Contains(x.Left, n):
+			ask.Shards = append(ask.Shards, n)
+			locks[n] = s.lock.Condition()
+		}
+	}
+	e.announce()
+	e.mu.Unlock()
+	slices.Sort(ask.Shards)
+	for chunk := range slices.Chunk(ask.Shards, reportsAtOnce) {
+		var conds []coord.Condition
+		for _, n := range chunk {
+			conds = append(conds, locks[n])
+		}
+		if err := e.apply(ctx, upgradestate.Repaired{Version: ask.Version, ID: ask.ID, Shards: chunk}, conds...); err != nil {
+			return fmt.Errorf("report repair: %w", err)
+		}
+	}
+	return nil
+}
+
+// repairs reports whether a shard is rescanned for a request. e.mu is held.
+func (e *Engine) repairs(s *shard) bool {
+	x := upgradestate.OpenDifferent(e.record)
+	return x != nil && x.Repair != "" && s.repair == x.Repair
+}

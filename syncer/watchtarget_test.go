@@ -1,0 +1,202 @@
+package syncer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+// meddler writes to a database as somebody who knows nothing of this project.
+type meddler struct {
+	w     *world
+	store *memstore.Store
+	names record.Tokens
+}
+
+func (w *world) hand() meddler { return meddler{w, w.dst, w.tokens("v2")} }
+
+func (h meddler) put(kind, key string, n int) {
+	h.w.t.Helper()
+	doc, err := bson.Marshal(item{key, n})
+	h.w.check(err)
+	h.w.check(h.store.Foreign().Put(h.w.t.Context(), h.names[kind].Name, doc))
+}
+
+func (h meddler) remove(kind, key string) {
+	h.w.t.Helper()
+	h.w.check(h.store.Foreign().Delete(h.w.t.Context(), h.names[kind].Name, record.StringKey(key).Value()))
+}
+
+// meddle inserts, changes and deletes some records of the target, and says what the target must
+// hold again.
+func (h meddler) meddle() (want map[string]int) {
+	h.w.t.Helper()
+	want = map[string]int{}
+	for shard := range ring {
+		changed, deleted, inserted := keyIn(shard, 0), keyIn(shard, 1), keyIn(shard, 7)
+		h.put("a2", changed, 1_000)
+		h.remove("a2", deleted)
+		h.put("a2", inserted, 2_000)
+		want[changed], want[deleted], want[inserted] = shard, 10+shard, -1
+	}
+	return want
+}
+
+func (w *world) fill() {
+	for shard := range ring {
+		w.put("a1", keyIn(shard, 0), shard)
+		w.put("a1", keyIn(shard, 1), 10+shard)
+	}
+}
+
+func (w *world) agrees(want map[string]int) bool {
+	for key, n := range want {
+		if w.target("a2", key) != n {
+			return false
+		}
+	}
+	return true
+}
+
+// What somebody writes into the target by hand is gone before the shards are ready, or soon after
+// it while they are, whether the engine runs then or not.
+func TestForeignWritesToTheTarget(t *testing.T) {
+	for _, phase := range []string{"ready", "between runs", "history lost", "while it changes"} {
+		t.Run(phase, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fill()
+				w.begin()
+				o := w.owner(0, 1, 2, 3)
+				r := w.engine(o, nil)
+				w.eventually("ready", w.allReady)
+				var want map[string]int
+				switch phase {
+				case "ready":
+					want = w.hand().meddle()
+				case "while it changes":
+					for i := range 50 {
+						key := keyIn(i%ring, 0)
+						w.put("a1", key, 100+i)
+						w.hand().put("a2", key, 9_000+i)
+					}
+					want = w.hand().meddle()
+					for i := range ring {
+						key := keyIn(i, 0)
+						w.put("a1", key, 500+i)
+						want[key] = 500 + i
+					}
+				default:
+					r.stop(t)
+					want = w.hand().meddle()
+					if phase == "history lost" {
+						w.dst.Cluster().LoseHistory()
+					}
+					r = w.engine(o, nil)
+				}
+				w.eventually("what the source holds", func() bool { return w.agrees(want) })
+				w.eventually("ready again", func() bool { return w.allReady() && r.synced() })
+				for _, p := range r.engine.Progress() {
+					if p.WaitsFor != "" {
+						w.eventually("nothing to wait for", func() bool { p, _ := r.progress(p.Shard); return p.WaitsFor == "" })
+					}
+				}
+				if list := w.parked(); len(list) > 0 {
+					t.Errorf("parked: %+v", list)
+				}
+				r.stop(t)
+			})
+		})
+	}
+}
+
+// A report of readiness is taken back as long as nobody looks at the target, and no shard is
+// drained that has not looked at it up to the beginning of the switch.
+func TestDrainLooksAtTheTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fill()
+		w.begin()
+		o := w.owner(0, 1, 2, 3)
+		r := w.engine(o, nil)
+		w.eventually("ready", w.allReady)
+		now, err := w.dst.Position(t.Context())
+		w.check(err)
+		w.hand().meddle()
+		later, err := w.dst.Position(t.Context())
+		w.check(err)
+		if now.At.Compare(later.At) >= 0 {
+			t.Fatal("the target's clock stands")
+		}
+		w.apply(upgradestate.StartSwitch{ID: "u", TargetSince: fmt.Sprintf(`{"at":%q}`, later.At)})
+		w.apply(upgradestate.Held{ID: "u"})
+		for _, kind := range []string{"a1", "b1", "c1"} {
+			w.apply(w.fence(kind))
+		}
+		w.eventually("drained", w.allReady)
+		for shard := range ring {
+			if have := w.target("a2", keyIn(shard, 0)); have != shard {
+				t.Errorf("shard %d is drained, and the target holds %d, want %d", shard, have, shard)
+			}
+		}
+		r.stop(t)
+	})
+}
+
+// What is changed by hand in the old version after the switch is gone before a rollback, also when
+// nobody followed yet. Neither is what the switch left there by a waiver taken for such a change,
+// nor what the application changed before it.
+func TestForeignWritesBehindTheFence(t *testing.T) {
+	for _, when := range []string{"before the way back is followed", "while it is followed", "between runs"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for i := range 6 {
+					key := fmt.Sprintf("item-%d", i)
+					w.write(w.src, "v1", mutation("a1", key, i))
+					w.write(w.dst, "v2", mutation("a2", key, i))
+				}
+				w.write(w.src, "v1", mutation("a1", "waived", -1))
+				w.drained(w.src, syncer.Key(1, w.dir, 0))
+				w.write(w.src, "v1", mutation("a1", "item-5", 5)) // it is followed up to the fence
+				w.flip(w.position(w.dst))
+				meddle := func() {
+					hand := meddler{w, w.src, w.tokens("v1")}
+					hand.put("a1", "item-0", 1_000)
+					hand.put("a1", "foreign", 2_000)
+					hand.remove("a1", "item-1")
+				}
+				if when == "before the way back is followed" {
+					meddle()
+				}
+				back := w.reverseSync()
+				if when != "before the way back is followed" {
+					w.eventually("following", back.synced)
+				}
+				if when == "between runs" {
+					back.stop(t)
+				}
+				if when != "before the way back is followed" {
+					meddle()
+				}
+				if when == "between runs" {
+					for n := range ring {
+						w.free(n)
+					}
+					back = w.reverseSync()
+				}
+				const want = "item-0=0 item-1=1 item-2=2 item-3=3 item-4=4 item-5=5 waived=-1"
+				w.eventually("what v2 holds", func() bool { return w.holds(w.src, "v1", "a1") == want })
+				w.eventually("following again", back.synced)
+				back.stop(t)
+			})
+		})
+	}
+}

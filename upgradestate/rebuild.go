@@ -1,0 +1,115 @@
+package upgradestate
+
+import "slices"
+
+// Rebuild says that nothing which was known about the records of a version that is not current
+// holds any longer: its database was restored from a backup, or a comparison found what nobody
+// had changed through us. All records are made and compared anew, by a generation of their own
+// (Images): all kinds are renamed, so that controllers which worked before it are refused, and every report
+// of readiness is void. The switch that runs is given up and tried again as its policy allows.
+// A switch to the snapshot is given up for good, since the snapshot is another one now.
+//
+// Seen is what the caller saw: after another generation or fence it is ErrOutdated. So it is
+// while an upgrade to another version switches: try again after its end. Reason is for people.
+type Rebuild struct {
+	Version string
+	Seen    Images
+	Reason  string
+	// Found says where the database has kinds, of those that are not where the record has them. A
+	// restored database has older names; a collection that was made anew has another identity.
+	Found []Place
+}
+
+func (Rebuild) event() {}
+
+func (d *Deployment) rebuild(e Rebuild) error {
+	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == e.Version })
+	switch {
+	case i < 0:
+		return refused("rebuild: unknown version %q", e.Version)
+	case e.Version == d.CurrentVersion:
+		return refused("rebuild: %s is the version that is served: only one that follows it can be made anew from it", e.Version)
+	case Retired(*d, e.Version):
+		return refused("rebuild: %s is retired", e.Version)
+	case d.Namespaces[i].Images != e.Seen:
+		return outdated("rebuild of %s", e.Version)
+	}
+	u := d.Upgrade
+	if u != nil && u.TargetVersion != e.Version && u.State == Switching {
+		return outdated("rebuild of %s during the switch to %s", e.Version, u.TargetVersion)
+	}
+	moved, err := d.find(e)
+	if err != nil {
+		return err
+	}
+	m := &d.Namespaces[i].Images
+	last := d.LastSwitch
+	left := last != nil && last.From == e.Version && last.To == d.CurrentVersion && last.Position != ""
+	if m.Epoch != d.Epoch && !moved && !left && (u == nil || u.TargetVersion != e.Version) {
+		return nil // nothing was known about it
+	}
+	if left {
+		// A plan from this position on would take everything before it for in sync.
+		next := last.clone()
+		next.Position = ""
+		d.LastSwitch = &next
+	}
+	if m.Epoch == d.Epoch {
+		m.Generation++
+		m.Fences = 0
+	}
+	if u != nil && u.TargetVersion == e.Version {
+		if err := d.voidReports(e.Reason); err != nil {
+			return err
+		}
+	}
+	d.keepOut(e.Version)
+	d.addEntry(Entry{What: "rebuild", To: e.Version, Detail: e.Reason})
+	return nil
+}
+
+// voidReports ends the attempt at the switch, or what shards have reported towards it. The
+// attempt is another one afterwards, so that no report of an earlier generation counts.
+func (d *Deployment) voidReports(why string) error {
+	u := d.Upgrade
+	switch u.Step {
+	case StepNone:
+		u.Attempt++
+		u.ReadyShards = []int{}
+		return nil
+	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource:
+		return d.abort(Abort{ID: u.ID, Reason: why, Again: !u.Snapshot})
+	case StepAbort:
+		return nil
+	default:
+		return refused("rebuild: unknown step %q", u.Step)
+	}
+}
+
+// find puts the kinds where they were found, and reports whether any was elsewhere. A rename that
+// is announced and may still come stays announced: its sender finds the collection under the
+// name that it means.
+func (d *Deployment) find(e Rebuild) (moved bool, err error) {
+	kinds := d.kinds(e.Version)
+	for _, f := range e.Found {
+		i := slices.IndexFunc(kinds, func(k *Kind) bool { return k.Kind == f.Kind })
+		if i < 0 || f.Name == "" || f.ID == "" && kinds[i].ID != "" {
+			return false, refused("rebuild: kind %q of %s: it is not said where which collection was found", f.Kind, e.Version)
+		}
+		k := kinds[i]
+		if slices.ContainsFunc(kinds, func(o *Kind) bool { return o != k && f.ID != "" && o.ID == f.ID }) {
+			return false, refused("rebuild: collection %s is another kind of %s", f.ID, e.Version)
+		}
+		announced := k.Pending != nil && f.Name == k.Pending.To
+		if k.ID == f.ID && (f.Name == k.Physical || announced) {
+			continue
+		}
+		if seq, ok := seqOf(k.Kind, f.Name); ok && seq >= k.NextSeq {
+			k.NextSeq = seq + 1
+		}
+		k.ID, k.Physical, k.Pending = f.ID, f.Name, nil
+		k.Hidden = k.Fixed && k.Physical != k.Kind
+		moved = true
+	}
+	return moved, nil
+}

@@ -1,0 +1,147 @@
+package upgradestate_test
+
+import (
+	"errors"
+	"testing"
+
+	us "dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/upgradestate/internal/explore"
+)
+
+// TestRebuildMutants breaks what keeps a restored database from counting for more than it holds.
+func TestRebuildMutants(t *testing.T) {
+	t.Parallel()
+	rebuilt := func(spoil func(d, next *us.Deployment, e us.Rebuild)) func(*explore.Machine) {
+		return after(func(d, next *us.Deployment, e us.Event) {
+			if e, ok := e.(us.Rebuild); ok {
+				spoil(d, next, e)
+			}
+		})
+	}
+	images := func(d *us.Deployment, version string) *us.Images {
+		for i := range d.Namespaces {
+			if d.Namespaces[i].Version == version {
+				return &d.Namespaces[i].Images
+			}
+		}
+		return nil
+	}
+	hunt(t, map[string]mutant{
+		"the plan from before it goes on": {restored, "void", rebuilt(func(d, next *us.Deployment, e us.Rebuild) {
+			images(next, e.Version).Generation = images(d, e.Version).Generation
+		})},
+		"the shards stay ready": {restored, "void", rebuilt(func(d, next *us.Deployment, _ us.Rebuild) {
+			if d.Upgrade != nil && d.Upgrade.Step == us.StepNone {
+				next.Upgrade.ReadyShards = d.Upgrade.ReadyShards
+			}
+		})},
+		"late reports count": {restored, "void", rebuilt(func(d, next *us.Deployment, _ us.Rebuild) {
+			if d.Upgrade != nil && d.Upgrade.Step == us.StepNone {
+				next.Upgrade.Attempt = d.Upgrade.Attempt
+			}
+		})},
+		"the switch goes on": {restored, "void", rebuilt(func(d, next *us.Deployment, _ us.Rebuild) {
+			if d.Upgrade != nil && d.Upgrade.Step == us.StepDrain {
+				next.Upgrade = us.Clone(*d).Upgrade
+				next.Upgrade.Attempt++
+			}
+		})},
+		"nothing is renamed": {restored, "void", rebuilt(func(d, next *us.Deployment, e us.Rebuild) {
+			dropPending(next, func(version string) bool { return version == e.Version })
+		})},
+		"a position of the switch before counts": {explore.Config{Shards: 1, Life: true, Restores: true, Kinds: wholeLife.Kinds}, "void", rebuilt(func(d, next *us.Deployment, _ us.Rebuild) {
+			next.LastSwitch = us.Clone(*d).LastSwitch
+		})},
+		"a restored source is applied": {undecided, "undecided", func(m *explore.Machine) {
+			m.ApplyAllowed = func(d us.Deployment) bool {
+				d = us.Clone(d)
+				d.Restored = nil
+				for i := range d.Namespaces {
+					d.Namespaces[i].Kinds = nil // whatever is pending
+				}
+				return us.ApplyAllowed(d)
+			}
+		}},
+		"a switch begins for all that": {undecided, "undecided", before(func(d *us.Deployment, e us.Event) us.Event {
+			if _, ok := e.(us.StartSwitch); ok {
+				d.Restored = nil
+			}
+			return e
+		})},
+		"reports to a restored source count": {undecided, "undecided", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.FoundRestored); ok && d.Upgrade != nil && d.Upgrade.Step == us.StepNone {
+				next.Upgrade.ReadyShards = d.Upgrade.ReadyShards
+			}
+		})},
+		"reports from before the decision count": {undecided, "follow", after(func(d, next *us.Deployment, e us.Event) {
+			if _, ok := e.(us.FollowRestored); ok && d.Upgrade != nil {
+				next.Upgrade.Attempt = d.Upgrade.Attempt
+			}
+		})},
+		"older names are not taken over": {restored, "progress", before(func(_ *us.Deployment, e us.Event) us.Event {
+			if r, ok := e.(us.Rebuild); ok {
+				r.Found = nil
+				return r
+			}
+			return e
+		})},
+	})
+}
+
+// TestRebuild: after a switch the old version's records count for nothing; a name that is about to
+// come stays announced, and what was decided by another record is refused.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	var d us.Deployment
+	play(t, &d, "new v1 2\nnamespace v1 lrps:uuid users:fixed-view\nnamespace v2 lrps:uuid users:fixed-view\n"+
+		"Begin ID=u1 TargetVersion=v2 TransformHash=h\nuntil FLIPPED\ndo\ndo")
+	d.LastSwitch.Position = "here"
+	seen := func(version string) us.Images {
+		ns, _ := d.Namespace(version)
+		return ns.Images
+	}
+	ev := us.Rebuild{Version: "v1", Seen: seen("v1"), Reason: "restored", Found: []us.Place{{Kind: "users", Name: "users", ID: idOf(d, "v1", "users")}}}
+	step(t, &d, ev)
+	if d.LastSwitch.Position != "" {
+		t.Errorf("the plan of the switch counts: %+v", d.LastSwitch)
+	}
+	ns, _ := d.Namespace("v1")
+	users, _ := ns.Kind("users")
+	if users.Physical != "users" || users.Hidden || users.Pending == nil || users.Pending.From != "users" {
+		t.Errorf("the kind that is open again: %+v", users)
+	}
+	if as := us.Actions(d); len(as) != 2 || us.ApplyAllowed(d) {
+		t.Errorf("actions %+v", as)
+	}
+	if err := us.Validate(d); err != nil {
+		t.Error(err)
+	}
+	// Once more before the rename is confirmed: it may have been made.
+	ev = us.Rebuild{Version: "v1", Seen: seen("v1"), Found: []us.Place{{Kind: "users", Name: users.Pending.To, ID: users.ID}}}
+	step(t, &d, ev)
+	ns, _ = d.Namespace("v1")
+	if again, _ := ns.Kind("users"); again.Pending == nil || *again.Pending != *users.Pending {
+		t.Errorf("the announced rename: %+v", again)
+	}
+	step(t, &d, us.AnnounceAvailable{Available: us.Available{TargetVersion: "v1", TransformHash: "h"}})
+	old := seen("v1")
+	step(t, &d, us.Rebuild{Version: "v1", Seen: old})
+	if is := seen("v1"); is.Generation != old.Generation+1 {
+		t.Errorf("images %+v, before %+v", is, old)
+	}
+	if _, err := us.Apply(d, us.Rebuild{Version: "v1", Seen: old}); !errors.Is(err, us.ErrOutdated) {
+		t.Errorf("of a former generation: %v", err)
+	}
+	for name, e := range map[string]us.Rebuild{
+		"the current version":  {Version: "v2", Seen: seen("v2")},
+		"no version":           {Version: "v9"},
+		"no kind":              {Version: "v1", Seen: seen("v1"), Found: []us.Place{{Kind: "none", Name: "a", ID: "b"}}},
+		"no collection":        {Version: "v1", Seen: seen("v1"), Found: []us.Place{{Kind: "users", Name: "a"}}},
+		"another's collection": {Version: "v1", Seen: seen("v1"), Found: []us.Place{{Kind: "users", Name: "a", ID: idOf(d, "v1", "lrps")}}},
+	} {
+		var refusal *us.RefusedError
+		if _, err := us.Apply(d, e); !errors.As(err, &refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

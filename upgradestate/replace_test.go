@@ -1,0 +1,105 @@
+package upgradestate_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	us "dbcontroller.dev/upgradestate"
+)
+
+// TestReplace: a replaced collection is the kind's from then on, no shard is ready, the target is
+// fenced, and what was copied counts no longer, in whatever state the sync to it is.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	const start = "new v1 2\nnamespace v1 lrps:uuid users:fixed-view\nnamespace v2 lrps:uuid users:fixed-view"
+	const begin, flip = "Begin ID=u1 TargetVersion=v2 TransformHash=h", "until FLIPPED\ndo\ndo"
+	for name, script := range map[string][]string{ // the other version is offered before the second part
+		"an upgrade waits":      {"", begin},
+		"two shards are ready":  {"", begin + "\nReport ID=u1 State=INITIAL_SYNCING Attempt=1 Shards=[0,1]"},
+		"an upgrade was ended":  {"", begin + "\nAbort ID=u1"},
+		"after a switch":        {begin + "\n" + flip, ""},
+		"a rollback to be made": {begin + "\n" + flip, "Begin ID=u2 TargetVersion=v1 TransformHash=h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var d us.Deployment
+			play(t, &d, start+"\n"+script[0])
+			source, other := d.CurrentVersion, map[string]string{"v1": "v2", "v2": "v1"}[d.CurrentVersion]
+			step(t, &d, us.AnnounceAvailable{Available: us.Available{TargetVersion: other, TransformHash: "h"}})
+			play(t, &d, script[1])
+			before := d
+			ns, _ := d.Namespace(source)
+			k, _ := ns.Kind("users")
+			ev := us.Replace{Collections: []us.Replaced{{Kind: "users", Was: k.ID, Is: "new", Restore: "r", Detail: "swapped"}}}
+			step(t, &d, ev)
+			ns, _ = d.Namespace(source)
+			got, _ := ns.Kind("users")
+			if got.ID != "new" || got.Physical != "users" || got.Restore != "r" || got.Replaced != 1 || d.Epoch != before.Epoch {
+				t.Errorf("the kind is %+v in epoch %d", got, d.Epoch)
+			}
+			if u := d.Upgrade; u != nil && (len(u.ReadyShards) > 0 || u.ID != before.Upgrade.ID) {
+				t.Errorf("the upgrade is %+v", u)
+			}
+			was, _ := us.ImagesOf(before, other)
+			is, ok := us.ImagesOf(d, other)
+			if !ok || is.Generation != was.Generation+1 || is.Fences != 0 {
+				t.Errorf("images of %s were %+v and are %+v", other, was, is)
+			}
+			if _, follows := us.Followed(d); follows && us.ApplyAllowed(d) {
+				t.Error("who has read the former collection can write to the target")
+			}
+			if e := d.History[len(d.History)-1]; e.What != "replace" || !strings.Contains(e.Detail, k.ID) || !strings.Contains(e.Detail, "new") {
+				t.Errorf("history %+v", e)
+			}
+			if err := us.Validate(d); err != nil {
+				t.Error(err)
+			}
+			if _, err := us.Apply(d, ev); !errors.Is(err, us.ErrOutdated) {
+				t.Errorf("noted twice: %v", err)
+			}
+			away := us.Replace{Collections: []us.Replaced{{Kind: "users", Was: "new", Is: "new", Count: 1, Detail: "it was away"}}}
+			step(t, &d, away)
+			if _, err := us.Apply(d, away); !errors.Is(err, us.ErrOutdated) {
+				t.Errorf("noted twice that it was away: %v", err)
+			}
+			ns, _ = d.Namespace(source)
+			if again, _ := ns.Kind("users"); again.Restore != "r" {
+				t.Errorf("away and back, it is %+v", again)
+			}
+			lrps, _ := ns.Kind("lrps")
+			for what, c := range map[string]us.Replaced{
+				"a managed kind":     {Kind: "lrps", Was: lrps.ID, Is: "x"},
+				"no such kind":       {Kind: "none", Was: "a", Is: "x"},
+				"nothing instead":    {Kind: "users", Was: "new", Count: 2},
+				"another kind's":     {Kind: "users", Was: "new", Is: lrps.ID, Count: 2},
+				"no collection said": {},
+			} {
+				var refusal *us.RefusedError
+				if _, err := us.Apply(d, us.Replace{Collections: []us.Replaced{c}}); !errors.As(err, &refusal) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// TestReplaceWaitsForASwitch: in no step of a switch, nor of its abort, is a collection taken for
+// another one.
+func TestReplaceWaitsForASwitch(t *testing.T) {
+	t.Parallel()
+	for _, until := range []string{"HOLD", "FENCE", "DRAIN", "SEAL_TARGET", "SEAL_SOURCE"} {
+		for _, abort := range []string{"", "\nAbort ID=u1"} {
+			var d us.Deployment
+			play(t, &d, "new v1 2\nnamespace v1 users:fixed-view\nnamespace v2 users:fixed-view\n"+
+				"Begin ID=u1 TargetVersion=v2 TransformHash=h\nuntil "+until+abort)
+			ns, _ := d.Namespace("v1")
+			k, _ := ns.Kind("users")
+			next, err := us.Apply(d, us.Replace{Collections: []us.Replaced{{Kind: "users", Was: k.ID, Is: "new"}}})
+			if err == nil || !strings.Contains(err.Error(), "abort it first") || !reflect.DeepEqual(next, d) {
+				t.Errorf("in %s%s: %v", until, abort, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+)
+
+// Intruded is what may have been changed in a target by somebody else.
+type Intruded struct {
+	Groups  []transform.GroupID
+	Orphans []transform.Orphan // records that no group has
+}
+
+// Names are some of them, as people find them.
+func (in Intruded) Names(c *Comparer) (names []string) {
+	for _, id := range in.Groups {
+		names = append(names, c.nameOf(id).Key)
+	}
+	for _, o := range in.Orphans {
+		names = append(names, fmt.Sprintf("%s %s (in the target alone)", o.Kind, o.Key))
+	}
+	return names[:min(mostExamples, len(names))]
+}
+
+// Intruded reads the target's changes from a place on, up to the seal of each kind, and returns
+// what no Apply is known to have written. sealed are the names, or marks, that a seal may have.
+func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from record.Position, toks record.Tokens, sealed map[string][]string) (in Intruded, err error) {
+	watched, open := record.Tokens{}, map[string]bool{}
+	for _, k := range c.dir.TargetKinds() {
+		if tok, ok := toks[k.Name]; ok && transform.SyncsTo(c.dir, k.Name) && !transform.IsLineage(k.Name) {
+			watched[k.Name], open[k.Name] = tok, true
+		}
+	}
+	if len(watched) == 0 {
+		return in, nil
+	}
+	stream, err := target.Follow(ctx, from, watched)
+	if err != nil {
+		return in, fmt.Errorf("changes of the target: %w", err)
+	}
+	defer func() { err = errors.Join(err, stream.Close(context.WithoutCancel(ctx))) }()
+	seen := map[transform.GroupID]bool{}
+	for len(open) > 0 {
+		b, err := stream.Next(ctx)
+		if err != nil {
+			return in, fmt.Errorf("changes of the target: %w", err)
+		}
+		for _, change := range b.Changes {
+			if change.Marker != "" {
+				for _, name := range sealed[change.Kind] {
+					if name == change.Marker {
+						delete(open, change.Kind)
+					}
+				}
+				continue
+			}
+			id, ok, err := c.dir.GroupOfTarget(change.Kind, change.Key)
+			switch {
+			case !ok || change.Origin == record.AppliedChange || seen[id]:
+			case err != nil && !change.Delete:
+				in.Orphans = append(in.Orphans, transform.Orphan{Kind: change.Kind, Key: change.Key, Err: err})
+			case err == nil:
+				seen[id] = true
+				in.Groups = append(in.Groups, id)
+			}
+		}
+	}
+	return in, nil
+}

@@ -56,7 +56,8 @@ export interface Place {
   /**
    * The collection of a kind. A kind that the version does not have is an error. Only of its
    * methods that write single documents, of bulkWrite with such operations, and of insertMany is
-   * it known that a fence refused them as a whole. Within write, what is written past it is not seen.
+   * it known that a fence refused them as a whole.
+   * Within write, operations past it are seen as well, if they are of the same driver.
    */
   collection<T extends Document = Document> (kind: string): Collection<T>
 }
@@ -77,7 +78,7 @@ export class App {
    * Runs a write where the data is, and again where the data has moved to if the database
    * refused it as a whole. It should be one document of at.collection: of several that are
    * written at once or one after the other, some may have been before a fence met the others. It is
-   * run again only if no operation of at.collection wrote anything, or may have.
+   * run again only if no operation wrote anything, or may have.
    * @throws {NotWrittenError} a switch did not end in time: nothing was written
    * @throws {UnknownOutcomeError} the write, or a part of it, may have been done or not
    */

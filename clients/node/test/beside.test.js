@@ -67,7 +67,7 @@ for (const [what, fn, said, moved, still = own] of [
   ['a transaction, of many', () => inTransaction(async o => { await one(o); await many(o) }), [inserted, code(166)], yes],
   ['a transaction that failed, then one', async () => { await handled(inTransaction(one)); await one() }, [code(11000), code(166)], yes],
   ['a transaction, then one', async () => { await inTransaction(one); await one() }, [inserted, code(166)], unknown],
-  ['a transaction, and one beside it', () => inTransaction(async o => { await one(); await one(o) }), [inserted, code(166)], unknown],
+  ['a transaction, and one next to it', () => inTransaction(async o => { await one(); await one(o) }), [inserted, code(166)], unknown],
   ['a transaction that is left open', async () => { const session = mongo.startSession(); session.startTransaction(); await one({ session }); await one() }, [inserted, code(166)], unknown]
 ]) {
   test(`a write beside at: ${what}`, async t => {
@@ -91,7 +91,7 @@ for (const [what, fn, said, moved, still = own] of [
   })
 }
 
-test('a transaction of App, and one beside it', async t => {
+test('a transaction of App, and one next to it', async t => {
   answers = [inserted, code(166)]
   const d = new Deployment()
   const app = await connect({ controllers: [(await controller(t, d)).address], application: 'orders', mongo })

@@ -73,7 +73,8 @@ var (
 	stepIs         = desc("upgrade_step", "1 for the step that the switch is in; all 0: none runs.", "step")
 	readyShards    = desc("upgrade_ready_shards", "Shards that have reported ready for the upgrade that runs.")
 	failedAttempts = desc("upgrade_failed_attempts", "Attempts at the switch of the upgrade that runs that were given up.")
-	blockers       = desc("upgrade_switch_blockers", "What the switch waits for besides the shards: see 'get'. No such series while nobody knows.")
+	blockers       = desc("upgrade_switch_blockers", "What the switch waits for: see 'get'. No such series while nobody knows.")
+	blockedBy      = desc("switch_blocked", "Reasons that keep the switch from beginning, by their code: see 'get'. Codes without a reason are 0; no such series while nobody knows.", "reason")
 	holdSeconds    = desc("upgrade_hold_seconds", "How long writes have been held by the switch that runs, by the clocks of the controllers; 0: none runs.")
 	predicted      = desc("upgrade_predicted_pause_seconds", "How long the switch is expected to hold writes; no such series while it is not known.")
 	proof          = desc("upgrade_proof", "1 for what is known of the rollback before the switch. All 0: nothing yet.", "state")
@@ -89,7 +90,7 @@ var (
 )
 
 var wholeDescs = []*prometheus.Desc{known, version, epoch, phaseIs, ringSize, reporting, controllerCount, processes, heldWrites, lagKnown,
-	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, target, stepIs, readyShards, failedAttempts, blockers, holdSeconds,
+	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, target, stepIs, readyShards, failedAttempts, blockers, blockedBy, holdSeconds,
 	predicted, proof, switchedAt, switchPause, switchStep, rollbackPossible, rollbackSafe, rollbackParked, reverseSync}
 
 func (w *whole) Describe(ch chan<- *prometheus.Desc) {
@@ -207,6 +208,13 @@ func (w *whole) showUpgrade(s deployment.State, d *pb.Deployment, now time.Time)
 		w.gauge(failedAttempts, float64(u.Failures))
 		if d.Readiness != nil {
 			w.gauge(blockers, float64(len(d.Readiness.WaitsFor)))
+			counts := map[string]int{}
+			for _, b := range d.Readiness.Blockers {
+				counts[b.Code]++
+			}
+			for code := range upgradestate.BlockCodes {
+				w.gauge(blockedBy, float64(counts[string(code)]), string(code))
+			}
 		}
 		if d.Readiness != nil && d.Readiness.PredictedPauseMillis != nil {
 			w.gauge(predicted, seconds(*d.Readiness.PredictedPauseMillis))

@@ -29,14 +29,19 @@ var _ switchover.Checks = Checks{}
 // free, and wants the rollback proved.
 func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
 	var errs []error
-	for _, err := range []error{c.lateServers(ctx, d), c.Collections.CheckIndexes(ctx, d), c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion), c.Prover.blocks(d)} {
+	for _, err := range []error{
+		upgradestate.Blocked(upgradestate.BlockServers, c.lateServers(ctx, d)),
+		upgradestate.Blocked(upgradestate.BlockIndexes, c.Collections.CheckIndexes(ctx, d)),
+		upgradestate.Blocked(upgradestate.BlockNames, c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)),
+		upgradestate.Blocked(upgradestate.BlockProof, c.Prover.blocks(d)),
+	} {
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if c.Lives != nil {
 		if err := c.Lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, upgradestate.Blocked(upgradestate.BlockIdentity, err))
 		}
 	}
 	return errs

@@ -128,18 +128,18 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 	o := r.checkReadiness(ctx, d)
 	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
 		if err := p.PrepareSwitch(ctx, d); err != nil {
-			o.WaitsFor = append(o.WaitsFor, err.Error())
+			o.blockErr(upgradestate.BlockPrepare, err)
 		}
 	}
 	if len(o.WaitsFor) == 0 {
 		if err := r.ready(ctx, d); err != nil {
-			o.WaitsFor = append(o.WaitsFor, err.Error())
+			o.blockErr(upgradestate.BlockFence, err)
 		}
 	}
 	if len(o.WaitsFor) == 0 && r.cfg.Target != nil && !d.Upgrade.Snapshot {
 		since, err := r.cfg.Target.Since(ctx, d.Upgrade.TargetVersion)
 		if a.TargetSince = since; err != nil {
-			o.WaitsFor = append(o.WaitsFor, fmt.Sprintf("a place in the changes of %s: %v", d.Upgrade.TargetVersion, err))
+			o.blockErr(upgradestate.BlockPosition, fmt.Errorf("a place in the changes of %s: %w", d.Upgrade.TargetVersion, err))
 		}
 	}
 	r.publish(ctx, &o)

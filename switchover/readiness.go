@@ -18,7 +18,9 @@ import (
 // decided on it.
 type Readiness struct {
 	ID       string   `json:"id"`                 // of the upgrade
-	WaitsFor []string `json:"waitsFor,omitempty"` // besides the shards; empty: nothing
+	WaitsFor []string `json:"waitsFor,omitempty"` // texts of Blockers; empty: nothing
+	// Blockers are the reasons with their codes. A driver from before them publishes WaitsFor alone.
+	Blockers []upgradestate.Blocker `json:"blockers,omitempty"`
 	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
 	Rollback             string `json:"rollback,omitempty"` // whether there will be one, and how that is known
@@ -33,7 +35,18 @@ func (o Readiness) same(p Readiness) bool {
 		}
 		return *o.PredictedPauseMillis
 	}
-	return o.ID == p.ID && slices.Equal(o.WaitsFor, p.WaitsFor) && pause(o) == pause(p) && o.Rollback == p.Rollback && o.Proof == p.Proof
+	return o.ID == p.ID && slices.Equal(o.Blockers, p.Blockers) && pause(o) == pause(p) && o.Rollback == p.Rollback && o.Proof == p.Proof
+}
+
+// block adds a reason that keeps the switch from beginning.
+func (o *Readiness) block(b upgradestate.Blocker) {
+	o.WaitsFor = append(o.WaitsFor, b.Text)
+	o.Blockers = append(o.Blockers, b)
+}
+
+// blockErr adds an error as a reason, under code unless it has one of its own.
+func (o *Readiness) blockErr(code upgradestate.BlockCode, err error) {
+	o.block(upgradestate.BlockerOf(code, err))
 }
 
 // Proof is what is known of the rollback of an upgrade before its switch.
@@ -101,23 +114,30 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	u := d.Upgrade
 	o := Readiness{ID: u.ID}
 	defer func(begun time.Time) { r.looked = time.Since(begun) }(time.Now())
-	waitFor := func(format string, args ...any) { o.WaitsFor = append(o.WaitsFor, fmt.Sprintf(format, args...)) }
-	if why := upgradestate.SwitchBlocker(d); why != "" {
-		waitFor("%s", why)
+	waitFor := func(code upgradestate.BlockCode, format string, args ...any) {
+		o.block(upgradestate.Blocker{Code: code, Text: fmt.Sprintf(format, args...)})
+	}
+	if !upgradestate.AllReady(d) {
+		waitFor(upgradestate.BlockShards, "%d of %d shards", d.RingSize-len(u.ReadyShards), d.RingSize)
+	}
+	for _, b := range upgradestate.SwitchBlockers(d) {
+		o.block(b)
 	}
 	if r.cfg.Waits != nil {
-		o.WaitsFor = append(o.WaitsFor, r.cfg.Waits()...)
+		for _, text := range r.cfg.Waits() {
+			waitFor(upgradestate.BlockWatched, "%s", text)
+		}
 	}
 	switch n, err := r.parked(ctx, d); {
 	case err != nil:
-		waitFor("parked groups cannot be counted: %v", err)
+		waitFor(upgradestate.BlockUncounted, "parked groups cannot be counted: %v", err)
 	case n > 0:
-		waitFor("%d parked groups: see 'parked', correct them at the source or waive them", n)
+		waitFor(upgradestate.BlockParked, "%d parked groups: see 'parked', correct them at the source or waive them", n)
 	}
 	if window, err := upgradestate.ParseWindow(d.Pace.Window); err != nil {
-		waitFor("%v: correct it with 'pace'", err)
+		waitFor(upgradestate.BlockWindow, "%v: correct it with 'pace'", err)
 	} else if !window.Holds(time.Now()) {
-		waitFor("the window %s UTC, in which a switch may begin", d.Pace.Window)
+		waitFor(upgradestate.BlockWindow, "the window %s UTC, in which a switch may begin", d.Pace.Window)
 	}
 	if r.cfg.Forecaster != nil {
 		f := r.cfg.Forecaster.Forecast(ctx, d)
@@ -130,28 +150,28 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	switch most := u.Policy.MaxPauseMillis; {
 	case most == 0:
 	case o.PredictedPauseMillis == nil:
-		waitFor("a prediction of the pause, which must be at most %d ms", most)
+		waitFor(upgradestate.BlockPause, "a prediction of the pause, which must be at most %d ms", most)
 	case *o.PredictedPauseMillis > most:
-		waitFor("a shorter pause: %d ms are predicted, and at most %d ms are allowed: raise the limit with 'set-policy --max-pause', or wait for a quieter time",
+		waitFor(upgradestate.BlockPause, "a shorter pause: %d ms are predicted, and at most %d ms are allowed: raise the limit with 'set-policy --max-pause', or wait for a quieter time",
 			*o.PredictedPauseMillis, most)
 	}
 	if why := r.recovering(d); why != "" {
-		waitFor("%s", why)
+		waitFor(upgradestate.BlockRetry, "%s", why)
 	}
 	// The databases are asked once the shards are there: until then the collections are
 	// still being made and filled.
 	if upgradestate.AllReady(d) {
 		found, err := r.hindrances(ctx, d)
 		if err != nil {
-			waitFor("an answer of the databases, whether something would hold up the switch: %v", err)
+			waitFor(upgradestate.BlockUnanswered, "an answer of the databases, whether something would hold up the switch: %v", err)
 		}
 		for _, what := range found {
-			waitFor("%s", what)
+			waitFor(upgradestate.BlockHindrance, "%s", what)
 		}
 	}
 	if r.cfg.Checks != nil && upgradestate.AllReady(d) {
 		for _, err := range r.cfg.Checks.BeforeSwitch(ctx, d) {
-			waitFor("%v", err)
+			o.blockErr(upgradestate.BlockIdentity, err)
 		}
 	}
 	return o
@@ -169,7 +189,8 @@ func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, er
 // publishTrouble shows why a step of a switch, or what is left to do after one, does not
 // succeed. Before a switch lookAhead does.
 func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, err error) {
-	o := Readiness{WaitsFor: []string{"a step that is tried again: " + err.Error()}}
+	o := Readiness{}
+	o.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is tried again: " + err.Error()})
 	switch u := d.Upgrade; {
 	case u == nil:
 	case u.State == upgradestate.Switching:

@@ -188,7 +188,7 @@ func TestReadiness(t *testing.T) {
 				}
 			}
 		}
-		want("'switch'", "3 parked") // the databases are not asked before the shards are there
+		want("4 of 4 shards", "'switch'", "3 parked") // the databases are not asked before the shards are there
 		w.report(ctx, 0)
 		quiet(10 * time.Second)
 		want("'switch'", "3 parked", "an index", "the rollback")

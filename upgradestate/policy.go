@@ -82,34 +82,49 @@ func snapshotName(snapshot bool) string {
 	return "with sync"
 }
 
-// SwitchBlocker says what in the record keeps a running upgrade, all of whose shards are
-// ready, from switching; "" is nothing.
+// SwitchBlocker returns the text of the first of SwitchBlockers; "" is nothing.
 func SwitchBlocker(d Deployment) string {
+	if all := SwitchBlockers(d); len(all) > 0 {
+		return all[0].Text
+	}
+	return ""
+}
+
+// SwitchBlockers returns everything in the record that keeps a running upgrade, all of whose
+// shards are ready, from switching.
+func SwitchBlockers(d Deployment) (all []Blocker) {
 	u := d.Upgrade
-	switch {
-	case u == nil:
-		return ""
-	case !u.Snapshot && DifferentLine(d) != "":
-		return DifferentLine(d)
-	case d.Pace.Paused:
-		return "'resume': " + d.Pace.pauseReason()
-	case u.Policy.Hold && !u.SwitchAsked:
-		return "'switch': this upgrade holds at ready"
-	case d.Update != nil:
-		return fmt.Sprintf("the end of data update %s: let it finish or cancel it", d.Update.Name)
+	if u == nil {
+		return nil
+	}
+	add := func(code BlockCode, format string, args ...any) {
+		all = append(all, Blocker{Code: code, Text: fmt.Sprintf(format, args...)})
+	}
+	if line := DifferentLine(d); line != "" && !u.Snapshot {
+		add(BlockDifferent, "%s", line)
+	}
+	if d.Pace.Paused {
+		add(BlockPaused, "'resume': %s", d.Pace.pauseReason())
+	}
+	if u.Policy.Hold && !u.SwitchAsked {
+		add(BlockHeld, "'switch': this upgrade holds at ready")
+	}
+	if d.Update != nil {
+		add(BlockUpdate, "the end of data update %s: let it finish or cancel it", d.Update.Name)
 	}
 	if line := RestoredLine(d); line != "" && !u.Snapshot {
-		return line
+		add(BlockRestored, "%s", line)
 	}
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
 			if k.Pending != nil {
-				return fmt.Sprintf("an earlier operation on %s of %s (%s to %s), which a controller has to complete",
+				add(BlockPending, "an earlier operation on %s of %s (%s to %s), which a controller has to complete",
 					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
+				return all // one is enough for people: a thousand kinds can have one each
 			}
 		}
 	}
-	return ""
+	return all
 }
 
 // mayBegin refuses an upgrade that the life of the deployment does not allow now.

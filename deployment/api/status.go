@@ -231,7 +231,11 @@ func readinessStatus(o *switchover.Readiness, d upgradestate.Deployment) *pb.Swi
 	if o == nil || o.ID != running {
 		return nil
 	}
-	return &pb.SwitchReadiness{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
+	out := &pb.SwitchReadiness{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
+	for _, b := range o.Blockers {
+		out.Blockers = append(out.Blockers, &pb.SwitchBlocker{Code: string(b.Code), Text: b.Text, Resolve: b.Resolve()})
+	}
+	return out
 }
 
 func paceStatus(p upgradestate.Pace) *pb.Pace {

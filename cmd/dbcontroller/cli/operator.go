@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dbcontroller.dev/deployment"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
@@ -17,10 +18,10 @@ import (
 // operatorCommands are the commands that talk to a controller's API.
 func operatorCommands(register Register) []*cobra.Command {
 	return []*cobra.Command{
-		verb("create", "Create a deployment that is not there yet", createCommand()),
-		verb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
-		verb("get", "Show a deployment", getCommand()),
-		verb("watch", "Follow a deployment as it changes", watchCommand()),
+		deploymentVerb("create", "Create a deployment that is not there yet", createCommand()),
+		deploymentVerb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
+		deploymentVerb("get", "Show a deployment", getCommand()),
+		deploymentVerb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(), restoredCommand(),
 		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), keysCommand(), planCommand(register), rehearseCommand(),
 	}
@@ -38,6 +39,22 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 		},
 	}
 	cmd.AddCommand(nouns...)
+	return cmd
+}
+
+// deploymentVerb is a verb with one object, the deployment. The object can be left out, as with
+// pause or switch: the verb then does what it does with the word.
+func deploymentVerb(name, short string, noun *cobra.Command) *cobra.Command {
+	cmd := verb(name, short, noun)
+	unknown := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(cmd, args)
+		}
+		return noun.RunE(cmd, args)
+	}
+	// Both commands share the flags themselves, so a flag counts as given whichever parses it.
+	noun.Flags().VisitAll(func(f *pflag.Flag) { cmd.Flags().AddFlag(f) })
 	return cmd
 }
 

@@ -204,7 +204,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"abort --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
 		{"begin-upgrade deployment --server " + good, "no version named: give --target-version, e.g. --target-version v2"},
 		{"begin-upgrade deployment --target-version v2 --total-shards-count -1 --server " + good, "--total-shards-count -1: give the ring size of the deployment, or leave it out"},
-		{"begin-upgrade", "begin-upgrade what? use 'dbcontroller begin-upgrade deployment'"},
+		{"begin-upgrade", "no version named: give --target-version, e.g. --target-version v2"},
 		{"get shards", `get: unknown object "shards": use 'dbcontroller get deployment'`},
 		{"get deployment extra --server " + good, `unknown command "extra" for "dbcontroller get deployment"`},
 		{"abort services/a/deployments/b --server " + good, `unknown argument "services/a/deployments/b": name the deployment with --name`},

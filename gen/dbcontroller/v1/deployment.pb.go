@@ -76,7 +76,7 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13, 0}
 }
 
 type PlanCheck_Verdict int32
@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72, 0}
 }
 
 // Deployment is one service in one region.
@@ -884,10 +884,11 @@ func (x *Pace) GetNow() []string {
 // SwitchReadiness is what stands between an upgrade and its switch.
 type SwitchReadiness struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
-	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // next to the shards; for people
+	WaitsFor             []string               `protobuf:"bytes,1,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                              // the texts of blockers; for people
 	PredictedPauseMillis *int64                 `protobuf:"varint,2,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"` // absent: not known yet
 	Rollback             string                 `protobuf:"bytes,3,opt,name=rollback,proto3" json:"rollback,omitempty"`                                                              // proved, and how; or why not; or disabled
 	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
+	Blockers             []*SwitchBlocker       `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`                                                              // empty with waits_for: an older controller drives the upgrade
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -950,6 +951,74 @@ func (x *SwitchReadiness) GetAt() string {
 	return ""
 }
 
+func (x *SwitchReadiness) GetBlockers() []*SwitchBlocker {
+	if x != nil {
+		return x.Blockers
+	}
+	return nil
+}
+
+// SwitchBlocker is one reason that keeps a switch from beginning.
+type SwitchBlocker struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`       // kind of the reason, for programs
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`       // the reason with its place, for people
+	Resolve       string                 `protobuf:"bytes,3,opt,name=resolve,proto3" json:"resolve,omitempty"` // verb or act that resolves it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchBlocker) Reset() {
+	*x = SwitchBlocker{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchBlocker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchBlocker) ProtoMessage() {}
+
+func (x *SwitchBlocker) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchBlocker.ProtoReflect.Descriptor instead.
+func (*SwitchBlocker) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SwitchBlocker) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *SwitchBlocker) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *SwitchBlocker) GetResolve() string {
+	if x != nil {
+		return x.Resolve
+	}
+	return ""
+}
+
 // RollbackSafe says whether a rollback would leave anything behind.
 type RollbackSafe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -963,7 +1032,7 @@ type RollbackSafe struct {
 
 func (x *RollbackSafe) Reset() {
 	*x = RollbackSafe{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1044,7 @@ func (x *RollbackSafe) String() string {
 func (*RollbackSafe) ProtoMessage() {}
 
 func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1057,7 @@ func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackSafe.ProtoReflect.Descriptor instead.
 func (*RollbackSafe) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RollbackSafe) GetSafe() bool {
@@ -1040,7 +1109,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1121,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1134,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HistoryEntry) GetAt() string {
@@ -1162,7 +1231,7 @@ type PhaseTime struct {
 
 func (x *PhaseTime) Reset() {
 	*x = PhaseTime{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1243,7 @@ func (x *PhaseTime) String() string {
 func (*PhaseTime) ProtoMessage() {}
 
 func (x *PhaseTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1256,7 @@ func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
 func (*PhaseTime) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PhaseTime) GetPhase() string {
@@ -1225,7 +1294,7 @@ type DataUpdate struct {
 
 func (x *DataUpdate) Reset() {
 	*x = DataUpdate{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1306,7 @@ func (x *DataUpdate) String() string {
 func (*DataUpdate) ProtoMessage() {}
 
 func (x *DataUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1319,7 @@ func (x *DataUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataUpdate.ProtoReflect.Descriptor instead.
 func (*DataUpdate) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DataUpdate) GetId() string {
@@ -1361,7 +1430,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1442,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1455,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -1508,7 +1577,7 @@ type SwitchPolicy struct {
 
 func (x *SwitchPolicy) Reset() {
 	*x = SwitchPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1589,7 @@ func (x *SwitchPolicy) String() string {
 func (*SwitchPolicy) ProtoMessage() {}
 
 func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1602,7 @@ func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
 func (*SwitchPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SwitchPolicy) GetHold() bool {
@@ -1584,7 +1653,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1665,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1678,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -1656,7 +1725,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1737,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1750,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Encryption) GetKey() string {
@@ -1749,7 +1818,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1830,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1843,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Kind) GetKind() string {
@@ -1837,7 +1906,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1918,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1931,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -1895,7 +1964,7 @@ type LastSwitch struct {
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +1976,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +1989,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -1983,7 +2052,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2064,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2077,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -2052,7 +2121,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2133,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2146,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -2210,7 +2279,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2291,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2304,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -2370,7 +2439,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2451,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2464,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Server) GetId() string {
@@ -2487,7 +2556,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2568,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2581,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -2547,7 +2616,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2628,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2641,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -2604,7 +2673,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2685,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2698,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 type ListDeploymentsResponse struct {
@@ -2641,7 +2710,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2722,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2735,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -2690,7 +2759,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2771,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2784,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -2756,7 +2825,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2837,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2850,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -2817,7 +2886,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2898,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2911,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -2921,7 +2990,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3002,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3015,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -2996,7 +3065,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3077,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3090,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -3069,7 +3138,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3150,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3163,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -3176,7 +3245,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3257,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3270,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -3270,7 +3339,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3351,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3364,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -3327,7 +3396,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3408,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3421,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -3407,7 +3476,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3488,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3501,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -3464,7 +3533,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3545,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3558,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -3539,7 +3608,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3620,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3633,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3607,7 +3676,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3688,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3701,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3674,7 +3743,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3755,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3768,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3742,7 +3811,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3823,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3836,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3853,7 +3922,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3934,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3947,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -3936,7 +4005,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4017,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4030,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -4029,7 +4098,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4110,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4123,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -4075,7 +4144,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4156,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4169,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -4140,7 +4209,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4221,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4234,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -4226,7 +4295,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4307,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4320,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -4270,7 +4339,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4351,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4364,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -4317,7 +4386,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4398,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4411,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -4386,7 +4455,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4467,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4480,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -4464,7 +4533,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4545,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4558,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4537,7 +4606,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4618,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4631,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4588,7 +4657,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4600,7 +4669,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4613,7 +4682,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4632,7 +4701,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4713,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4726,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4676,7 +4745,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4757,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4770,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4728,7 +4797,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4740,7 +4809,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4753,7 +4822,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4825,7 +4894,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +4906,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +4919,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4897,7 +4966,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4909,7 +4978,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4922,7 +4991,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -4943,7 +5012,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4955,7 +5024,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4968,7 +5037,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -5002,7 +5071,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5014,7 +5083,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5027,7 +5096,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -5059,7 +5128,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5071,7 +5140,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5084,7 +5153,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -5144,7 +5213,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5225,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5238,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -5188,7 +5257,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5200,7 +5269,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5213,7 +5282,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Version) GetVersion() string {
@@ -5280,7 +5349,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5292,7 +5361,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5305,7 +5374,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -5347,7 +5416,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5359,7 +5428,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5372,7 +5441,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -5406,7 +5475,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5418,7 +5487,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5431,7 +5500,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -5456,7 +5525,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5468,7 +5537,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5481,7 +5550,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 type AckHoldRequest struct {
@@ -5496,7 +5565,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5508,7 +5577,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5521,7 +5590,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -5562,7 +5631,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5574,7 +5643,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5587,7 +5656,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -5616,7 +5685,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5628,7 +5697,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5641,7 +5710,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5695,7 +5764,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5707,7 +5776,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5720,7 +5789,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5812,7 +5881,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5824,7 +5893,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5837,7 +5906,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5880,7 +5949,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5892,7 +5961,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5905,7 +5974,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -6007,13 +6076,18 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bmax_rate\x18\x03 \x01(\x05R\amaxRate\x12&\n" +
 	"\x0fmax_source_load\x18\x04 \x01(\x05R\rmaxSourceLoad\x12\x16\n" +
 	"\x06window\x18\x05 \x01(\tR\x06window\x12\x10\n" +
-	"\x03now\x18\x06 \x03(\tR\x03now\"\xb0\x01\n" +
+	"\x03now\x18\x06 \x03(\tR\x03now\"\xec\x01\n" +
 	"\x0fSwitchReadiness\x12\x1b\n" +
 	"\twaits_for\x18\x01 \x03(\tR\bwaitsFor\x129\n" +
 	"\x16predicted_pause_millis\x18\x02 \x01(\x03H\x00R\x14predictedPauseMillis\x88\x01\x01\x12\x1a\n" +
 	"\brollback\x18\x03 \x01(\tR\brollback\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\tR\x02atB\x19\n" +
-	"\x17_predicted_pause_millis\"n\n" +
+	"\x02at\x18\x04 \x01(\tR\x02at\x12:\n" +
+	"\bblockers\x18\x05 \x03(\v2\x1e.dbcontroller.v1.SwitchBlockerR\bblockersB\x19\n" +
+	"\x17_predicted_pause_millis\"Q\n" +
+	"\rSwitchBlocker\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x18\n" +
+	"\aresolve\x18\x03 \x01(\tR\aresolve\"n\n" +
 	"\fRollbackSafe\x12\x12\n" +
 	"\x04safe\x18\x01 \x01(\bR\x04safe\x12\x1a\n" +
 	"\bblocking\x18\x02 \x01(\x03R\bblocking\x12\x16\n" +
@@ -6547,7 +6621,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -6560,182 +6634,184 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*AcceptBreachesRequest)(nil),    // 8: dbcontroller.v1.AcceptBreachesRequest
 	(*Pace)(nil),                     // 9: dbcontroller.v1.Pace
 	(*SwitchReadiness)(nil),          // 10: dbcontroller.v1.SwitchReadiness
-	(*RollbackSafe)(nil),             // 11: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),             // 12: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                // 13: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),               // 14: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),             // 15: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),             // 16: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                // 17: dbcontroller.v1.Namespace
-	(*Encryption)(nil),               // 18: dbcontroller.v1.Encryption
-	(*Kind)(nil),                     // 19: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 20: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 21: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 22: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 23: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 24: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 25: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 26: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 27: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 28: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 29: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 30: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 31: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 32: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 33: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 34: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 35: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 36: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 37: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 38: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),             // 39: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),             // 40: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                // 41: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 42: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 43: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 44: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 45: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 46: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 47: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 48: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 49: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 50: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 51: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 52: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 53: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 54: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 55: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 56: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 57: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 58: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 59: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 60: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 61: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 62: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 63: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 64: dbcontroller.v1.VerifyReport
-	(*GetVersionRequest)(nil),        // 65: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                  // 66: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),    // 67: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 68: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),  // 69: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil), // 70: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),           // 71: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 72: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 73: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 74: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 75: dbcontroller.v1.KindLocation
-	nil,                              // 76: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 77: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 78: dbcontroller.v1.ListUpdatesResponse.Task
+	(*SwitchBlocker)(nil),            // 11: dbcontroller.v1.SwitchBlocker
+	(*RollbackSafe)(nil),             // 12: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),             // 13: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                // 14: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),               // 15: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),             // 16: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),             // 17: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                // 18: dbcontroller.v1.Namespace
+	(*Encryption)(nil),               // 19: dbcontroller.v1.Encryption
+	(*Kind)(nil),                     // 20: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),         // 21: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),               // 22: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),              // 23: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                 // 24: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),            // 25: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                   // 26: dbcontroller.v1.Server
+	(*VersionUsage)(nil),             // 27: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),     // 28: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),   // 29: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),  // 30: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),  // 31: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil), // 32: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),      // 33: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),      // 34: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),            // 35: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),         // 36: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),           // 37: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),              // 38: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),               // 39: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),             // 40: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),             // 41: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                // 42: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),          // 43: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),         // 44: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),           // 45: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                // 46: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),          // 47: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),      // 48: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),     // 49: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),               // 50: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),       // 51: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),      // 52: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),       // 53: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),      // 54: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),         // 55: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),        // 56: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),   // 57: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),        // 58: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),       // 59: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),             // 60: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),       // 61: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),            // 62: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),           // 63: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),           // 64: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),             // 65: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),        // 66: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                  // 67: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),    // 68: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),   // 69: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),  // 70: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil), // 71: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),           // 72: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),          // 73: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),       // 74: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                 // 75: dbcontroller.v1.Location
+	(*KindLocation)(nil),             // 76: dbcontroller.v1.KindLocation
+	nil,                              // 77: dbcontroller.v1.LastSwitch.MillisEntry
+	nil,                              // 78: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 79: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	15, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	17, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	20, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	21, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	22, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	23, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	25, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	16, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	18, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	21, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	22, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	23, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	24, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	26, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
 	9,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
 	10, // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
-	11, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
-	14, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	12, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	12, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	15, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	13, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
 	4,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
 	5,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	13, // 14: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,  // 15: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	16, // 16: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	19, // 17: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	18, // 18: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	76, // 19: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	24, // 20: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	26, // 21: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	3,  // 22: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	3,  // 23: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	16, // 24: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	41, // 25: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	40, // 26: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	38, // 27: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,  // 28: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	44, // 29: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	40, // 30: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	45, // 31: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	77, // 32: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	49, // 33: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	40, // 34: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	78, // 35: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	59, // 36: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	63, // 37: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	64, // 38: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	40, // 39: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	74, // 40: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 41: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	75, // 42: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	27, // 43: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	28, // 44: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	30, // 45: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	32, // 46: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	33, // 47: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	34, // 48: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	8,  // 49: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	7,  // 50: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	6,  // 51: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	35, // 52: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	36, // 53: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	37, // 54: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	37, // 55: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	42, // 56: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	46, // 57: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	47, // 58: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	50, // 59: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	52, // 60: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	53, // 61: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	56, // 62: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	57, // 63: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	60, // 64: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	54, // 65: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	61, // 66: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	65, // 67: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	67, // 68: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	69, // 69: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	71, // 70: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	73, // 71: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 72: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	29, // 73: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	31, // 74: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 75: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 76: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 78: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 79: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	3,  // 80: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	3,  // 81: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 82: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	38, // 83: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	39, // 84: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	43, // 85: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 86: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	48, // 87: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	51, // 88: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 89: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 90: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 91: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	58, // 92: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	59, // 93: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	55, // 94: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	62, // 95: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	66, // 96: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	68, // 97: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	70, // 98: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	72, // 99: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	74, // 100: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	72, // [72:101] is the sub-list for method output_type
-	43, // [43:72] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	11, // 14: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
+	14, // 15: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,  // 16: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	17, // 17: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	20, // 18: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	19, // 19: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	77, // 20: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	25, // 21: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	27, // 22: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	3,  // 23: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	3,  // 24: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	17, // 25: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	42, // 26: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	41, // 27: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	39, // 28: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,  // 29: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	45, // 30: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	41, // 31: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	46, // 32: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	78, // 33: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	50, // 34: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	41, // 35: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	79, // 36: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	60, // 37: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	64, // 38: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	65, // 39: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	41, // 40: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	75, // 41: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 42: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	76, // 43: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	28, // 44: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	29, // 45: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	31, // 46: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	33, // 47: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	34, // 48: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	35, // 49: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	8,  // 50: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	7,  // 51: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	6,  // 52: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	36, // 53: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	37, // 54: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	38, // 55: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	38, // 56: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	43, // 57: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	47, // 58: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	48, // 59: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	51, // 60: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	53, // 61: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	54, // 62: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	57, // 63: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	58, // 64: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	61, // 65: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	55, // 66: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	62, // 67: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	66, // 68: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	68, // 69: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	70, // 70: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	72, // 71: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	74, // 72: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 73: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	30, // 74: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	32, // 75: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 76: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 77: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 78: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 79: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 80: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	3,  // 81: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	3,  // 82: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 83: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	39, // 84: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	40, // 85: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	44, // 86: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 87: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	49, // 88: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	52, // 89: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 90: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 91: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 92: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	59, // 93: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	60, // 94: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	56, // 95: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	63, // 96: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	67, // 97: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	69, // 98: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	71, // 99: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	73, // 100: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	75, // 101: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	73, // [73:102] is the sub-list for method output_type
+	44, // [44:73] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -6744,21 +6820,21 @@ func file_dbcontroller_v1_deployment_proto_init() {
 		return
 	}
 	file_dbcontroller_v1_deployment_proto_msgTypes[7].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[20].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[21].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[32].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[22].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[33].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[35].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[37].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[43].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[51].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[34].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[36].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[38].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[44].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[52].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   76,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

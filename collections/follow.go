@@ -16,7 +16,7 @@ import (
 )
 
 // A target follows the shape of its source. What it got from the source is noted in the record
-// before it is made, so that whoever leads later knows what may be dropped again. An index that
+// before it is made, so that the process that leads later knows what may be dropped again. An index that
 // somebody else has made on the target is not touched.
 
 // names of the indexes of a shape.

@@ -171,7 +171,9 @@ func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, 
 	note := map[string]int64{}
 	for name, seconds := range expiry {
 		had, noted := k.Expiry[name]
-		if seconds != record.NeverExpires && (!noted || had != seconds) { // 0 seconds are an expiry too
+		// 0 seconds are an expiry too. An application may stop an index by such a number itself:
+		// without a note of it the target would go on with the former one.
+		if noted && had != seconds || !noted && seconds != record.NeverExpires {
 			note[name] = seconds
 		}
 	}
@@ -215,6 +217,16 @@ func stopped(s record.Shape, noted map[string]int64) map[string]int64 {
 		}
 	}
 	return out
+}
+
+// stops reports whether a TTL index of a shape deletes nothing.
+func stops(s record.Shape) bool {
+	for _, seconds := range record.ExpiryOf(s) {
+		if seconds == record.NeverExpires {
+			return true
+		}
+	}
+	return false
 }
 
 // turn is a lock that is held over commands of a database, and so is waited for only as long

@@ -87,6 +87,30 @@ func TestExpiryOfZero(t *testing.T) {
 	}
 }
 
+// TestExpiryStoppedByTheApplication: a TTL index that the application itself keeps from deleting
+// while it is copied does not delete after the switch either. A controller that read the record
+// before the switch stopped the index does not take that for the application's doing.
+func TestExpiryStoppedByTheApplication(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, ttlIndex("at", 60), ttlIndex("seen", 5))
+	w.copied()
+	w.lacks("")
+	w.want("copied", "v2", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, seconds{"at_1": 60, "seen_1": 5})
+	w.check(w.db["v1"].Expire(t.Context(), w.token("v1"), seconds{"at_1": record.NeverExpires}))
+	w.lacks("")
+	noted := seconds{"at_1": record.NeverExpires, "seen_1": 5}
+	w.want("stopped by the application", "v2", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, noted)
+
+	d := w.ready(w.begin("u1"))
+	w.check(w.keep.StopExpiry(t.Context(), d))
+	_, err := w.keep.completeIndexes(t.Context(), d, "v2") // by the record from before
+	w.check(err)
+	w.want("by an older record", "v2", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, noted)
+	w.flip()
+	w.check(w.keep.recheckExpiry(t.Context()))
+	w.want("after the switch", "v2", noted, noted)
+}
+
 // TestIndexesFollowTheSource: what the source drops, hides or makes anew while it is copied becomes
 // of the target, too, and what an operator has made there stays. A TTL index that was dropped does
 // not wake up at the switch.

@@ -297,7 +297,15 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 	case known && !info.Exists:
 		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
 	}
-	// Before a switch its TTL indexes may be kept from deleting already.
+	// Before a switch its TTL indexes may be kept from deleting already. They are noted before that:
+	// one that rests without a note in a record that is read after it was stopped by the application.
+	if stops(info.Shape) {
+		if d, err = m.Deployments.Get(ctx); err != nil {
+			return record.Shape{}, err
+		}
+		ns, _ = d.Namespace(ns.Version)
+		from, _ = ns.Kind(carry.From)
+	}
 	return carry.Shape(withoutShardKey(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry))))
 }
 

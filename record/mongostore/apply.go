@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -129,6 +130,8 @@ type attempt struct {
 	// is for the application: behind it the kind is the target of the rollback, and its
 	// guards keep late appliers out.
 	bypass bool
+	// moderate are the collections of fixed-name kinds whose own validator is written past.
+	moderate []string
 	// clear deletes what is there before anything is inserted, so that unique values
 	// that move between records of the transaction are free when they are taken.
 	clear bool
@@ -175,12 +178,11 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 		case !errors.As(err, &r):
 			return err
 		}
-		if r.code == codeValidation && !how.bypass {
-			// Bypassing again where it does not help would have no end: bypass is for fixed-name
-			// kinds alone.
-			tok := record.Token{Name: r.coll}
-			if may, err := n.moderate(ctx, tok); err == nil && may {
-				how.bypass = true
+		if r.code == codeValidation && !how.bypass && !slices.Contains(how.moderate, r.coll) {
+			// Writing past it again where that does not help would have no end. A strict validator
+			// of another kind in the transaction still refuses.
+			if may, err := n.moderate(ctx, record.Token{Name: r.coll}); err == nil && may {
+				how.moderate = append(slices.Clone(how.moderate), r.coll)
 				continue
 			}
 		}

@@ -84,6 +84,36 @@ func TestStaleTokens(t *testing.T) {
 	}
 }
 
+// TestModerateValidator: a document that was there before a moderate validator comes along, and its
+// change too. A strict validator of another kind still refuses, in the same transaction.
+func TestModerateValidator(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	toks := record.Tokens{}
+	for _, level := range []string{"moderate", "strict"} {
+		tok, err := e.ns.Provision(t.Context(), record.KindSpec{Name: level, Fixed: true, Shape: record.Shape{Options: mustMarshal(bson.D{
+			{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}, {Key: "validationLevel", Value: level},
+		})}}, level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		toks[level] = tok
+	}
+	groups := func(version byte, doc bson.D) []record.GroupWrite {
+		return []record.GroupWrite{group(version, put(t, "moderate", doc)), group(version, put(t, "strict", doc))}
+	}
+	for version, doc := range []bson.D{{{Key: "_id", Value: "old"}}, {{Key: "_id", Value: "old"}, {Key: "x", Value: 1}}} {
+		res := e.apply(1, toks, groups(byte(version+1), doc)...)
+		e.want(res, record.Applied, record.Refused)
+		if have := e.scan(record.ScanRequest{Token: toks["moderate"]}); len(have) != 1 || !bytes.Equal(have[0].Doc, mustMarshal(doc)) {
+			t.Errorf("there is %v, want %v", have, doc)
+		}
+	}
+	if have := e.scan(record.ScanRequest{Token: toks["strict"]}); len(have) != 0 {
+		t.Errorf("the strict kind took %v", have)
+	}
+}
+
 // TestFenceDuringApply: a transaction that was open when the rename came either is in
 // what the rename moved, or had no effect at all.
 func TestFenceDuringApply(t *testing.T) {

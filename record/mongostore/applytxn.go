@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -87,7 +88,7 @@ func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have 
 
 func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups []int, have state, how attempt) error {
 	t := j.targets[kind]
-	bypass := how.bypass && t.fixed
+	bypass := t.fixed && (how.bypass || slices.Contains(how.moderate, t.coll))
 	deletes := writeCommand{verb: "delete", place: t.place}
 	updates := writeCommand{verb: "update", place: t.place, bypass: bypass}
 	inserts := writeCommand{verb: "insert", place: t.place, bypass: bypass}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -18,6 +19,10 @@ func (a *App) KindsLack(d upgradestate.Deployment, version string) string {
 		ns, _ := d.Namespace(v)
 		configured := a.registry.Kinds(upgradestate.APIVersion(v))
 		for _, k := range ns.Kinds {
+			// The record of what belongs together is ours, and follows from the configuration.
+			if transform.IsLineage(k.Kind) {
+				continue
+			}
 			if !slices.ContainsFunc(configured, func(s record.KindSpec) bool { return s.Name == k.Kind }) {
 				lack = append(lack, k.Kind+" of "+v)
 			}

@@ -190,9 +190,10 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]string{}
+	names, bearers := map[string]string{}, map[string]string{}
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
-		names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
+		id, name := strings.TrimPrefix(string(kv.Key), s.at.gates()), string(kv.Value)
+		names[id], bearers[name] = name, id
 	}
 	var all []record.Claim
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
@@ -201,7 +202,7 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 			return nil, err
 		}
 		kind := strings.TrimPrefix(string(kv.Key), s.at.claims())
-		all = append(all, record.Claim{Owner: c.owner(), Kind: kind, ID: c.ID, Name: names[c.ID]})
+		all = append(all, record.Claim{Owner: c.owner(), Kind: kind, ID: c.ID, Name: names[c.ID], Bearer: bearers[kind]})
 	}
 	return all, nil
 }

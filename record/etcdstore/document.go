@@ -86,12 +86,13 @@ func withID(name string, body bson.Raw) bson.Raw {
 
 // value is a document as the value of its key.
 func (f Format) value(doc bson.Raw) ([]byte, error) {
+	doc = record.Stored(doc) // the _id is the key, wherever it stands
 	elems, err := doc.Elements()
 	if err != nil {
 		return nil, err
 	}
 	if len(elems) == 0 || elems[0].Key() != "_id" {
-		return nil, errors.New("the document does not begin with its _id")
+		return nil, errors.New("the document has no _id")
 	}
 	if f == BSON {
 		body := append(bson.Raw{0, 0, 0, 0}, doc[4+len(elems[0]):]...)

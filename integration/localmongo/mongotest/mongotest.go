@@ -40,7 +40,7 @@ const DatabasePrefix = "dbc_"
 
 // stopLimit bounds clean-up, which must happen even when a test's own context
 // has ended.
-const stopLimit = 30 * time.Second
+const stopLimit = 2 * time.Minute
 
 // lazy is a server that starts with the first test that asks for it.
 type lazy struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -112,6 +113,7 @@ type Parts struct {
 
 // Engine syncs one direction for the shards that its controller owns.
 type Engine struct {
+	lived atomic.Pointer[time.Time] // when Parts.Lives was asked last
 	Parts
 	cfg  Config
 	key  DirectionKey

@@ -51,11 +51,10 @@ type storedBeat struct {
 // Pulse counts the beats of one version's database.
 //
 // A beat goes to the database first, acknowledged by a majority, and then to the coordination
-// store, which so is never ahead of a database that was not restored. What counts as done in the
-// coordination store (a checkpoint, a report) is written after a beat that is younger than what
-// was done: any backup from before it has a lower count. Two beats in the same moment of one
-// backup are the limit: what was written between the last beat and a backup that is restored
-// before the next one, nothing shows.
+// store, which so is never ahead of a database that was not restored. A backup from before a beat
+// has a lower count. Checkpoints ask for a beat once a second, the check before a switch and the
+// flip each for one of their own. The limit: nothing shows a backup that was made after one beat
+// and restored before the next.
 type Pulse struct {
 	Owner record.Owner
 	DB    record.Marker

@@ -100,7 +100,7 @@ type Parts struct {
 	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error when source or target is older than was known, as after a restore
-	// from a backup. What it has looked at counts as done only after it returned nil. Nil: nobody
+	// from a backup. No checkpoint is stored more than a second after it returned nil. Nil: nobody
 	// looks.
 	Lives func(ctx context.Context) error
 	// Pacer holds bulk work back; nil is one that knows the record alone.

@@ -48,6 +48,24 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 				return errTooFew
 			}
 		}
+		// What a process has is announced after it was read.
+		has, err := s.record.ControllerKeys(ctx)
+		if err != nil {
+			return err
+		}
+		servers, err := s.record.Servers(ctx)
+		if err != nil {
+			return err
+		}
+		announced := [][]string{has["controller"]["v1"]}
+		for _, server := range servers {
+			announced = append(announced, server.Keys["v1"])
+		}
+		for _, keys := range announced {
+			if len(keys) != 1 || !strings.HasPrefix(keys[0], "a002") {
+				return fmt.Errorf("announced are %v", announced)
+			}
+		}
 		return nil
 	})
 	s.unchanged(ctx, t, func() {

@@ -211,7 +211,10 @@ func (w *world) serves(ctx context.Context, databases map[string]vrunner.Databas
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }() // ends with ctx
 	w.t.Cleanup(func() { stop(); <-done })
-	eventually(w.t, "the deployment", func() bool { return r.Ready() == nil || !strings.Contains(r.Ready().Error(), "Deployment in etcd") })
+	eventually(w.t, "the deployment", func() bool {
+		err := r.Ready() // once: it may become nil at any time
+		return err == nil || !strings.Contains(err.Error(), "Deployment in etcd")
+	})
 	return r
 }
 

@@ -27,5 +27,6 @@ func equalKinds(a, b us.Kind) bool {
 	return a.Kind == b.Kind && a.Fixed == b.Fixed && a.Physical == b.Physical && a.ID == b.ID &&
 		a.NextSeq == b.NextSeq && a.Fence == b.Fence && a.Restore == b.Restore && a.Fenced == b.Fenced &&
 		a.Hidden == b.Hidden && a.Replaced == b.Replaced && a.Sealed == b.Sealed && maps.Equal(a.Expiry, b.Expiry) &&
+		slices.Equal(a.Carried, b.Carried) &&
 		(a.Pending == b.Pending || a.Pending != nil && b.Pending != nil && *a.Pending == *b.Pending)
 }

@@ -176,7 +176,9 @@ func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version str
 func (a *App) lives(ctx context.Context, versions ...string) error {
 	var g errgroup.Group // one does not end the other
 	for _, v := range versions {
-		g.Go(func() error { return a.beat(ctx, v) })
+		g.Go(func() error {
+			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, a.beat(ctx, v))
+		})
 	}
 	return g.Wait()
 }

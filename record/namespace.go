@@ -99,6 +99,12 @@ type Size struct {
 	Bytes   int64 // uncompressed
 }
 
+// Hindrance is something in a database that would hold up an operation on a kind.
+type Hindrance struct {
+	Kind string
+	What string // for people: what it is, and what to do
+}
+
 // Fencer moves kinds so that earlier tokens can write no more.
 type Fencer interface {
 	// Prepare chooses the class of a kind, the strongest that cluster and privileges
@@ -124,8 +130,8 @@ type Fencer interface {
 	// it under To goes once the kind has another name than Token.Name.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
 	// Hindrances returns what is known that would hold up an operation on the kinds now, or lose
-	// a record meanwhile, for people: what it is, and what to do. Empty: nothing is known.
-	Hindrances(ctx context.Context, toks []Token) ([]string, error)
+	// a record meanwhile. Empty: nothing is known.
+	Hindrances(ctx context.Context, toks []Token) ([]Hindrance, error)
 	// Unfence gives a fixed-name kind back to its application: its name, its validator.
 	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
 	// longer be set where the class allows that (FenceView). An index build that began

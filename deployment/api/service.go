@@ -44,7 +44,10 @@ type Config struct {
 	// Initial decides where this process's deployment begins; nil: a version must be named.
 	Initial Initial
 	// Waits returns what this process waits for before it can work; nil: nothing.
-	Waits func() []string
+	Waits func() []upgradestate.Blocker
+	// Starting returns why this process has not prepared a version of its deployment yet, for an
+	// operator, or, without a version, its deployment; "": it has. nil: nothing is prepared.
+	Starting func(version string) string
 	// Encryption returns which keys the records of this process's deployment are under, by version;
 	// nil: there are none.
 	Encryption func() map[string]*pb.Encryption
@@ -105,7 +108,7 @@ func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(limits.RequestBytes),
-	}, opts...), connect.WithInterceptors(errorCodes{})) // the last one is the innermost
+	}, opts...), connect.WithInterceptors(errorCodes{v})) // the last one is the innermost
 	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
 }
 
@@ -129,8 +132,20 @@ func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.Get
 	return v.answer(ctx, s, d)
 }
 
+// starting says why this process has not prepared a version of a deployment, or without one the
+// deployment; "": it has, or it is another process's.
+func (v *Service) starting(s *deployment.Store, version string) string {
+	if v.cfg.Starting == nil || s.Name() != v.own.Name() {
+		return ""
+	}
+	if why := v.cfg.Starting(version); why != "" {
+		return "this controller is starting: " + why + ": ask again"
+	}
+	return ""
+}
+
 // waits are what this process waits for, where a status is of its own deployment.
-func (v *Service) waits(s *deployment.Store) []string {
+func (v *Service) waits(s *deployment.Store) []upgradestate.Blocker {
 	if v.cfg.Waits == nil || s.Name() != v.own.Name() {
 		return nil
 	}

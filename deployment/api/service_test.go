@@ -28,7 +28,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}
 	if err := w.Store.PublishProgress(t.Context(), "ctl-1", []syncer.Progress{
 		{Shard: 0, Owner: "ctl-1", State: "ready", Copied: 10, Total: 10},
-		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges"},
+		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges", Code: upgradestate.BlockCopy},
 	}, l.ID()); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +62,13 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"copied": "15", "total": "30", "rate": 2.5, "applied": "0", "parked": "0", "retries": "0",
 			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "", "reportingShards": 2,
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
+		},
+		"readiness": {
+			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"], "rollback": "", "at": "",
+			"blockers": [
+				{"code": "copying", "text": "shard 1: copy of 1 ranges", "resolve": "wait, or 'pace'", "shards": [1], "version": "", "kind": "", "controller": "", "server": ""},
+				{"code": "no_controller", "text": "shards 2, 3: a controller", "resolve": "start a controller, or look why none reaches etcd", "shards": [2, 3], "version": "", "kind": "", "controller": "", "server": ""}
+			]
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
 			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": [], "warnings": []}],
@@ -196,7 +203,7 @@ func TestAfterTheSwitch(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false, "snapshot": false,
-		"millis": map[string]any{"hold": 3.0, "flip": 2.0}}
+		"millis": map[string]any{"hold": 3.0, "flip": 2.0}, "pauseMillis": 5.0}
 	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}

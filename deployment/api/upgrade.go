@@ -15,6 +15,7 @@ import (
 
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/verify"
 )
@@ -42,6 +43,11 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	hash, err := v.transformHash(s, d, target, req.Msg.ToSnapshot)
 	if err != nil {
 		return nil, err
+	}
+	if !offered(d, target) && d.Upgrade == nil && d.CurrentVersion != target {
+		if why := v.starting(s, target); why != "" {
+			return nil, refusal.New(refusal.NotReady, oneLine("begin-upgrade: "+why))
+		}
 	}
 	if d.Upgrade == nil {
 		if !req.Msg.ToSnapshot && !offered(d, target) {

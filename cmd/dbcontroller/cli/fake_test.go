@@ -200,7 +200,16 @@ func sample() *dbv1.Deployment {
 		Pace: &dbv1.Pace{
 			Paused: true, Reason: "backup", MaxRate: 2000, MaxSourceLoad: 60, Window: "22:00-05:00", Now: []string{"paused", "source load 72 %"},
 		},
-		Readiness: &dbv1.SwitchReadiness{WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready"}, Rollback: "proved for 5,000 records"},
+		Readiness: &dbv1.SwitchReadiness{
+			WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready", "shard 1: copy of 2 ranges", "the build of index n_1"},
+			Blockers: []*dbv1.SwitchBlocker{
+				{Code: "paused", Text: "'resume': paused: backup", Resolve: "'resume'"},
+				{Code: "held", Text: "'switch': this upgrade holds at ready", Resolve: "'switch'"},
+				{Code: "copying", Text: "shard 1: copy of 2 ranges", Resolve: "wait, or 'pace'", Shards: []int32{1}},
+				{Code: "hindrance", Text: "the build of index n_1", Resolve: "wait for its end", Version: "v1", Kind: "packages"},
+			},
+			Rollback: "proved for 5,000 records",
+		},
 		Update:    &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
 		History: []*dbv1.HistoryEntry{
 			{At: "2026-11-20T22:00:00.5Z", By: "ann@desk", What: "upgrade", Id: "up-0", From: "v1", To: "v2", Detail: "switch when ready",
@@ -257,7 +266,7 @@ func switched() *dbv1.Deployment {
 	d.Kept = []*dbv1.KeptNamespace{{Version: "v01", Location: "mongo:bbs_v01", Until: "2026-01-02T03:04:05Z", Collections: []string{"dbc_retired.v01.lrps.n2"}}}
 	d.LastSwitch = &dbv1.LastSwitch{
 		Id: "up-1", FromVersion: "v1", ToVersion: "v2", At: "2026-11-21T02:00:00Z",
-		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60},
+		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60}, PauseMillis: 150,
 	}
 	return d
 }

@@ -337,7 +337,7 @@ func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (rec
 }
 func (lostFencer) Locate(context.Context, string) (string, error)               { return "", errLost }
 func (lostFencer) Prevent(context.Context, record.Fence) (bool, error)          { return false, nil }
-func (lostFencer) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
+func (lostFencer) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) { return nil, nil }
 func (lostFencer) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
 	return nil, nil
 }

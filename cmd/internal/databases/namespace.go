@@ -98,8 +98,8 @@ func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) (
 	return with(ctx, d, func(ns Space) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
 }
 
-func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Hindrances(ctx, toks) })
+func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+	return with(ctx, d, func(ns Space) ([]record.Hindrance, error) { return ns.Hindrances(ctx, toks) })
 }
 
 func (d *Database) Locate(ctx context.Context, id string) (string, error) {

@@ -193,6 +193,10 @@ type Namespace interface {
 // fixed-name target, at its seq-th name. Names are never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
+// LongestName is a name as long as the longest that is ever given to a kind's collection or kept
+// next to it: set aside, hidden in scratch collections, or with guards.
+func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
+
 // KindOfPhysical is the inverse of PhysicalName.
 func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 	for i := len(name) - 1; i > 1; i-- {

@@ -61,9 +61,12 @@ func TestEveryReasonOfAShardHasACode(t *testing.T) {
 			defer cancel()
 			_ = e.Pacer.Wait(ctx, 0) // it measures, and ends with ctx
 		}, us.BlockThrottled, ""},
-		"parked":  {func(e *Engine, _ *shard) { e.parked = map[transform.GroupID]Parked{id: {Shard: 0}} }, us.BlockParked, ""},
-		"rescan":  {func(_ *Engine, s *shard) { s.rescan = true }, us.BlockRescan, ""},
-		"failing": {func(e *Engine, s *shard) { e.failing = map[transform.GroupID]failure{id: {since: time.Now()}}; s.late[id] = lateEntry{} }, us.BlockFailing, ""},
+		"parked": {func(e *Engine, _ *shard) { e.parked = map[transform.GroupID]Parked{id: {Shard: 0}} }, us.BlockParked, ""},
+		"rescan": {func(_ *Engine, s *shard) { s.rescan = true }, us.BlockRescan, ""},
+		"failing": {func(e *Engine, s *shard) {
+			e.failing = map[transform.GroupID]failure{id: {since: time.Now()}}
+			s.late[id] = lateEntry{}
+		}, us.BlockFailing, ""},
 		"loaders": {func(e *Engine, s *shard) {
 			s.verified, e.record.Namespaces[1].Kinds[0].Pending = false, &us.Pending{}
 		}, us.BlockPending, "v2"},

@@ -228,6 +228,9 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.purge(ctx) })
 		g.Go(func() error { return a.retire(ctx) })
 		g.Go(func() error { return a.uphold(ctx) })
+		if !a.opts.reads && !a.opts.alone {
+			g.Go(func() error { return a.watchNames(ctx) })
+		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })

@@ -69,6 +69,15 @@ func TestEveryBlockCodeIsMade(t *testing.T) {
 		}
 		return true
 	})
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code := range upgradestate.BlockCodes {
+		if !strings.Contains(string(page), "| `"+string(code)+"` | ") {
+			t.Errorf("docs/operations.md does not explain %s", code)
+		}
+	}
 	if len(codes) != len(upgradestate.BlockCodes) || len(codes) < 20 {
 		t.Errorf("%d constants and %d codes in the registry", len(codes), len(upgradestate.BlockCodes))
 	}

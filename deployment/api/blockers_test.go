@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/deployment/deploymenttest"
@@ -175,4 +176,50 @@ func TestTotalOfAPause(t *testing.T) {
 			t.Errorf("entry %d: %d ms, want %d", i, ms, want)
 		}
 	}
+}
+
+// TestFormerNames are shown for the latest switch, and for none before it.
+func TestFormerNames(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	l := deploymenttest.Lease(t, w.Coord)
+	f := &deployment.FormerNames{ID: "u1", Uses: []deployment.NameUse{{Version: "v1", Kind: "packages", Writes: 3, Users: []deployment.NameUser{{Application: "shop"}}}}}
+	if err := w.Store.PublishNames(t.Context(), f, l.ID()); err != nil {
+		t.Fatal(err)
+	}
+	d := us.New(name, "v2", 1)
+	for id, want := range map[string]int{"u1": 1, "u2": 0} {
+		d.LastSwitch = &us.Switch{ID: id, From: "v1", To: "v2"}
+		s, err := w.Store.State(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := api.Status(s, api.Process{}).FormerNames
+		if len(got.GetUses()) != want || want > 0 && (got.Uses[0].Writes != 3 || got.Uses[0].Users[0].Application != "shop") {
+			t.Errorf("after %s: %v", id, got)
+		}
+	}
+	if err := w.Store.PublishNames(t.Context(), nil, l.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := w.Store.FormerNames(t.Context()); f != nil || err != nil {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
+// TestStartingIsSaid: a controller that has not prepared a version says so, and for what it waits.
+func TestStartingIsSaid(t *testing.T) {
+	t.Parallel()
+	store := memcoord.New()
+	w := deploymenttest.World{Coord: store, Store: deployment.New(store, name, deployment.Config{})} // nothing is created yet
+	why := "database of v2: it does not answer"
+	a := serveWith(t, w, api.Config{Starting: func(string) string { return why }})
+	a.fails(t, "GetDeployment", `{}`, `not_found: `+name+`: deployment does not exist yet: this controller is starting: database of v2: it does not answer: ask again`)
+	if _, err := w.Store.Create(t.Context(), "v1", 4); err != nil {
+		t.Fatal(err)
+	}
+	w.WithVersions(t)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v3"}`, `unavailable: begin-upgrade: this controller is starting: database of v2: it does not answer: ask again`)
+	why = ""
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v3"}`, `failed_precondition: begin-upgrade: unknown version "v3": known are v1, v2; a version becomes known when a controller configured with it runs`)
 }

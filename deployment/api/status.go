@@ -41,6 +41,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	}
 	d.Readiness = readinessStatus(s, asked.Waits)
 	d.RollbackSafe = rollbackSafe(s)
+	d.FormerNames = formerNames(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers
 	for _, c := range s.Insecure {
@@ -236,6 +237,23 @@ func usageStatus(state upgradestate.ServerState) []*pb.VersionUsage {
 		all = append(all, &pb.VersionUsage{Version: version, Calls: used.Calls, Last: used.Last})
 	}
 	return all
+}
+
+// formerNames are those that the latest switch left, and nothing of one before it.
+func formerNames(s deployment.State) *pb.FormerNames {
+	f, last := s.Names, s.Record.LastSwitch
+	if f == nil || last == nil || f.ID != last.ID {
+		return nil
+	}
+	out := &pb.FormerNames{Unknown: f.Unknown}
+	for _, u := range f.Uses {
+		use := &pb.NameUse{Version: u.Version, Kind: u.Kind, Reads: u.Reads, Writes: u.Writes, Last: u.Last}
+		for _, c := range u.Users {
+			use.Users = append(use.Users, &pb.NameUser{Application: c.Application, Driver: c.Driver, Address: c.Address, Last: c.Last})
+		}
+		out.Uses = append(out.Uses, use)
+	}
+	return out
 }
 
 // pauseOf is how long the attempt that switched held writes, in all; 0 for what has not switched.

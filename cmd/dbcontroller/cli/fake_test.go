@@ -210,7 +210,7 @@ func sample() *dbv1.Deployment {
 			},
 			Rollback: "proved for 5,000 records",
 		},
-		Update:    &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
+		Update: &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
 		History: []*dbv1.HistoryEntry{
 			{At: "2026-11-20T22:00:00.5Z", By: "ann@desk", What: "upgrade", Id: "up-0", From: "v1", To: "v2", Detail: "switch when ready",
 				Phases: []*dbv1.PhaseTime{
@@ -262,6 +262,10 @@ func switched() *dbv1.Deployment {
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
 	d.Pace, d.Readiness, d.Update = &dbv1.Pace{}, nil, nil
 	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
+	d.FormerNames = &dbv1.FormerNames{Unknown: "grant inprog", Uses: []*dbv1.NameUse{
+		{Version: "v1", Kind: "packages", Reads: 1234, Writes: 5, Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}, {}}},
+		{Version: "v1", Kind: "orders", Writes: 1, Last: "2026-11-21T08:00:00Z"},
+	}}
 	d.Retiring, d.Retired = "v0", []string{"v00", "v01"}
 	d.Kept = []*dbv1.KeptNamespace{{Version: "v01", Location: "mongo:bbs_v01", Until: "2026-01-02T03:04:05Z", Collections: []string{"dbc_retired.v01.lrps.n2"}}}
 	d.LastSwitch = &dbv1.LastSwitch{

@@ -167,6 +167,12 @@ func summary(d *dbv1.Deployment) []labelled {
 	if s := d.GetLastSwitch(); s != nil {
 		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
 	}
+	if f := d.GetFormerNames(); f.GetUnknown() != "" {
+		add("former names", "who uses them is not known: %s", f.GetUnknown())
+	}
+	for _, u := range d.GetFormerNames().GetUses() {
+		add("STILL USED", "%s", useOf(u))
+	}
 	if r := d.GetReverseSync(); r != nil {
 		state := "off"
 		if r.GetEnabled() {

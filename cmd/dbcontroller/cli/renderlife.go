@@ -173,6 +173,27 @@ func blockersOf(o *dbv1.SwitchReadiness) []string {
 	return out
 }
 
+// useOf says how a name that was left is used, and by whom.
+func useOf(u *dbv1.NameUse) string {
+	const most = 5
+	text := fmt.Sprintf("%s of %s, which the switch left: %s reads, %s refused writes, last %s", u.GetKind(), u.GetVersion(), count(u.GetReads()), count(u.GetWrites()), shortTime(u.GetLast()))
+	var who []string
+	for _, c := range u.GetUsers()[:min(most, len(u.GetUsers()))] {
+		name := or(c.GetApplication(), "an application without a name")
+		if c.GetDriver() != "" {
+			name += " (" + c.GetDriver() + ")"
+		}
+		who = append(who, name+after(" at ", c.GetAddress()))
+	}
+	switch {
+	case len(who) == 0:
+		return text + "; nobody was met at it yet"
+	case len(u.GetUsers()) > most:
+		who = append(who, "...")
+	}
+	return text + "; met: " + strings.Join(who, ", ")
+}
+
 // rollbackOf says whether a rollback would leave anything behind.
 func rollbackOf(r *dbv1.RollbackSafe) string {
 	text := "safe"

@@ -52,9 +52,10 @@ type storedBeat struct {
 //
 // A beat goes to the database first, acknowledged by a majority, and then to the coordination
 // store, which so is never ahead of a database that was not restored. A backup from before a beat
-// has a lower count. Checkpoints ask for a beat once a second, the check before a switch and the
-// flip each for one of their own. The limit: nothing shows a backup that was made after one beat
-// and restored before the next.
+// has a lower count. One beat is counted between what a checkpoint says and its being stored, one
+// at the check before a switch and one at the flip. So what a stored checkpoint says is in the
+// database, or the database is behind. The limit: of what applications wrote after the latest
+// beat, nothing shows that a backup, made after that beat and restored before the next, lacks it.
 type Pulse struct {
 	Owner record.Owner
 	DB    record.Marker
@@ -83,16 +84,7 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 
 // Beat counts one further. A *RestoredError has changed nothing.
 func (p *Pulse) Beat(ctx context.Context) error {
-	done, err := p.alone(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	known, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
-	if err != nil {
-		return err
-	}
-	return p.put(ctx, func(has Beat) (Beat, error) {
+	return p.put(ctx, func(has, known Beat) (Beat, error) {
 		if err := p.behind(has, known); err != nil {
 			return has, err
 		}
@@ -128,6 +120,13 @@ func (p *Pulse) behind(has, known Beat) error {
 // Accept makes what a restored database holds count from now on: its next beat is later than all
 // that were.
 func (p *Pulse) Accept(ctx context.Context) error {
+	return p.put(ctx, func(has, known Beat) (Beat, error) {
+		return Beat{Count: max(has.Count, known.Count) + 1, Nonce: rand.Text()}, nil
+	})
+}
+
+// put writes what next makes of the beat in the database and of the known one, and then notes it.
+func (p *Pulse) put(ctx context.Context, next func(has, known Beat) (Beat, error)) error {
 	done, err := p.alone(ctx)
 	if err != nil {
 		return err
@@ -137,13 +136,6 @@ func (p *Pulse) Accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.put(ctx, func(has Beat) (Beat, error) {
-		return Beat{Count: max(has.Count, known.Count) + 1, Nonce: rand.Text()}, nil
-	})
-}
-
-// put writes what next makes of the beat in the database, and then notes it. p.busy is held.
-func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) error {
 	what := "beat of " + p.Owner.Version
 	for {
 		remembered := p.rev != 0
@@ -152,7 +144,7 @@ func (p *Pulse) put(ctx context.Context, next func(has Beat) (Beat, error)) erro
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
-		b, err := next(p.last)
+		b, err := next(p.last, known)
 		if err != nil {
 			p.rev = 0
 			if remembered {

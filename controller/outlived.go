@@ -16,7 +16,7 @@ import (
 // exchanged under it answers as if nothing had happened: leases are granted, locks are free. The
 // controller would own shards there and work by a record that nobody else has.
 
-// checkRecordEvery is how often a controller looks whether etcd still has its record.
+// checkRecordEvery is how often a controller checks that etcd still has its record.
 const checkRecordEvery = time.Second
 
 const (

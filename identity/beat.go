@@ -69,9 +69,10 @@ type storedBeat struct {
 //
 // A beat goes to the database first, acknowledged by a majority, and then to the coordination
 // store, which so is never ahead of a database that was not restored. A backup from before a beat
-// has a lower count. Checkpoints ask for a beat once a second, the check before a switch and the
-// flip each for one of their own. The limit: nothing shows a backup that was made after one beat
-// and restored before the next.
+// has a lower count. One beat is counted between what a checkpoint says and its being stored, one
+// at the check before a switch and one at the flip. So what a stored checkpoint says is in the
+// database, or the database is behind. The limit: of what applications wrote after the latest
+// beat, nothing shows that a backup, made after that beat and restored before the next, lacks it.
 //
 // The first beat also claims the database for one coordination store, by its incarnation of the
 // deployment. Two stores that hold one deployment would each run a switch of their own. The limit:
@@ -104,16 +105,7 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 
 // Beat counts one further. A *RestoredError has changed nothing.
 func (p *Pulse) Beat(ctx context.Context) error {
-	done, err := p.alone(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	known, incarnation, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
-	if err != nil {
-		return err
-	}
-	return p.put(ctx, func(has storedBeat) (storedBeat, error) {
+	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		if err := p.fits(has, known, incarnation); err != nil {
 			return has, err
 		}
@@ -160,6 +152,13 @@ func next(count uint64, incarnation string) storedBeat {
 // Accept makes what a restored database holds count from now on: its next beat is later than all
 // that were. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
+	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+		return next(max(has.Count, known.Count), incarnation), nil
+	})
+}
+
+// put writes what change makes of the beat in the database and of the known one, and then notes it.
+func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
 	done, err := p.alone(ctx)
 	if err != nil {
 		return err
@@ -169,13 +168,6 @@ func (p *Pulse) Accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.put(ctx, func(has storedBeat) (storedBeat, error) {
-		return next(max(has.Count, known.Count), incarnation), nil
-	})
-}
-
-// put writes what change makes of the beat in the database, and then notes it. p.busy is held.
-func (p *Pulse) put(ctx context.Context, change func(has storedBeat) (storedBeat, error)) error {
 	what := "beat of " + p.Owner.Version
 	for {
 		remembered := p.rev != 0
@@ -184,7 +176,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat) (storedBeat
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
-		b, err := change(p.last)
+		b, err := change(p.last, known, incarnation)
 		if err != nil {
 			p.rev = 0
 			if remembered {

@@ -91,6 +91,7 @@ type App struct {
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
+	incarnation string       // of the deployment in etcd, since it is prepared
 	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
@@ -177,6 +178,9 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
+		if !a.opts.reads && !a.opts.alone {
+			g.Go(func() error { return a.outlived(ctx) })
+		}
 		if !a.opts.reads {
 			g.Go(func() error { return a.followReplaced(ctx) })
 		}

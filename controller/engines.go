@@ -127,6 +127,9 @@ func (a *App) sync(ctx context.Context) error {
 		if errors.Is(err, syncer.ErrOtherTransform) {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
 		}
+		if elsewhere(err) {
+			return err
+		}
 		if err == nil {
 			failing.Over()
 			continue

@@ -115,6 +115,9 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if d, err = a.deployment.Create(ctx, d.CurrentVersion, a.cfg.RingSize); err != nil {
 		return d, err
 	}
+	if a.incarnation, err = a.deployment.Incarnation(ctx); err != nil {
+		return d, err
+	}
 	if err := a.fits(d); err != nil { // another controller may have been faster
 		return d, err
 	}
@@ -265,6 +268,10 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
+	// Before anything is made there.
+	if err := a.claim(ctx, version, (*identity.Pulse).Look); err != nil {
+		return d, err
+	}
 	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, db.Location, kinds, func(kind string) record.FenceClass { return a.cfg.Fences[kind] })
 	if err != nil {
 		return d, err
@@ -277,6 +284,10 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds, first)
 	})
 	if err != nil {
+		return d, err
+	}
+	// Two etcds may have begun at the same moment. One of them is the first.
+	if err := a.claim(ctx, version, (*identity.Pulse).Beat); err != nil {
 		return d, err
 	}
 	ns.Identity, ns.Hosts = id, db.Hosts

@@ -83,13 +83,25 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	}
 	// What is reported must not be lost with this process: a shard is reported once its
 	// checkpoint is stored, here or by keep, whose turn comes when this would be too much.
-	if e.mayWrite() {
+	if e.unstored() && e.mayWrite() {
 		written, err := e.saveCheckpoints(ctx, false)
 		if e.wrote(written); err != nil {
 			return e.lostOwnership(err)
 		}
 	}
 	return e.reportReady(ctx)
+}
+
+// unstored reports that a shard waits for nothing but its checkpoint.
+func (e *Engine) unstored() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.shards {
+		if s.complete() && !s.stored {
+			return true
+		}
+	}
+	return false
 }
 
 // serveSwitch compares what changed late and reports the shards that are drained.

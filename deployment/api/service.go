@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,13 +216,16 @@ func (v *Service) untilStopped(ctx context.Context) (context.Context, context.Ca
 }
 
 func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.ListDeploymentsRequest]) (*connect.Response[pb.ListDeploymentsResponse], error) {
-	ds, err := v.own.All(ctx)
+	ds, unreadable, err := v.own.All(ctx)
 	if err != nil {
 		return nil, err
 	}
 	res := &pb.ListDeploymentsResponse{}
 	for _, d := range ds {
 		res.Deployments = append(res.Deployments, recordStatus(d))
+	}
+	for _, name := range slices.Sorted(maps.Keys(unreadable)) {
+		res.Unreadable = append(res.Unreadable, &pb.ListDeploymentsResponse_Unreadable{Name: name, Reason: unreadable[name].Error()})
 	}
 	return connect.NewResponse(res), nil
 }
@@ -229,7 +234,7 @@ func (v *Service) GetVersion(context.Context, *connect.Request[pb.GetVersionRequ
 	b := v.cfg.Build
 	return connect.NewResponse(&pb.Version{
 		Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform,
-		Protocol: upgradestate.MinProtocol, Format: upgradestate.Format,
+		Protocol: upgradestate.MinProtocol, Format: upgradestate.Format, Features: Features(),
 	}), nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/deploymenttest"
 	"dbcontroller.dev/syncer"
@@ -87,6 +88,29 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}
 	if s := shards[3].(map[string]any); len(shards) != 4 || s["state"] != "waiting" || s["waitsFor"] != "a controller" {
 		t.Errorf("shards %v", shards)
+	}
+}
+
+// TestListOfACorruptRecord: it is named, and hides no other deployment.
+func TestListOfACorruptRecord(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, w)
+	broken := deployment.New(w.Coord, other, deployment.Config{})
+	if _, err := broken.Create(t.Context(), "v3", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Coord.Commit(t.Context(), nil, []coord.Op{{Key: broken.Root() + "/record", Value: []byte("{")}}); err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Deployments []struct{ Name string }
+		Unreadable  []struct{ Name, Reason string }
+	}
+	a.ok(t, "ListDeployments", `{}`, &list)
+	if len(list.Deployments) != 1 || list.Deployments[0].Name != name || len(list.Unreadable) != 1 ||
+		list.Unreadable[0].Name != other || !strings.Contains(list.Unreadable[0].Reason, "get "+other+": stored value is corrupt") {
+		t.Errorf("%+v", list)
 	}
 }
 

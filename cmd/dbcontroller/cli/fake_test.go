@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
@@ -51,8 +52,10 @@ type fake struct {
 	loss       *dbv1.LossReport
 	tasks      []*dbv1.ListUpdatesResponse_Task
 	err        error
-	got        proto.Message   // the last request
-	dry        []proto.Message // the requests before it that were dry runs
+	older      bool                                       // it knows no features
+	unreadable []*dbv1.ListDeploymentsResponse_Unreadable // of a list
+	got        proto.Message                              // the last request
+	dry        []proto.Message                            // the requests before it that were dry runs
 }
 
 // ask notes a request.
@@ -72,7 +75,14 @@ func (f *fake) GetDeployment(_ context.Context, r *connect.Request[dbv1.GetDeplo
 }
 
 func (f *fake) ListDeployments(context.Context, *connect.Request[dbv1.ListDeploymentsRequest]) (*connect.Response[dbv1.ListDeploymentsResponse], error) {
-	return answer(&dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{f.deployment}}, f.err)
+	return answer(&dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{f.deployment}, Unreadable: f.unreadable}, f.err)
+}
+
+func (f *fake) GetVersion(ctx context.Context, r *connect.Request[dbv1.GetVersionRequest]) (*connect.Response[dbv1.Version], error) {
+	if f.older {
+		return f.UnimplementedDeploymentServiceHandler.GetVersion(ctx, r)
+	}
+	return answer(&dbv1.Version{Version: "v1.4.0", Features: api.Features()}, nil)
 }
 
 func (f *fake) BeginUpgrade(_ context.Context, r *connect.Request[dbv1.BeginUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {

@@ -2973,8 +2973,9 @@ func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListDeploymentsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Deployments   []*Deployment          `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	state         protoimpl.MessageState                `protogen:"open.v1"`
+	Deployments   []*Deployment                         `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	Unreadable    []*ListDeploymentsResponse_Unreadable `protobuf:"bytes,2,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3012,6 +3013,13 @@ func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
 	if x != nil {
 		return x.Deployments
+	}
+	return nil
+}
+
+func (x *ListDeploymentsResponse) GetUnreadable() []*ListDeploymentsResponse_Unreadable {
+	if x != nil {
+		return x.Unreadable
 	}
 	return nil
 }
@@ -5514,14 +5522,17 @@ func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 
 // Version is a build of the program. What it does not know of itself is "unknown".
 type Version struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // such as v1.2.0; devel: no release
-	Commit        string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
-	Date          string                 `protobuf:"bytes,3,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339
-	Go            string                 `protobuf:"bytes,4,opt,name=go,proto3" json:"go,omitempty"`
-	Platform      string                 `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`  // such as linux/amd64
-	Protocol      int32                  `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"` // the least that servers have to speak for an upgrade to begin
-	Format        int32                  `protobuf:"varint,7,opt,name=format,proto3" json:"format,omitempty"`     // of the record; a newer one is refused
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Version  string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // such as v1.2.0; devel: no release
+	Commit   string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	Date     string                 `protobuf:"bytes,3,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339
+	Go       string                 `protobuf:"bytes,4,opt,name=go,proto3" json:"go,omitempty"`
+	Platform string                 `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`  // such as linux/amd64
+	Protocol int32                  `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"` // the least that servers have to speak for an upgrade to begin
+	Format   int32                  `protobuf:"varint,7,opt,name=format,proto3" json:"format,omitempty"`     // of the record; a newer one is refused
+	// Fields of requests that this controller compares before it changes anything, such as
+	// CompleteRequest.confirm. An older controller ignores those that it does not list.
+	Features      []string `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5603,6 +5614,13 @@ func (x *Version) GetFormat() int32 {
 		return x.Format
 	}
 	return 0
+}
+
+func (x *Version) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
 }
 
 type RegisterClientRequest struct {
@@ -6208,6 +6226,59 @@ func (x *KindLocation) GetFixed() bool {
 	return false
 }
 
+// Deployments whose record this controller cannot read, and why.
+type ListDeploymentsResponse_Unreadable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeploymentsResponse_Unreadable) Reset() {
+	*x = ListDeploymentsResponse_Unreadable{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeploymentsResponse_Unreadable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
+
+func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeploymentsResponse_Unreadable.ProtoReflect.Descriptor instead.
+func (*ListDeploymentsResponse_Unreadable) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30, 0}
+}
+
+func (x *ListDeploymentsResponse_Unreadable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListDeploymentsResponse_Unreadable) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ListUpdatesResponse_Task struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -6220,7 +6291,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6232,7 +6303,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6567,9 +6638,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\"\x18\n" +
-	"\x16ListDeploymentsRequest\"X\n" +
+	"\x16ListDeploymentsRequest\"\xe7\x01\n" +
 	"\x17ListDeploymentsResponse\x12=\n" +
-	"\vdeployments\x18\x01 \x03(\v2\x1b.dbcontroller.v1.DeploymentR\vdeployments\"}\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x1b.dbcontroller.v1.DeploymentR\vdeployments\x12S\n" +
+	"\n" +
+	"unreadable\x18\x02 \x03(\v23.dbcontroller.v1.ListDeploymentsResponse.UnreadableR\n" +
+	"unreadable\x1a8\n" +
+	"\n" +
+	"Unreadable\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"}\n" +
 	"\x17CreateDeploymentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
@@ -6807,7 +6885,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06millis\x18\x05 \x01(\x03R\x06millis\x12\x16\n" +
 	"\x06waived\x18\x06 \x01(\x03R\x06waived\x12'\n" +
 	"\x0fwaived_examples\x18\a \x03(\tR\x0ewaivedExamples\"\x13\n" +
-	"\x11GetVersionRequest\"\xaf\x01\n" +
+	"\x11GetVersionRequest\"\xcb\x01\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x12\n" +
@@ -6815,7 +6893,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x02go\x18\x04 \x01(\tR\x02go\x12\x1a\n" +
 	"\bplatform\x18\x05 \x01(\tR\bplatform\x12\x1a\n" +
 	"\bprotocol\x18\x06 \x01(\x05R\bprotocol\x12\x16\n" +
-	"\x06format\x18\a \x01(\x05R\x06format\"\x81\x01\n" +
+	"\x06format\x18\a \x01(\x05R\x06format\x12\x1a\n" +
+	"\bfeatures\x18\b \x03(\tR\bfeatures\"\x81\x01\n" +
 	"\x15RegisterClientRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12 \n" +
@@ -6918,91 +6997,92 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
-	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
-	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
-	(Location_State)(0),              // 2: dbcontroller.v1.Location.State
-	(*Deployment)(nil),               // 3: dbcontroller.v1.Deployment
-	(*FormerNames)(nil),              // 4: dbcontroller.v1.FormerNames
-	(*NameUse)(nil),                  // 5: dbcontroller.v1.NameUse
-	(*NameUser)(nil),                 // 6: dbcontroller.v1.NameUser
-	(*KeptNamespace)(nil),            // 7: dbcontroller.v1.KeptNamespace
-	(*Breach)(nil),                   // 8: dbcontroller.v1.Breach
-	(*DecideRestoredRequest)(nil),    // 9: dbcontroller.v1.DecideRestoredRequest
-	(*RepairRequest)(nil),            // 10: dbcontroller.v1.RepairRequest
-	(*AcceptBreachesRequest)(nil),    // 11: dbcontroller.v1.AcceptBreachesRequest
-	(*Pace)(nil),                     // 12: dbcontroller.v1.Pace
-	(*SwitchReadiness)(nil),          // 13: dbcontroller.v1.SwitchReadiness
-	(*SwitchBlocker)(nil),            // 14: dbcontroller.v1.SwitchBlocker
-	(*RollbackSafe)(nil),             // 15: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),             // 16: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                // 17: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),               // 18: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),             // 19: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),             // 20: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                // 21: dbcontroller.v1.Namespace
-	(*Encryption)(nil),               // 22: dbcontroller.v1.Encryption
-	(*Kind)(nil),                     // 23: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 24: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 25: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 26: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 27: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 28: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 29: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 30: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 31: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 32: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 33: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 34: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 35: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 36: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 37: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 38: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 39: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 40: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 41: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 42: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),             // 43: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),             // 44: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                // 45: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 46: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 47: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 48: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 49: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 50: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 51: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 52: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 53: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 54: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 55: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 56: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 57: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 58: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 59: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 60: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 61: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 62: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 63: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 64: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 65: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 66: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 67: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 68: dbcontroller.v1.VerifyReport
-	(*GetVersionRequest)(nil),        // 69: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                  // 70: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),    // 71: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 72: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),  // 73: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil), // 74: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),           // 75: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 76: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 77: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 78: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 79: dbcontroller.v1.KindLocation
-	nil,                              // 80: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 81: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 82: dbcontroller.v1.ListUpdatesResponse.Task
+	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
+	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
+	(Location_State)(0),                        // 2: dbcontroller.v1.Location.State
+	(*Deployment)(nil),                         // 3: dbcontroller.v1.Deployment
+	(*FormerNames)(nil),                        // 4: dbcontroller.v1.FormerNames
+	(*NameUse)(nil),                            // 5: dbcontroller.v1.NameUse
+	(*NameUser)(nil),                           // 6: dbcontroller.v1.NameUser
+	(*KeptNamespace)(nil),                      // 7: dbcontroller.v1.KeptNamespace
+	(*Breach)(nil),                             // 8: dbcontroller.v1.Breach
+	(*DecideRestoredRequest)(nil),              // 9: dbcontroller.v1.DecideRestoredRequest
+	(*RepairRequest)(nil),                      // 10: dbcontroller.v1.RepairRequest
+	(*AcceptBreachesRequest)(nil),              // 11: dbcontroller.v1.AcceptBreachesRequest
+	(*Pace)(nil),                               // 12: dbcontroller.v1.Pace
+	(*SwitchReadiness)(nil),                    // 13: dbcontroller.v1.SwitchReadiness
+	(*SwitchBlocker)(nil),                      // 14: dbcontroller.v1.SwitchBlocker
+	(*RollbackSafe)(nil),                       // 15: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),                       // 16: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                          // 17: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),                         // 18: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),                       // 19: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),                       // 20: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                          // 21: dbcontroller.v1.Namespace
+	(*Encryption)(nil),                         // 22: dbcontroller.v1.Encryption
+	(*Kind)(nil),                               // 23: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),                   // 24: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),                         // 25: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),                        // 26: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                           // 27: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),                      // 28: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                             // 29: dbcontroller.v1.Server
+	(*VersionUsage)(nil),                       // 30: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),               // 31: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),             // 32: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),            // 33: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),            // 34: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil),           // 35: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),                // 36: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),                // 37: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),                      // 38: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),                   // 39: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),                     // 40: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),                        // 41: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),                         // 42: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),                       // 43: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),                       // 44: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                          // 45: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),                    // 46: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),                   // 47: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),                     // 48: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                          // 49: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),                    // 50: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),                // 51: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),               // 52: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),                         // 53: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),                 // 54: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),                // 55: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),                 // 56: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),                // 57: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),                   // 58: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),                  // 59: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),             // 60: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),                  // 61: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),                 // 62: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),                       // 63: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),                 // 64: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),                      // 65: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),                     // 66: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),                     // 67: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),                       // 68: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),                  // 69: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 70: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 71: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 72: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 73: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 74: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 75: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 76: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 77: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 78: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 79: dbcontroller.v1.KindLocation
+	nil,                                        // 80: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 81: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 82: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 83: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	19, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -7032,89 +7112,90 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	28, // 24: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
 	30, // 25: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
 	3,  // 26: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	3,  // 27: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	20, // 28: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	45, // 29: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	44, // 30: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	42, // 31: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,  // 32: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	48, // 33: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	44, // 34: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	49, // 35: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	81, // 36: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	53, // 37: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	44, // 38: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	82, // 39: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	63, // 40: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	67, // 41: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	68, // 42: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	44, // 43: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	78, // 44: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 45: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	79, // 46: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	31, // 47: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	32, // 48: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	34, // 49: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	36, // 50: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	37, // 51: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	38, // 52: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	11, // 53: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	10, // 54: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	9,  // 55: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	39, // 56: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	40, // 57: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	41, // 58: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	41, // 59: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	46, // 60: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	50, // 61: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	51, // 62: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	54, // 63: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	56, // 64: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	57, // 65: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	60, // 66: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	61, // 67: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	64, // 68: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	58, // 69: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	65, // 70: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	69, // 71: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	71, // 72: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	73, // 73: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	75, // 74: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	77, // 75: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 76: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	33, // 77: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	35, // 78: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 79: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 80: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 81: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 82: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 83: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	3,  // 84: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	3,  // 85: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 86: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	42, // 87: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	43, // 88: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	47, // 89: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 90: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	52, // 91: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	55, // 92: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 93: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 94: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 95: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	62, // 96: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	63, // 97: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	59, // 98: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	66, // 99: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	70, // 100: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	72, // 101: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	74, // 102: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	76, // 103: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	78, // 104: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	76, // [76:105] is the sub-list for method output_type
-	47, // [47:76] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	81, // 27: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	3,  // 28: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	20, // 29: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	45, // 30: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	44, // 31: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	42, // 32: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,  // 33: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	48, // 34: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	44, // 35: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	49, // 36: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	82, // 37: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	53, // 38: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	44, // 39: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	83, // 40: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	63, // 41: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	67, // 42: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	68, // 43: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	44, // 44: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	78, // 45: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 46: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	79, // 47: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	31, // 48: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	32, // 49: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	34, // 50: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	36, // 51: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	37, // 52: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	38, // 53: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	11, // 54: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	10, // 55: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	9,  // 56: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	39, // 57: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	40, // 58: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	41, // 59: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	41, // 60: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	46, // 61: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	50, // 62: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	51, // 63: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	54, // 64: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	56, // 65: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	57, // 66: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	60, // 67: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	61, // 68: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	64, // 69: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	58, // 70: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	65, // 71: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	69, // 72: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	71, // 73: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	73, // 74: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	75, // 75: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	77, // 76: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 77: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	33, // 78: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	35, // 79: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 80: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 81: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 82: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 83: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 84: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	3,  // 85: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	3,  // 86: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 87: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	42, // 88: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	43, // 89: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	47, // 90: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 91: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	52, // 92: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	55, // 93: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 94: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 95: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 96: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	62, // 97: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	63, // 98: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	59, // 99: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	66, // 100: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	70, // 101: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	72, // 102: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	74, // 103: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	76, // 104: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	78, // 105: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	77, // [77:106] is the sub-list for method output_type
+	48, // [48:77] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -7137,7 +7218,7 @@ func file_dbcontroller_v1_deployment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

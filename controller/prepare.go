@@ -146,7 +146,10 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
 			continue
 		}
-		if err := a.databases[db.Version].Open(ctx); err != nil {
+		switch err := a.databases[db.Version].Open(ctx); {
+		case identity.IsLost(err) && db.Version == d.CurrentVersion:
+			return a.withWayBack(d, err)
+		case err != nil:
 			return err
 		}
 	}

@@ -62,6 +62,10 @@ type Config struct {
 	// nil: nothing is asked.
 	KindsLack func(d upgradestate.Deployment, version string) string
 
+	// ServedLost refuses a rollback that the database of the current version cannot take part in: it
+	// is lost, or does not answer. nil: nothing is asked.
+	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
+
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy

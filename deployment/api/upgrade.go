@@ -69,6 +69,11 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 			}
 		}
 	}
+	if l := d.LastSwitch; d.Upgrade == nil && l != nil && l.From == target && v.cfg.ServedLost != nil && s == v.own {
+		if err := v.cfg.ServedLost(ctx, d); err != nil {
+			return nil, err
+		}
+	}
 	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,10 @@ type Carry struct {
 	// Shape makes the options and indexes of those of From, or of none. An error keeps the
 	// upgrade from being announced.
 	Shape func(record.Shape) (record.Shape, error)
+	// Back makes the options and indexes of From of which Shape makes the given ones. Of indexes that
+	// are not made of From's it makes none. An error says what From cannot have. nil: nothing follows
+	// back.
+	Back func(record.Shape) (record.Shape, error)
 }
 
 // Carries are those of the newer one of two API versions that follow each other, by kind.
@@ -31,7 +35,8 @@ func (c Carries) along(dir transform.Direction) map[string]Carry {
 		out := map[string]Carry{}
 		for _, k := range dir.TargetKinds() {
 			if k.Fixed {
-				out[k.Name] = Carry{From: k.Name, Shape: func(s record.Shape) (record.Shape, error) { return s, nil }}
+				same := func(s record.Shape) (record.Shape, error) { return s, nil }
+				out[k.Name] = Carry{From: k.Name, Shape: same, Back: same}
 			}
 		}
 		return out
@@ -72,13 +77,23 @@ func (c Carry) after(before Carry) Carry {
 	if before.Shape == nil {
 		return Carry{Shape: func(record.Shape) (record.Shape, error) { return c.Shape(record.Shape{}) }}
 	}
-	return Carry{From: before.From, Shape: func(s record.Shape) (record.Shape, error) {
+	out := Carry{From: before.From, Shape: func(s record.Shape) (record.Shape, error) {
 		between, err := before.Shape(s)
 		if err != nil {
 			return record.Shape{}, err
 		}
 		return c.Shape(between)
 	}}
+	if c.Back != nil && before.Back != nil {
+		out.Back = func(s record.Shape) (record.Shape, error) {
+			between, err := c.Back(s)
+			if err != nil {
+				return record.Shape{}, err
+			}
+			return before.Back(between)
+		}
+	}
+	return out
 }
 
 // Carried returns the kinds of a direction's target, in its order. Fixed-name kinds that are

@@ -36,8 +36,8 @@ func TestCarriesAlong(t *testing.T) {
 	}
 	bad := errors.New("it cannot be")
 	c := Carries{
-		{"v1", "v2"}: {"orders2": {"orders", index("one")}, "bad": {"orders", func(record.Shape) (record.Shape, error) { return record.Shape{}, bad }}},
-		{"v2", "v3"}: {"orders3": {"orders2", index("two")}, "lines3": {"lines2", index("own")}, "bad3": {"bad", index("two")}},
+		{"v1", "v2"}: {"orders2": {From: "orders", Shape: index("one")}, "bad": {From: "orders", Shape: func(record.Shape) (record.Shape, error) { return record.Shape{}, bad }}},
+		{"v2", "v3"}: {"orders3": {From: "orders2", Shape: index("two")}, "lines3": {From: "lines2", Shape: index("own")}, "bad3": {From: "bad", Shape: index("two")}},
 	}
 	names := func(kind string, r route) string {
 		carry, ok := c.along(r)[kind]

@@ -6,6 +6,8 @@
 // While a version is synced to, its collections follow the source: an index that the source drops
 // or makes anew, and options that it changes. Indexes that controllers did not carry over stay.
 //
+// After a switch the version that was left follows the active one, for a rollback: see KeepBack.
+//
 // Of an index that is declared and not there it says so, and a switch does not begin. A TTL
 // index never stops without a note in the record of what it did, so that another process can
 // let it go on. Each command may be repeated, by several controllers at once.
@@ -67,6 +69,7 @@ type Parts struct {
 type Maintainer struct {
 	Parts
 	indexing indexing
+	lacking  lacking
 	expiring turn // one looks at TTL indexes at a time, and changes them
 }
 

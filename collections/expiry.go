@@ -73,15 +73,18 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 		case ns.Version != d.CurrentVersion:
 			errs = append(errs, m.stop(ctx, d, ns.Version), m.followExpiry(ctx, d, ns))
 		case !upgradestate.ReadyToSwitch(d):
-			errs = append(errs, m.start(ctx, ns))
+			errs = append(errs, m.start(ctx, ns, d.Revision))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// start lets the stopped indexes of the current version delete again.
-func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace) error {
-	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
+// start lets the stopped indexes of the current version delete again. Then it forgets their notes:
+// with a note that is older than it, an application could not stop its index for good.
+func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revision int64) error {
+	var mu sync.Mutex
+	done := map[string][]string{}
+	err := together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
 		if len(k.Expiry) == 0 {
 			return nil
 		}
@@ -89,8 +92,22 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace) error
 		if err != nil {
 			return err
 		}
-		return m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry))
+		if err := m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry)); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done[k.Kind] = slices.Sorted(maps.Keys(k.Expiry))
+		return nil
 	})
+	if len(done) == 0 {
+		return err
+	}
+	_, forgetErr := m.Deployments.Apply(ctx, upgradestate.ForgetExpiry{Version: ns.Version, Kinds: done, Revision: revision})
+	if errors.Is(forgetErr, upgradestate.ErrOutdated) {
+		forgetErr = nil // the next look does it
+	}
+	return errors.Join(err, forgetErr)
 }
 
 // stop notes what the TTL indexes of a version do, and keeps them from deleting.
@@ -106,21 +123,31 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		if len(running) == 0 {
 			return nil
 		}
-		note := running
-		if version != d.CurrentVersion {
-			// For the previous version and for a target the record already has what to
-			// restore: from the switch, or from the declaration.
-			note = maps.Clone(running)
-			maps.DeleteFunc(note, func(name string, _ int64) bool { _, noted := k.Expiry[name]; return noted })
-		}
-		if err := m.noteExpiry(ctx, d, version, k.Kind, note); err != nil {
-			return err
-		}
 		never := maps.Clone(running)
 		for name := range never {
 			never[name] = record.NeverExpires
 		}
-		return m.changeExpiry(ctx, version, k, never)
+		if version != d.CurrentVersion {
+			// For the previous version and for a target the record already has what to
+			// restore: from the switch, or from the declaration.
+			maps.DeleteFunc(running, func(name string, _ int64) bool { _, noted := k.Expiry[name]; return noted })
+			if err := m.noteExpiry(ctx, d, version, k.Kind, running); err != nil {
+				return err
+			}
+			return m.changeExpiry(ctx, version, k, never)
+		}
+		note := upgradestate.AnnounceExpiry{Version: version, Kind: k.Kind, Expiry: running, Noted: k.Expiry}
+		if _, err := m.Deployments.Apply(ctx, note); err != nil {
+			return fmt.Errorf("note TTL indexes of %s/%s: %w", version, k.Kind, err)
+		}
+		if err := m.changeExpiry(ctx, version, k, never); err != nil {
+			return err
+		}
+		// Where this process slept before the change, the switch may be over and the note forgotten.
+		if _, err := m.Deployments.Apply(ctx, note); err != nil {
+			return fmt.Errorf("note TTL indexes of %s/%s again: %w", version, k.Kind, err)
+		}
+		return nil
 	})
 }
 
@@ -131,37 +158,17 @@ func (m *Maintainer) StopExpiry(ctx context.Context, d upgradestate.Deployment) 
 		return err
 	}
 	defer m.expiring.give()
+	if left, ok := d.Namespace(d.Upgrade.TargetVersion); ok { // the latest regular look may be long ago
+		if err := m.followExpiry(ctx, d, left); err != nil {
+			return err
+		}
+	}
 	for _, version := range []string{d.Upgrade.TargetVersion, d.CurrentVersion} {
 		if err := m.stop(ctx, d, version); err != nil {
 			return fmt.Errorf("keep TTL indexes from deleting behind the switch: %w", err)
 		}
 	}
 	return nil
-}
-
-// CheckStopped fails if an index that was stopped before the switch deletes again.
-func (m *Maintainer) CheckStopped(ctx context.Context, d upgradestate.Deployment) error {
-	ns, _ := d.Namespace(d.CurrentVersion)
-	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
-		if len(k.Expiry) == 0 {
-			return nil
-		}
-		info, err := m.describePlace(ctx, ns.Version, k)
-		var refused *record.UnsupportedError
-		if err != nil && !errors.As(err, &refused) && !errors.Is(err, record.ErrNotFound) {
-			return fmt.Errorf("TTL indexes of %s/%s: %w: %w", ns.Version, k.Kind, ErrUnanswered, err)
-		}
-		if err != nil {
-			return err
-		}
-		expiry := record.ExpiryOf(info.Shape)
-		for _, name := range slices.Sorted(maps.Keys(expiry)) {
-			if expiry[name] != record.NeverExpires {
-				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s although the switch stopped it: somebody has changed it meanwhile", name, ns.Version, k.Kind, expiry[name])
-			}
-		}
-		return nil
-	})
 }
 
 // noteExpiry notes in the record after how many seconds TTL indexes of a kind are to delete.

@@ -100,8 +100,7 @@ func (k Indexed) unlike(there record.Shape) string {
 // were made of them do now. An application that drops a TTL index in the new version means to keep
 // its records, and they came to the old version too.
 func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment, left upgradestate.Namespace) error {
-	last := d.LastSwitch
-	if last == nil || last.From != left.Version || last.To != d.CurrentVersion || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
+	if !m.goesBack(d, left.Version) || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return nil
 	}
 	dir, err := m.Registry.Direction(left.Version, d.CurrentVersion)
@@ -125,6 +124,14 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 		is, err := m.describePlace(ctx, d.CurrentVersion, now)
 		if err != nil {
 			return err
+		}
+		if stops(is.Shape) { // it may be noted since d was read
+			latest, err := m.Deployments.Get(ctx)
+			if err != nil {
+				return err
+			}
+			active, _ = latest.Namespace(active.Version)
+			now, _ = active.Kind(name)
 		}
 		// While a switch is near they are stopped, and what they do is noted.
 		running := record.ExpiryOf(record.WithExpiry(is.Shape, stopped(is.Shape, now.Expiry)))
@@ -158,13 +165,19 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 // makes returns the name of the index that is made of one of the source; ok is false where none
 // follows from it, as where the new version's indexes are declared.
 func (c Carry) makes(spec bson.Raw) (name string, ok bool) {
+	made, ok := c.made(spec)
+	return record.IndexName(made), ok
+}
+
+// made is makes that returns the index.
+func (c Carry) made(spec bson.Raw) (made bson.Raw, ok bool) {
 	with, err := c.Shape(record.Shape{Indexes: []bson.Raw{spec}})
 	if err != nil {
-		return "", false
+		return nil, false
 	}
 	without, err := c.Shape(record.Shape{})
 	if err != nil || len(with.Indexes) != len(without.Indexes)+1 {
-		return "", false
+		return nil, false
 	}
-	return record.IndexName(with.Indexes[len(with.Indexes)-1]), true
+	return with.Indexes[len(with.Indexes)-1], true
 }

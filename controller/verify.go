@@ -75,6 +75,10 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil && rep.Unparked == 0 {
 		return rep, err
 	}
+	var shapesErr error
+	if rep.Shapes, rep.Lacks, shapesErr = a.collections.Differences(ctx, d, to); shapesErr != nil {
+		err = errors.Join(err, fmt.Errorf("compare indexes and options: %w", shapesErr))
+	}
 	if noteErr := a.noteCompared(ctx, d, to, rep); noteErr != nil {
 		return rep, errors.Join(err, noteErr)
 	}

@@ -76,13 +76,13 @@ func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) er
 }
 
 // BeforeSeal checks again what somebody may have changed since the switch began. A database
-// that cannot be asked now must not end the upgrade: it passes.
+// that cannot be asked now must not end the upgrade: it passes, as a change that is followed does.
 func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
 	err := c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)
 	if err == nil {
 		err = c.Collections.CheckStopped(ctx, d)
 	}
-	if errors.Is(err, collections.ErrUnanswered) {
+	if errors.Is(err, collections.ErrUnanswered) || errors.Is(err, collections.ErrChanged) {
 		err = fmt.Errorf("%w (%w)", err, switchover.ErrPasses)
 	}
 	return err

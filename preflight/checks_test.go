@@ -8,6 +8,7 @@ import (
 	"dbcontroller.dev/collections"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -51,7 +52,7 @@ func TestBeforeSealPasses(t *testing.T) {
 				},
 			}
 			of := map[string]collections.Database{"v1": tc.source, "v2": tc.target}
-			c := Checks{Collections: collections.New(collections.Parts{Database: func(version string) collections.Database { return of[version] }})}
+			c := Checks{Collections: collections.New(collections.Parts{Registry: transform.NewRegistry("shop"), Database: func(version string) collections.Database { return of[version] }})}
 			err := c.BeforeSeal(t.Context(), d)
 			if (err != nil) != tc.fails || errors.Is(err, switchover.ErrPasses) != tc.passes {
 				t.Errorf("got %v", err)

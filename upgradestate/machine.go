@@ -77,6 +77,15 @@ type (
 		Version, Kind string
 		Expiry, Noted map[string]int64
 	}
+	// ForgetExpiry takes away notes of TTL indexes of the current version that delete again, or are
+	// gone, by kind: an index that rests without a note was stopped by its application, and stays
+	// so. After another Revision than the one that the caller read it is ErrOutdated: somebody
+	// may have stopped the indexes since.
+	ForgetExpiry struct {
+		Version  string
+		Kinds    map[string][]string
+		Revision int64
+	}
 
 	// Complete begins to retire a version that is not current: its collections are set aside
 	// and dropped at Until (RFC 3339; empty: dropped at once), and there is no rollback to it
@@ -236,6 +245,7 @@ func (SetPolicy) event()         {}
 func (AskSwitch) event()         {}
 func (SetPace) event()           {}
 func (AnnounceExpiry) event()    {}
+func (ForgetExpiry) event()      {}
 func (AnnounceIndexes) event()   {}
 func (Complete) event()          {}
 func (Dropped) event()           {}
@@ -293,6 +303,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.setPace(e)
 	case AnnounceExpiry:
 		return d.announceExpiry(e)
+	case ForgetExpiry:
+		return d.forgetExpiry(e)
 	case AnnounceIndexes:
 		return d.announceIndexes(e)
 	case Complete:

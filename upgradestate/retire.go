@@ -161,6 +161,25 @@ func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 	return refused("announce expiry: there is no kind %s in %s", e.Kind, e.Version)
 }
 
+// forgetExpiry needs a record that no switch is near to, since it is the one that the caller read.
+func (d *Deployment) forgetExpiry(e ForgetExpiry) error {
+	switch {
+	case e.Revision != d.Revision || e.Version != d.CurrentVersion:
+		return outdated("notes of TTL indexes of %s", e.Version)
+	case ReadyToSwitch(*d) || d.Upgrade != nil && d.Upgrade.State == Switching:
+		return refused("forget expiry: a switch may begin, and its TTL indexes are stopped")
+	}
+	for _, k := range d.kinds(e.Version) {
+		for _, name := range e.Kinds[k.Kind] {
+			delete(k.Expiry, name)
+		}
+		if len(k.Expiry) == 0 {
+			k.Expiry = nil
+		}
+	}
+	return nil
+}
+
 func (d *Deployment) announceIndexes(e AnnounceIndexes) error {
 	k := kindOf(d.kinds(e.Version), e.Kind)
 	if k == nil {

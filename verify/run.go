@@ -23,6 +23,11 @@ type Report struct {
 	Unparked         int64    `json:"-"`
 	UnparkedExamples []string `json:"-"`
 
+	// Shapes are the indexes and options that differ, and Lacks those that the version that was left
+	// cannot have; for people, each with its collection.
+	Shapes []string `json:"shapes,omitempty"`
+	Lacks  []string `json:"lacks,omitempty"`
+
 	// How far a comparison is that still runs.
 	Doing   string `json:"-"`
 	Scanned int64  `json:"-"` // records read so far

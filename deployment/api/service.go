@@ -50,6 +50,9 @@ type Config struct {
 	// Starting returns why this process has not prepared a version of its deployment yet, for an
 	// operator, or, without a version, its deployment; "": it has. nil: nothing is prepared.
 	Starting func(version string) string
+	// RollbackLacks returns what the version that was left lacks of the indexes and options of the
+	// active one, for people; nil: nobody looks.
+	RollbackLacks func(d upgradestate.Deployment) []string
 	// Encryption returns which keys the records of this process's deployment are under, by version;
 	// nil: there are none.
 	Encryption func() map[string]*pb.Encryption
@@ -170,6 +173,9 @@ func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestat
 // status is what this process says of a deployment's state.
 func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
 	p := Process{Waits: v.waits(s)}
+	if v.cfg.RollbackLacks != nil && s.Name() == v.own.Name() {
+		p.Lacks = v.cfg.RollbackLacks(now.Record)
+	}
 	if v.cfg.Encryption != nil && s.Name() == v.own.Name() {
 		p.Encryption = v.cfg.Encryption()
 	}

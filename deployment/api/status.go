@@ -19,6 +19,7 @@ import (
 type Process struct {
 	Waits      []upgradestate.Blocker    // for what it waits before it can work
 	Encryption map[string]*pb.Encryption // of what is stored, by version
+	Lacks      []string                  // what a rollback will lack of indexes and options
 }
 
 // Status is a state as the API shows it.
@@ -40,7 +41,9 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
 	}
 	d.Readiness = readinessStatus(s, asked.Waits)
-	d.RollbackSafe = rollbackSafe(s)
+	if d.RollbackSafe = rollbackSafe(s); d.RollbackSafe != nil {
+		d.RollbackSafe.Lacks = asked.Lacks
+	}
 	d.FormerNames = formerNames(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers

@@ -296,7 +296,7 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 	return stream.Send(&pb.VerifyResponse{
 		Progress: &pb.VerifyProgress{Compared: report.Compared, Mismatched: report.Mismatched},
 		Report: &pb.VerifyReport{
-			Equal: report.Mismatched == 0, Compared: report.Compared, Mismatched: report.Mismatched,
+			Equal: report.Mismatched == 0 && len(report.Shapes) == 0, Shapes: report.Shapes, RollbackLacks: report.Lacks, Compared: report.Compared, Mismatched: report.Mismatched,
 			Examples: report.Examples, Millis: time.Since(start).Milliseconds(),
 			Waived: report.Waived, WaivedExamples: report.WaivedExamples,
 		},

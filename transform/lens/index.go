@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,7 +18,7 @@ func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
 		return nil, fmt.Errorf("map index: %w", err)
 	}
 	name, _ := field(ix, "name").(string)
-	out, err := l.mapIndex(ix)
+	out, err := l.along(l.up.ops, "new").mapIndex(ix)
 	if err != nil {
 		return nil, fmt.Errorf("map index %s: %w", name, err)
 	}
@@ -26,6 +27,40 @@ func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
 		return nil, fmt.Errorf("map index %s: %w", name, err)
 	}
 	return raw, nil
+}
+
+// UnmapIndex returns the index spec of which MapIndex makes the given one. An index of the new side
+// that none of the old side serves as is an error.
+func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
+	var ix bson.D
+	if err := bson.Unmarshal(spec, &ix); err != nil {
+		return nil, fmt.Errorf("map index back: %w", err)
+	}
+	name, _ := field(ix, "name").(string)
+	old, err := l.along(l.down.ops, "old").mapIndex(ix)
+	if err != nil {
+		return nil, fmt.Errorf("map index %s back: %w", name, err)
+	}
+	raw, err := bson.Marshal(old)
+	if err != nil {
+		return nil, fmt.Errorf("map index %s back: %w", name, err)
+	}
+	again, err := l.MapIndex(raw)
+	if err != nil || !bytes.Equal(again, spec) {
+		return nil, fmt.Errorf("map index %s back: no index of the old side serves there as it does", name)
+	}
+	return raw, nil
+}
+
+// indexMap maps paths through operations, from either side to the other.
+type indexMap struct {
+	ops   []op
+	rekey bool   // the _id has another form on the other side
+	side  string // the other one, for people
+}
+
+func (l *Lens) along(ops []op, side string) indexMap {
+	return indexMap{ops: ops, rekey: l.keys != nil, side: side}
 }
 
 func field(d bson.D, name string) any {
@@ -37,13 +72,13 @@ func field(d bson.D, name string) any {
 	return nil
 }
 
-func (l *Lens) mapIndex(ix bson.D) (bson.D, error) {
+func (m indexMap) mapIndex(ix bson.D) (bson.D, error) {
 	key, ok := field(ix, "key").(bson.D)
 	if !ok {
 		return nil, errors.New("it has no key")
 	}
 	expires := field(ix, "expireAfterSeconds") != nil
-	newKey, err := l.mapPaths(key, expires)
+	newKey, err := m.mapPaths(key, expires)
 	if err != nil {
 		return nil, err
 	}
@@ -59,19 +94,19 @@ func (l *Lens) mapIndex(ix bson.D) (bson.D, error) {
 			}
 		case "weights", "wildcardProjection", "columnstoreProjection":
 			if d, ok := e.Value.(bson.D); ok {
-				if e.Value, err = l.mapPaths(d, false); err != nil {
+				if e.Value, err = m.mapPaths(d, false); err != nil {
 					return nil, fmt.Errorf("%s: %w", e.Key, err)
 				}
 			}
 		case "language_override":
 			if s, ok := e.Value.(string); ok {
-				if e.Value, err = l.mapPath(s, false); err != nil {
+				if e.Value, err = m.mapPath(s, false); err != nil {
 					return nil, fmt.Errorf("%s: %w", e.Key, err)
 				}
 			}
 		case "partialFilterExpression":
 			if d, ok := e.Value.(bson.D); ok {
-				if e.Value, err = l.mapQuery(d); err != nil {
+				if e.Value, err = m.mapQuery(d); err != nil {
 					return nil, fmt.Errorf("partialFilterExpression: %w", err)
 				}
 			}
@@ -91,10 +126,10 @@ func defaultName(key bson.D) string {
 
 // mapPaths maps the keys of a document. exact means that the values matter too, not only
 // their place.
-func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
+func (m indexMap) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	out := make(bson.D, 0, len(d))
 	for _, e := range d {
-		p, err := l.mapPath(e.Key, exact)
+		p, err := m.mapPath(e.Key, exact)
 		if err != nil {
 			return nil, err
 		}
@@ -103,12 +138,12 @@ func (l *Lens) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	return out, nil
 }
 
-// mapPath returns how a path of the old side is called on the new one.
-func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
+// mapPath returns how a path of this side is called on the other one.
+func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
 	within := strings.HasPrefix(dotted, "_id.")
-	if l.keys != nil && (within || exact && dotted == "_id") {
-		return "", errors.New("the _id has another form on the new side (key)")
+	if m.rekey && (within || exact && dotted == "_id") {
+		return "", fmt.Errorf("the _id has another form on the %s side (key)", m.side)
 	}
 	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || within || dotted == "_id" {
 		return dotted, nil // placeholders of a text index; everything; the key
@@ -117,19 +152,19 @@ func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, o := range l.up.ops {
+	for _, o := range m.ops {
 		next, f := o.trace(p)
 		switch {
 		case f == gone:
-			return "", fmt.Errorf("field %s is not there on the new side (%s)", p, o)
+			return "", fmt.Errorf("field %s is not there on the %s side (%s)", p, m.side, o)
 		case f == clashes:
 			return "", fmt.Errorf("field %s is one that the lens makes (%s)", p, o)
 		case f == spread:
-			return "", fmt.Errorf("field %s is made into others on the new side (%s)", p, o)
+			return "", fmt.Errorf("field %s is made into others on the %s side (%s)", p, m.side, o)
 		case f == covers:
-			return "", fmt.Errorf("field %s holds others on the new side (%s)", p, o)
+			return "", fmt.Errorf("field %s holds others on the %s side (%s)", p, m.side, o)
 		case f == converted && exact:
-			return "", fmt.Errorf("field %s has other values on the new side (%s)", p, o)
+			return "", fmt.Errorf("field %s has other values on the %s side (%s)", p, m.side, o)
 		}
 		p = next
 	}
@@ -141,7 +176,7 @@ func (l *Lens) mapPath(dotted string, exact bool) (string, error) {
 
 // mapQuery maps the fields of a filter, which compares values: no field in it may be
 // converted.
-func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
+func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 	out := make(bson.D, 0, len(q))
 	for _, e := range q {
 		switch e.Key {
@@ -156,11 +191,11 @@ func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
 				if !ok {
 					return nil, fmt.Errorf("%s holds something that is not a filter", e.Key)
 				}
-				m, err := l.mapQuery(d)
+				sub, err := m.mapQuery(d)
 				if err != nil {
 					return nil, err
 				}
-				mapped = append(mapped, m)
+				mapped = append(mapped, sub)
 			}
 			out = append(out, bson.E{Key: e.Key, Value: mapped})
 			continue
@@ -168,7 +203,7 @@ func (l *Lens) mapQuery(q bson.D) (bson.D, error) {
 		if strings.HasPrefix(e.Key, "$") {
 			return nil, fmt.Errorf("%s cannot be carried over by a lens", e.Key)
 		}
-		p, err := l.mapPath(e.Key, true)
+		p, err := m.mapPath(e.Key, true)
 		if err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 	_, made := l.Kinds(k.From, k.To)
 	out := map[string]collections.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
 		return carried(old, k.To, l)
-	}}}
+	}, Back: func(made record.Shape) (record.Shape, error) { return carriedBack(made, l) }}}
 	for name, specs := range k.Indexes {
 		if !slices.Contains(made, name) {
 			return nil, usage("kinds: indexes of %s: the kind with from: %s does not make it; it makes %s", name, k.From, strings.Join(made, ", "))
@@ -39,6 +39,13 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 			shape.Options = carried.Options
 			return shape, err
 		}}
+		if name == k.To { // its options are the old kind's, and its indexes its own
+			own := out[name]
+			own.Back = func(made record.Shape) (record.Shape, error) {
+				return carriedBack(record.Shape{Options: made.Options}, l)
+			}
+			out[name] = own
+		}
 	}
 	return out, nil
 }
@@ -60,6 +67,26 @@ func carried(old record.Shape, to string, l *lens.Lens) (record.Shape, error) {
 			return record.Shape{}, fmt.Errorf("%w: declare the indexes of %s under kinds[].indexes", err, to)
 		}
 		out.Indexes = append(out.Indexes, mapped)
+	}
+	return out, nil
+}
+
+// carriedBack is the shape of the old kind of which carried makes the given one.
+func carriedBack(made record.Shape, l *lens.Lens) (record.Shape, error) {
+	out := record.Shape{Options: made.Options}
+	if v, err := made.Options.LookupErr("validator"); err == nil {
+		if doc, ok := v.DocumentOK(); ok {
+			if field, touched := l.TouchesValidator(doc); touched {
+				return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes", field)
+			}
+		}
+	}
+	for _, ix := range made.Indexes {
+		old, err := l.UnmapIndex(ix)
+		if err != nil {
+			return record.Shape{}, err
+		}
+		out.Indexes = append(out.Indexes, old)
 	}
 	return out, nil
 }

@@ -276,7 +276,16 @@ func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 	if n := r.GetWaived(); n > 0 {
 		text += fmt.Sprintf(", %s waived", count(n))
 	}
+	if n := len(r.GetShapes()); n > 0 {
+		text += fmt.Sprintf(", and %d indexes or options", n)
+	}
 	text += "\n"
+	for _, line := range r.GetShapes() {
+		text += "  " + line + "\n"
+	}
+	for _, line := range r.GetRollbackLacks() {
+		text += "  a rollback will lack: " + line + "\n"
+	}
 	for _, name := range r.GetExamples() {
 		text += "  " + name + "\n"
 	}

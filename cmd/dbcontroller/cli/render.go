@@ -202,6 +202,9 @@ func summary(d *dbv1.Deployment) []labelled {
 	}
 	if r := d.GetRollbackSafe(); r != nil {
 		add("rollback", "%s", rollbackOf(r))
+		for _, line := range r.GetLacks() {
+			add("rollback", "it will lack: %s", line)
+		}
 	}
 	if d.GetRetiring() != "" {
 		add("retiring", "%s: its namespace is being set aside, or dropped", d.GetRetiring())

@@ -1276,11 +1276,14 @@ func (x *SwitchBlocker) GetServer() string {
 
 // RollbackSafe says whether a rollback would leave anything behind.
 type RollbackSafe struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Safe          bool                   `protobuf:"varint,1,opt,name=safe,proto3" json:"safe,omitempty"`
-	Blocking      int64                  `protobuf:"varint,2,opt,name=blocking,proto3" json:"blocking,omitempty"` // records that the old version cannot hold; see ListParked
-	Waived        int64                  `protobuf:"varint,3,opt,name=waived,proto3" json:"waived,omitempty"`     // of those, the ones that no longer block
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`      // why it is not safe, for people
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Safe     bool                   `protobuf:"varint,1,opt,name=safe,proto3" json:"safe,omitempty"`
+	Blocking int64                  `protobuf:"varint,2,opt,name=blocking,proto3" json:"blocking,omitempty"` // records that the old version cannot hold; see ListParked
+	Waived   int64                  `protobuf:"varint,3,opt,name=waived,proto3" json:"waived,omitempty"`     // of those, the ones that no longer block
+	Reason   string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`      // why it is not safe, for people
+	// What the old version's collections will lack of the indexes and options that applications have
+	// made in the active version since the switch; for people. It does not hold up the rollback.
+	Lacks         []string `protobuf:"bytes,5,rep,name=lacks,proto3" json:"lacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1341,6 +1344,13 @@ func (x *RollbackSafe) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *RollbackSafe) GetLacks() []string {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
 }
 
 // HistoryEntry is something that happened, or was asked for.
@@ -5401,6 +5411,8 @@ type VerifyReport struct {
 	Millis         int64                  `protobuf:"varint,5,opt,name=millis,proto3" json:"millis,omitempty"`
 	Waived         int64                  `protobuf:"varint,6,opt,name=waived,proto3" json:"waived,omitempty"`                                      // groups that differ and were waived, in this direction or at the latest switch
 	WaivedExamples []string               `protobuf:"bytes,7,rep,name=waived_examples,json=waivedExamples,proto3" json:"waived_examples,omitempty"` // names of some of them
+	Shapes         []string               `protobuf:"bytes,8,rep,name=shapes,proto3" json:"shapes,omitempty"`                                       // indexes and options that differ, each with its collection; then equal is false
+	RollbackLacks  []string               `protobuf:"bytes,9,rep,name=rollback_lacks,json=rollbackLacks,proto3" json:"rollback_lacks,omitempty"`    // as RollbackSafe.lacks; equal all the same
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5480,6 +5492,20 @@ func (x *VerifyReport) GetWaived() int64 {
 func (x *VerifyReport) GetWaivedExamples() []string {
 	if x != nil {
 		return x.WaivedExamples
+	}
+	return nil
+}
+
+func (x *VerifyReport) GetShapes() []string {
+	if x != nil {
+		return x.Shapes
+	}
+	return nil
+}
+
+func (x *VerifyReport) GetRollbackLacks() []string {
+	if x != nil {
+		return x.RollbackLacks
 	}
 	return nil
 }
@@ -6453,12 +6479,13 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"controller\x18\a \x01(\tR\n" +
 	"controller\x12\x16\n" +
-	"\x06server\x18\b \x01(\tR\x06server\"n\n" +
+	"\x06server\x18\b \x01(\tR\x06server\"\x84\x01\n" +
 	"\fRollbackSafe\x12\x12\n" +
 	"\x04safe\x18\x01 \x01(\bR\x04safe\x12\x1a\n" +
 	"\bblocking\x18\x02 \x01(\x03R\bblocking\x12\x16\n" +
 	"\x06waived\x18\x03 \x01(\x03R\x06waived\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xcb\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05lacks\x18\x05 \x03(\tR\x05lacks\"\xcb\x02\n" +
 	"\fHistoryEntry\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\tR\x02at\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12\x12\n" +
@@ -6874,7 +6901,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bcompared\x18\x01 \x01(\x03R\bcompared\x12\x1e\n" +
 	"\n" +
 	"mismatched\x18\x02 \x01(\x03R\n" +
-	"mismatched\"\xd5\x01\n" +
+	"mismatched\"\x94\x02\n" +
 	"\fVerifyReport\x12\x14\n" +
 	"\x05equal\x18\x01 \x01(\bR\x05equal\x12\x1a\n" +
 	"\bcompared\x18\x02 \x01(\x03R\bcompared\x12\x1e\n" +
@@ -6884,7 +6911,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bexamples\x18\x04 \x03(\tR\bexamples\x12\x16\n" +
 	"\x06millis\x18\x05 \x01(\x03R\x06millis\x12\x16\n" +
 	"\x06waived\x18\x06 \x01(\x03R\x06waived\x12'\n" +
-	"\x0fwaived_examples\x18\a \x03(\tR\x0ewaivedExamples\"\x13\n" +
+	"\x0fwaived_examples\x18\a \x03(\tR\x0ewaivedExamples\x12\x16\n" +
+	"\x06shapes\x18\b \x03(\tR\x06shapes\x12%\n" +
+	"\x0erollback_lacks\x18\t \x03(\tR\rrollbackLacks\"\x13\n" +
 	"\x11GetVersionRequest\"\xcb\x01\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +

@@ -1,0 +1,251 @@
+package collections
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// flipped is a world whose v2 is served and followed by v1.
+func flipped(t *testing.T, indexes ...bson.D) *shapeWorld {
+	t.Helper()
+	w := newShapeWorld(t, indexes...)
+	w.copied()
+	w.lacks("")
+	w.check(w.keep.StopExpiry(t.Context(), w.ready(w.begin("u1"))))
+	w.flip()
+	w.check(w.keep.recheckExpiry(t.Context()))
+	back, err := w.keep.Registry.Direction("v2", "v1")
+	w.check(err)
+	_, err = w.store.Apply(t.Context(), upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: back.Hash()}})
+	w.check(err)
+	return w
+}
+
+func hidden(index bson.D) bson.D {
+	return append(slices.Clone(index), bson.E{Key: "hidden", Value: true})
+}
+
+// back follows, and compares what v1 has then, and what it lacks.
+func (w *shapeWorld) back(when string, lacks []string, indexes ...string) {
+	w.t.Helper()
+	for range 2 { // the second look finds nothing to do
+		got, err := w.keep.followBack(w.t.Context(), w.record())
+		w.check(err)
+		if len(got) != len(lacks) {
+			w.t.Errorf("%s: lacks %q, want %q", when, got, lacks)
+			return
+		}
+		for i, text := range lacks {
+			if !strings.Contains(got[i], text) || !strings.Contains(got[i], w.kind("v1").Physical+" of v1") {
+				w.t.Errorf("%s: lacks %q, want %q", when, got[i], text)
+			}
+		}
+		var have []string
+		for _, ix := range w.shape("v1").Indexes {
+			text := record.IndexName(ix)
+			if record.IsUnique(ix) {
+				text += " unique"
+			}
+			if !ix.Lookup("hidden").IsZero() {
+				text += " hidden"
+			}
+			have = append(have, text)
+		}
+		slices.Sort(have)
+		if !slices.Equal(have, indexes) {
+			w.t.Errorf("%s: v1 has %q, want %q", when, have, indexes)
+		}
+	}
+}
+
+// TestOldVersionFollowsAfterTheSwitch: what applications make of indexes in the active version
+// comes to the version that was left, as far as it decides what a rollback finds. verify names
+// each difference until then, and an upgrade that runs builds nothing.
+func TestOldVersionFollowsAfterTheSwitch(t *testing.T) {
+	t.Parallel()
+	w := flipped(t, plainIndex("n", false), plainIndex("mail", true), ttlIndex("at", 60))
+	all := []string{"at_1", "mail_1 unique", "n_1"}
+	w.back("after the switch", nil, all...)
+
+	w.reshape("v2", nil, plainIndex("added", false), plainIndex("key", true), ttlIndex("seen", 9))
+	differ, lacks, err := w.keep.Differences(t.Context(), w.record(), "v1")
+	w.check(err)
+	if len(differ) != 3 || len(lacks) != 0 || !strings.Contains(strings.Join(differ, "; "), "index key_1 of the active version is missing") {
+		t.Errorf("differ %q, lacks %q", differ, lacks)
+	}
+	all = []string{"added_1", "at_1", "key_1 unique", "mail_1 unique", "n_1", "seen_1"}
+	w.back("created", nil, all...)
+	w.want("created", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, seconds{"at_1": 60, "seen_1": 9})
+	if differ, _, err := w.keep.Differences(t.Context(), w.record(), "v1"); err != nil || len(differ) > 0 {
+		t.Errorf("followed, and differ %q, %v", differ, err)
+	}
+
+	w.reshape("v2", []string{"n_1", "added_1", "address_1"})
+	all = []string{"at_1", "key_1 unique", "n_1", "seen_1"} // v1's applications look records up by n
+	w.back("dropped", nil, all...)
+
+	w.reshape("v2", []string{"key_1"}, plainIndex("key", false))
+	all[1] = "key_1"
+	w.back("unique no longer", nil, all...)
+
+	w.reshape("v2", nil, plainIndex("address.street", false), hidden(plainIndex("m", false)))
+	w.back("of a field that has another name, hidden", nil, "at_1", "key_1", "m_1 hidden", "mail.street_1", "n_1", "seen_1")
+
+	w.reshape("v2", nil, plainIndex("mail", false)) // nothing of v1 is called so in v2
+	w.back("of a field that v1 cannot have", []string{"index mail_1 of the active version"}, "at_1", "key_1", "m_1 hidden", "mail.street_1", "n_1", "seen_1")
+
+	_, err = w.store.Apply(t.Context(), upgradestate.Begin{ID: "u2", TargetVersion: "v1"})
+	w.check(err)
+	w.reshape("v2", nil, plainIndex("late", false))
+	w.back("while a rollback runs", []string{"index mail_1 of the active version", "index late_1 of the active version is missing"},
+		"at_1", "key_1", "m_1 hidden", "mail.street_1", "n_1", "seen_1")
+}
+
+// TestOldVersionFollowsOptions: a validator follows back, and one that v1 cannot have is named.
+func TestOldVersionFollowsOptions(t *testing.T) {
+	t.Parallel()
+	w := flipped(t)
+	set := func(field string) {
+		t.Helper()
+		options, err := bson.Marshal(bson.D{{Key: "validator", Value: bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}}}}}, {Key: "validationLevel", Value: "moderate"}})
+		w.check(err)
+		w.check(w.db["v2"].Reshape(t.Context(), w.token("v2"), record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Options: options}}, nil))
+	}
+	set("n")
+	w.back("followed", nil)
+	if differ := record.DifferentOptions(w.shape("v1").Options, w.shape("v2").Options); len(differ) > 0 {
+		t.Errorf("v1 differs in %v", differ)
+	}
+	set("address")
+	w.back("of a field of v2", []string{"the options of the active version: the validator speaks of"})
+	if differ := record.DifferentOptions(w.shape("v1").Options, w.shape("v2").Options); len(differ) != 1 {
+		t.Errorf("v1 differs in %v", differ)
+	}
+}
+
+// TestExpiryChangedRightBeforeTheFence: a TTL index that the source drops, makes or changes after
+// the last look at it ends the attempt, in either direction. The next one takes the change along.
+func TestExpiryChangedRightBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(w *shapeWorld, version, index string){
+		"dropped": func(w *shapeWorld, version, index string) { w.reshape(version, []string{index}) },
+		"another": func(w *shapeWorld, version, index string) {
+			w.reshape(version, []string{index}, append(ttlIndex(strings.TrimSuffix(index, "_1"), record.NeverExpires), bson.E{Key: "sparse", Value: true}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			w := newShapeWorld(t, ttlIndex("mail", 60))
+			w.copied()
+			w.lacks("")
+			d := w.ready(w.begin("u1"))
+			w.check(w.keep.CheckIndexes(ctx, d))
+			if name == "dropped" { // between the look at indexes and the one that stops them
+				change(w, "v1", "mail_1")
+			}
+			w.check(w.keep.StopExpiry(ctx, d))
+			if name != "dropped" {
+				change(w, "v1", "mail_1")
+				w.check(w.keep.CheckStopped(ctx, w.record())) // made anew, and at rest as the switch has left it
+				return
+			}
+			if err := w.keep.CheckStopped(ctx, w.record()); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "address_1") {
+				t.Fatalf("the switch goes on: %v", err)
+			}
+			_, err := w.store.Apply(ctx, upgradestate.Abort{ID: "u1", Reason: "test", Again: true})
+			w.check(err)
+			w.lacks("")
+			w.check(w.keep.recheckExpiry(ctx))
+			d = w.record()
+			if d.Upgrade == nil {
+				d = w.begin("u2")
+			}
+			w.check(w.keep.StopExpiry(ctx, w.ready(d)))
+			w.check(w.keep.CheckStopped(ctx, w.record()))
+		})
+	}
+	t.Run("before a rollback", func(t *testing.T) {
+		t.Parallel()
+		w := flipped(t, ttlIndex("mail", 60))
+		_, err := w.store.Apply(t.Context(), upgradestate.Begin{ID: "u2", TargetVersion: "v1"})
+		w.check(err)
+		d := w.ready(w.record())
+		w.check(w.keep.StopExpiry(t.Context(), d))
+		w.reshape("v2", []string{"address_1"})
+		if err := w.keep.CheckStopped(t.Context(), w.record()); !errors.Is(err, ErrChanged) {
+			t.Fatalf("the rollback goes on: %v", err)
+		}
+		w.check(w.keep.StopExpiry(t.Context(), w.record())) // which looks once more
+		w.check(w.keep.CheckStopped(t.Context(), w.record()))
+		w.want("followed", "v1", seconds{"mail_1": record.NeverExpires}, seconds{"mail_1": record.NeverExpires})
+	})
+}
+
+// TestExpiryStoppedAfterAnAbort: an index that the application stops after an upgrade was given up
+// stays stopped, though the upgrade had noted what it did before.
+func TestExpiryStoppedAfterAnAbort(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, ttlIndex("at", 60))
+	ctx := t.Context()
+	d := w.ready(w.begin("u1"))
+	w.check(w.keep.StopExpiry(ctx, d))
+	w.abort("u1")
+	w.check(w.keep.recheckExpiry(ctx))
+	w.want("aborted", "v1", seconds{"at_1": 60}, nil)
+	w.check(w.db["v1"].Expire(ctx, w.token("v1"), seconds{"at_1": record.NeverExpires}))
+	w.check(w.keep.recheckExpiry(ctx))
+	w.want("stopped by the application", "v1", seconds{"at_1": record.NeverExpires}, nil)
+
+	// A process that read the record before the abort, and sleeps over it, stops the index late: its
+	// note stays, and the index goes on.
+	w.check(w.db["v1"].Expire(ctx, w.token("v1"), seconds{"at_1": 60}))
+	w.check(w.keep.StopExpiry(ctx, d))
+	w.want("stopped late", "v1", seconds{"at_1": record.NeverExpires}, seconds{"at_1": 60})
+	w.check(w.keep.recheckExpiry(ctx))
+	w.want("goes on", "v1", seconds{"at_1": 60}, nil)
+}
+
+// TestDifferencesAreNamed: each difference of a target's collection from its source's is named with the
+// collection, in what it differs.
+func TestDifferencesAreNamed(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, plainIndex("n", false), plainIndex("mail", true), ttlIndex("at", 60), plainIndex("gone", false))
+	w.copied()
+	w.lacks("")
+	if differ, lacks, err := w.keep.Differences(t.Context(), w.record(), "v2"); err != nil || len(differ)+len(lacks) > 0 {
+		t.Fatalf("differ %q, lack %q, %v", differ, lacks, err)
+	}
+	// The target loses one index, has another one by its name, and the source changes.
+	spec := record.KindSpec{Name: shapeKind, Fixed: true}
+	w.check(w.db["v2"].Reshape(t.Context(), w.token("v2"), spec, []string{"n_1", "address_1"}))
+	raw, err := bson.Marshal(plainIndex("address", false))
+	w.check(err)
+	spec.Shape.Indexes = []bson.Raw{raw}
+	w.check(w.db["v2"].BuildIndexes(t.Context(), w.token("v2"), spec))
+	w.check(w.db["v2"].Expire(t.Context(), w.token("v2"), seconds{"at_1": 5}))
+	w.check(w.db["v1"].Expire(t.Context(), w.token("v1"), seconds{"at_1": 70}))
+	options, err := bson.Marshal(bson.D{{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}})
+	w.check(err)
+	w.check(w.db["v1"].Reshape(t.Context(), w.token("v1"), record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Options: options}}, []string{"gone_1"}))
+
+	differ, _, err := w.keep.Differences(t.Context(), w.record(), "v2")
+	w.check(err)
+	want := []string{
+		"TTL index at_1 deletes after 5 s already", "TTL index at_1 is not noted to delete after 70 s, as that of the source does",
+		"index address_1 differs: it lacks unique: true", "index gone_1 is not in the source any longer", "index n_1 is missing", "its validator is not that of the source",
+	}
+	for i := range want {
+		want[i] = "sessions (collection " + w.kind("v2").Physical + " of v2): " + want[i]
+	}
+	if !slices.Equal(differ, want) {
+		t.Errorf("differ %q, want %q", differ, want)
+	}
+}

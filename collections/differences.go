@@ -1,0 +1,96 @@
+package collections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// Differences compares the indexes and options of the collections of a version that follows the
+// current one with what those of the current one make of them. It changes nothing. Each text names
+// the collection. differ is what is being corrected, or holds up the switch; lacks is what a
+// rollback to the version will not have.
+func (m *Maintainer) Differences(ctx context.Context, d upgradestate.Deployment, to string) (differ, lacks []string, err error) {
+	if m.goesBack(d, to) {
+		kinds, err := m.backKinds(ctx, d)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, k := range kinds {
+			for _, text := range k.behind() {
+				differ = append(differ, k.line(text))
+			}
+			for _, text := range k.lacks {
+				lacks = append(lacks, k.line(text))
+			}
+		}
+	}
+	dir, err := m.Registry.Direction(d.CurrentVersion, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	kinds, err := m.Indexed(ctx, d, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	ns, _ := d.Namespace(to)
+	for _, k := range kinds {
+		at, _ := ns.Kind(k.Spec.Name)
+		info, err := m.describePlace(ctx, to, at)
+		var unsupported *record.UnsupportedError
+		texts := []string{}
+		switch {
+		case errors.As(err, &unsupported):
+			texts = append(texts, unsupported.Reason)
+		case err != nil:
+			return nil, nil, err
+		default:
+			texts = k.differences(info.Shape, at.Expiry)
+		}
+		for _, text := range texts {
+			differ = append(differ, fmt.Sprintf("%s (collection %s of %s): %s", at.Kind, at.Physical, to, text))
+		}
+	}
+	return differ, lacks, nil
+}
+
+// differences says in what a target's collection is not as it must be. noted is what its TTL
+// indexes are to do.
+func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts []string) {
+	for _, want := range k.Spec.Shape.Indexes {
+		name := record.IndexName(want)
+		have := indexNamed(there.Indexes, name)
+		if have == nil {
+			texts = append(texts, fmt.Sprintf("index %s is missing", name))
+			continue
+		}
+		if k.Follows { // what defaults of a declared index stand for the database knows
+			if text := record.DifferentIndex(have, want); text != "" {
+				texts = append(texts, fmt.Sprintf("index %s differs: %s", name, text))
+			}
+		}
+		seconds, expires := k.Expiry[name]
+		if has, ok := noted[name]; expires && seconds != record.NeverExpires && (!ok || has != seconds) {
+			texts = append(texts, fmt.Sprintf("TTL index %s is not noted to delete after %d s, as that of the source does", name, seconds))
+		}
+	}
+	if k.Follows {
+		for _, name := range k.outdated(there) {
+			texts = append(texts, fmt.Sprintf("index %s is not in the source any longer", name))
+		}
+		for _, name := range record.DifferentOptions(there.Options, k.Spec.Shape.Options) {
+			texts = append(texts, fmt.Sprintf("its %s is not that of the source", name))
+		}
+	}
+	for name, seconds := range record.ExpiryOf(there) {
+		if seconds != record.NeverExpires {
+			texts = append(texts, fmt.Sprintf("TTL index %s deletes after %d s already", name, seconds))
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}

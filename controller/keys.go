@@ -283,6 +283,11 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	if len(s.Keys().Names()) == 0 {
 		return nil // records are under none, or the database would not be open
 	}
+	if adopted, err := s.Adopt(ctx); err != nil {
+		return err
+	} else if adopted {
+		a.log.Info("the mark has proof now that records are plain: another key may be active", zap.String("version", d.CurrentVersion))
+	}
 	st, err := s.State(ctx)
 	if err != nil {
 		return err

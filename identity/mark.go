@@ -12,10 +12,13 @@ import (
 )
 
 // Format is the version of a mark's body. A binary refuses a newer one.
-const Format = 2
+const Format = 3
 
 // plainFormat is that of marks of namespaces that were never encrypted, which older binaries read.
 const plainFormat = 1
+
+// unsealedFormat is that of marks whose state of keys nobody with a key has vouched for.
+const unsealedFormat = 2
 
 // Mark is what a namespace's database records about it.
 type Mark struct {
@@ -64,7 +67,12 @@ func decodeMark(m record.Mark) (Mark, error) {
 }
 
 func (m Mark) encode(o record.Owner) (record.Mark, error) {
-	if m.Format = plainFormat; m.Keys != nil {
+	switch {
+	case m.Keys == nil:
+		m.Format = plainFormat
+	case m.Keys.Seal == nil:
+		m.Format = unsealedFormat
+	default:
 		m.Format = Format
 	}
 	body, err := bson.Marshal(m)

@@ -19,6 +19,9 @@ var _ sealed.Notes = Notes{}
 // NotesOf are those of an owner's namespace in a database.
 func NotesOf(db record.Marker, owner record.Owner) Notes { return Notes{db, owner} }
 
+// Whose names the namespace.
+func (n Notes) Whose() string { return n.owner.String() }
+
 // State reads what is noted.
 func (n Notes) State(ctx context.Context) (sealed.State, error) {
 	m, _, err := readMark(ctx, n.db, n.owner)

@@ -171,7 +171,7 @@ func TestRotationOnAndOff(t *testing.T) {
 	s.encrypted = true
 	s.makeKeys("a001")
 	r := &rotating{system: s, traffic: &traffic{system: s, processes: newLedger("process"), packages: newLedger("package"), alone: true}}
-	s.controller("controller", breakPoint{}).ready(ctx)
+	controller := s.controller("controller", breakPoint{}).ready(ctx)
 	a := s.server("a", 0).ready(ctx)
 	(&crossing{system: s, traffic: r.traffic}).fillProcesses(ctx, a, 300)
 	r.traffic.start(ctx, a)
@@ -193,8 +193,19 @@ func TestRotationOnAndOff(t *testing.T) {
 		t.Fatalf("%d records are seen in etcd", plain())
 	}
 	const etcd = "backend: etcd, apiVersion: v1"
+	// Nobody with a key has said yet that records are plain: a key that becomes active is refused,
+	// and changes nothing, until a controller with active: off has.
+	s.edit(func(text string) string {
+		return strings.Replace(text, etcd, etcd+", encryption: "+keysSection("off", "a001"), 1)
+	})
+	eventually(ctx, t, "the mark has proof that records are plain", func() error {
+		if !strings.Contains(controller.output(), "the mark has proof now that records are plain") {
+			return errors.New("the controller does not say so")
+		}
+		return nil
+	})
 	for _, step := range []struct{ from, edit, to string }{
-		{etcd, etcd + ", encryption: " + keysSection("a001", "a001"), "a001"},
+		{"active: off", "active: a001", "a001"},
 		{"active: a001", "active: off", "off"},
 	} {
 		s.edit(func(text string) string { return strings.Replace(text, step.from, step.edit, 1) })

@@ -207,6 +207,14 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 			return
 		}
 		rc := http.NewResponseController(w)
+		if n := d.inURL(r); n > 0 {
+			b := &body{budget: bodies}
+			defer b.done()
+			if !b.take(n) {
+				busy(w, r)
+				return
+			}
+		}
 		if r.Body != nil && r.Body != http.NoBody {
 			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, budget: bodies}
 			defer b.done()
@@ -228,10 +236,31 @@ func busy(w http.ResponseWriter, r *http.Request) {
 	refusal.Write(w, r, refusal.New(refusal.Busy, errors.New("too many requests at the same time: try again")))
 }
 
+// inURL is how large the message of a request may become that has it in its URL, as Connect takes
+// it with GET.
+func (d *Door) inURL(r *http.Request) int64 {
+	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
+		return 0
+	}
+	query := r.URL.Query() // decoded as Connect does it, so that no other spelling passes
+	if !query.Has("message") {
+		return 0
+	}
+	n := int64(len(r.URL.RawQuery))
+	for _, c := range query["compression"] {
+		if c != "" && c != "identity" {
+			return n + d.cfg.BodyBytes
+		}
+	}
+	return n
+}
+
 func compressed(h http.Header) bool {
 	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
-		if v := h.Get(name); v != "" && v != "identity" {
-			return true
+		for _, v := range h.Values(name) {
+			if v != "" && v != "identity" {
+				return true
+			}
 		}
 	}
 	return false

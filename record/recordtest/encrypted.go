@@ -49,6 +49,9 @@ func (n *Notes) State(context.Context) (sealed.State, error) {
 	return n.state, nil
 }
 
+// Whose is the same for all.
+func (*Notes) Whose() string { return "notes of a test" }
+
 // Begin notes what a namespace begins with.
 func (n *Notes) Begin(t *testing.T, s *sealed.Sealer) {
 	t.Helper()

@@ -56,6 +56,7 @@ type Keys struct {
 // sealing is a key in use.
 type sealing struct {
 	aead  tink.AEAD
+	mac   []byte // what a State is authenticated with
 	check string
 }
 
@@ -81,8 +82,12 @@ func NewKeys(active string, keys ...Key) (*Keys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", key.Name, err)
 		}
+		mac, err := newMAC(key.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("key %s: %w", key.Name, err)
+		}
 		held[string(key.Bytes)] = key.Name
-		k.named[key.Name] = &sealing{aead: a, check: checkOf(key.Bytes)}
+		k.named[key.Name] = &sealing{aead: a, mac: mac, check: checkOf(key.Bytes)}
 	}
 	switch {
 	case len(keys) == 0 && active == "":

@@ -238,6 +238,7 @@ func TestLife(t *testing.T) {
 		w := newWorld(t, keysOf(t, ""), record.Shape{})
 		server := sealed.New("v1", fixedKeys(keysOf(t, "a001", "a001", "a002")), w.notes).Client(w.store)
 		toks := record.Tokens{"users": w.tok}
+		w.adopt(sealed.New("v1", fixedKeys(keysOf(t, sealed.Off, "a001", "a002")), w.notes))
 		n := 0
 		put := func() {
 			n++

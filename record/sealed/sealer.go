@@ -36,8 +36,10 @@ type Sealer struct {
 	keys    func() *Keys
 	notes   Notes
 
-	seen atomic.Pointer[seen]
-	mu   sync.Mutex // held while the State is read
+	seen  atomic.Pointer[seen]
+	top   atomic.Uint64 // the highest State.Count that was proven here
+	older atomic.Bool   // the log says that an older State was put back
+	mu    sync.Mutex    // held while the State is read
 	// problem is the latest reason why a record could not be decrypted, and with which keys.
 	problem atomic.Pointer[problem]
 
@@ -50,7 +52,8 @@ type Sealer struct {
 
 type seen struct {
 	State
-	at time.Time
+	noted State // as the database has it
+	at    time.Time
 }
 
 type problem struct {
@@ -87,12 +90,17 @@ func (s *Sealer) Problem() error {
 	return nil
 }
 
-// Suits refuses keys without one that records are under, as far as that is known here.
+// Suits refuses keys without one that records are under, as far as that is known here, and an
+// active key where nobody with one of the keys has vouched for the State.
 func (s *Sealer) Suits(k *Keys) error {
-	if seen := s.seen.Load(); seen != nil && !seen.New {
-		return seen.lacks(k)
+	seen := s.seen.Load()
+	if seen == nil || seen.New {
+		return nil
 	}
-	return nil
+	if err := seen.lacks(k); err != nil {
+		return err
+	}
+	return seen.noted.trusted(k, s.notes.Whose())
 }
 
 // State reads what is noted now.
@@ -105,17 +113,49 @@ func (s *Sealer) look(ctx context.Context, age time.Duration) (State, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.seen.Load(); k.within(age) {
-		return k.State, nil
+	if seen := s.seen.Load(); seen.within(age) {
+		return seen.State, nil
 	}
 	at := time.Now() // before it is read: it may be changed meanwhile
 	st, err := s.notes.State(ctx)
 	if err != nil {
 		return State{}, fmt.Errorf("read which key records are under: %w", err)
 	}
-	st = st.normal(s.keys())
-	s.seen.Store(&seen{st, at})
-	return st, nil
+	k := s.keys()
+	if err := s.accepts(st); errors.Is(err, errOld) && s.seen.Load() != nil {
+		st = s.newer(err)
+	} else if err != nil {
+		s.problem.Store(&problem{fmt.Errorf("namespace %s: %w", s.version, err), k, time.Now()})
+		return State{}, err
+	}
+	now := &seen{st.normal(k), st, at}
+	s.seen.Store(now)
+	return now.State, nil
+}
+
+// accepts refuses a State as it is noted that a process with these keys must not go by.
+func (s *Sealer) accepts(st State) error {
+	k := s.keys()
+	if err := st.trusted(k, s.notes.Whose()); err != nil {
+		return err
+	}
+	if err := st.fresh(k, s.top.Load()); err != nil {
+		return err
+	}
+	if top := s.top.Load(); st.Count > top && st.proven(k, s.notes.Whose()) {
+		s.top.CompareAndSwap(top, st.Count) // where another call was quicker, the next look raises it
+	}
+	return nil
+}
+
+// newer is the State to go by where the database answers with an older one that is weaker: either
+// a deposed primary answered, or somebody has put it back.
+func (s *Sealer) newer(why error) State {
+	if s.older.CompareAndSwap(false, true) {
+		s.Log.Warn("the database answers with an older state of keys, by which records may be plain: this process goes on by the newer one",
+			zap.String("version", s.version), zap.Error(why))
+	}
+	return s.seen.Load().noted
 }
 
 // within reports whether k is young enough. That a namespace is not begun is never taken for

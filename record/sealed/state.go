@@ -29,6 +29,10 @@ type State struct {
 	Missed bool `bson:"missed,omitempty"`
 	// Clear are the top-level fields of each kind that stay readable, for its indexes.
 	Clear map[string][]string `bson:"clear,omitempty"`
+	// Count counts the writes of a sealed State.
+	Count uint64 `bson:"count,omitempty"`
+	// Seal proves who wrote all of this. Nil: nobody with a key did, or a former version.
+	Seal *Seal `bson:"seal,omitempty"`
 	// New: the namespace is not begun, so that there can be no State yet. What is tried in its
 	// database before is under the active key of the process that tries it.
 	New bool `bson:"-"`
@@ -42,14 +46,19 @@ type Notes interface {
 	// Change notes what change makes of the State, unless it returns false. It may be called
 	// several times, when others write at the same time.
 	Change(ctx context.Context, change func(*State) (bool, error)) error
+	// Whose names the namespace and its deployment. A State of another one is not accepted.
+	Whose() string
 }
 
 // normal is a State in which nothing is left to be understood.
 func (s State) normal(k *Keys) State {
 	if s.New {
 		s = State{Key: k.active, New: true}
-		for _, name := range append(k.Names(), Off) {
+		for _, name := range k.Names() {
 			s.add(k, name)
+		}
+		if k.active == Off { // otherwise who removes a mark would have plain records accepted
+			s.add(k, Off)
 		}
 		return s
 	}

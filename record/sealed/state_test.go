@@ -99,6 +99,7 @@ func TestConditionsWhileItIsTurnedOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, keysOf(t, "off", "a001"), record.Shape{})
+		w.adopt(w.sealer)
 		w.put("u1", bson.E{Key: "n", Value: int32(1)}) // it knows the State of now
 		other := sealed.New("v1", fixedKeys(keysOf(t, "a001", "a001")), w.notes)
 		w.check(other.Turn(t.Context(), "", "r1", "a001", nil))
@@ -126,7 +127,7 @@ func TestConditionsWhileItIsTurnedOn(t *testing.T) {
 func TestStateWithoutItsKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, keysOf(t, "a001", "a001"), record.Shape{})
-	for key, want := range map[string]error{"a001": nil, "a002": sealed.ErrKey} {
+	for key, want := range map[string]error{"a001": sealed.ErrState, "a002": sealed.ErrKey} {
 		w.check(w.notes.Change(t.Context(), func(st *sealed.State) (bool, error) {
 			*st = sealed.State{Key: key, Under: map[string]string{sealed.Off: ""}}
 			return true, nil

@@ -24,8 +24,10 @@ func (s *Sealer) First(kinds []record.KindSpec) (*State, error) {
 	}
 	st := State{Key: k.active, Whole: true}
 	st.add(k, k.active)
-	_, err := st.show(kinds)
-	return &st, err
+	if _, err := st.show(kinds); err != nil {
+		return nil, err
+	}
+	return &st, st.sign(k, s.notes.Whose())
 }
 
 // Begin notes, before kinds of a namespace are written for the first time, which of their fields
@@ -149,11 +151,85 @@ func (s *Sealer) Admit(ctx context.Context, name string) error {
 func strayRun() string { return "stray-" + strings.ToLower(rand.Text()[:8]) }
 
 func (s *Sealer) change(ctx context.Context, change func(*State) (bool, error)) error {
-	if err := s.notes.Change(ctx, change); err != nil {
+	err := s.notes.Change(ctx, func(st *State) (bool, error) {
+		if err := s.accepts(*st); err != nil {
+			return false, err
+		}
+		write, err := change(st)
+		if err != nil || !write {
+			return false, err
+		}
+		return true, st.sign(s.keys(), s.notes.Whose())
+	})
+	if err != nil {
 		return fmt.Errorf("note which key records are under: %w", err)
 	}
-	_, err := s.look(ctx, 0)
+	_, err = s.look(ctx, 0)
 	return err
+}
+
+// Accept vouches for the State as it is noted, no matter who wrote it: for an operator, who has
+// looked at it, or where the configuration asks for no encryption. check is asked about it before.
+func (s *Sealer) Accept(ctx context.Context, check func(State) error) error {
+	k := s.keys()
+	err := s.notes.Change(ctx, func(st *State) (bool, error) {
+		if st.New {
+			return false, nil
+		}
+		seen := *st
+		*st = st.normal(k)
+		if err := check(*st); err != nil {
+			return false, err
+		}
+		if err := st.lacks(k); err != nil {
+			return false, err
+		}
+		if seen.proven(k, s.notes.Whose()) {
+			return false, nil
+		}
+		return true, st.sign(k, s.notes.Whose())
+	})
+	if err == nil {
+		_, err = s.look(ctx, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("accept the state of keys: %w", err)
+	}
+	return nil
+}
+
+// Noted is the State as the database has it, whether it is accepted or not, and whether a process
+// with a key that is here has vouched for it.
+func (s *Sealer) Noted(ctx context.Context) (st State, proven bool, err error) {
+	if st, err = s.notes.State(ctx); err != nil {
+		return st, false, fmt.Errorf("read which key records are under: %w", err)
+	}
+	k := s.keys()
+	return st.normal(k), st.proven(k, s.notes.Whose()), nil
+}
+
+// Same reports whether two States say the same, no matter who wrote them.
+func (s State) Same(o State) bool {
+	a, err := s.sum(nil, "", "")
+	b, other := o.sum(nil, "", "")
+	return err == nil && other == nil && string(a) == string(b)
+}
+
+// Adopt vouches for a State by which no record is encrypted, where the configuration says the same
+// (active: off). That is the first step to encrypt a namespace that has records.
+func (s *Sealer) Adopt(ctx context.Context) (adopted bool, err error) {
+	k := s.keys()
+	st, err := s.look(ctx, lookEvery)
+	if err != nil || k.active != Off || len(k.named) == 0 || st.New || st.encrypts() || st.proven(k, s.notes.Whose()) {
+		return false, err
+	}
+	err = s.Accept(ctx, func(now State) error {
+		if now.encrypts() {
+			return ErrOvertaken // others have turned encryption on
+		}
+		return nil
+	})
+	return err == nil, err
 }
 
 // Again returns a stored document as it is to be stored under the key of a run, or nil where it is

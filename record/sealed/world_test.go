@@ -89,6 +89,13 @@ func (w *world) turn(run, key string) {
 	w.check(w.ns.Hold(w.t.Context(), []record.Token{w.tok}))
 }
 
+func (w *world) adopt(s *sealed.Sealer) {
+	w.t.Helper()
+	if adopted, err := s.Adopt(w.t.Context()); err != nil || !adopted {
+		w.t.Fatalf("plain records are vouched for: %t, %v", adopted, err)
+	}
+}
+
 // bring puts all records under the key of the run, as a controller does with package backfill.
 func (w *world) bring() {
 	w.t.Helper()

@@ -20,7 +20,7 @@ import (
 
 func keysCommand() *cobra.Command {
 	return verb("keys", "Make keys that records are encrypted with, and bring records under them",
-		newKeyCommand(), showKeysCommand(), rotateKeysCommand(), admitPlainCommand())
+		newKeyCommand(), showKeysCommand(), rotateKeysCommand(), admitPlainCommand(), acceptKeysCommand())
 }
 
 func newKeyCommand() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,19 +77,51 @@ func TestAdmitPlain(t *testing.T) {
 	}
 	notes := &recordtest.Notes{}
 	s := sealed.New("v1", func() *sealed.Keys { return keys }, notes)
+	first, err := s.First(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || !changes || !strings.Contains(out.String(), "written under off, and may be under off; fields that stay readable: none") {
+		t.Errorf("%t, %v, %q", changes, err, &out)
+	}
+	if _, _, err := s.Noted(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.State(t.Context()); !errors.Is(err, sealed.ErrState) {
+		t.Errorf("it is accepted without a confirmation: %v", err)
+	}
+	if _, err := acceptKeys(t.Context(), "v1", s, true, &out); err != nil {
+		t.Error(err)
+	}
+	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || changes {
+		t.Errorf("the second time: %t, %v", changes, err)
+	}
+	plain, err := notes.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = sealed.New("v1", func() *sealed.Keys { return keys }, notes) // a process of its own for each command
 	for _, step := range []struct {
 		state sealed.State
 		want  string
 	}{
 		{sealed.State{New: true}, "v1 is not begun"},
-		{sealed.State{}, "may be plain already"},
-		{sealed.State{Key: "a001", Under: map[string]string{"a001": ""}, Whole: true}, "plain records of v1 are taken for records until a rotation is over"},
+		{sealed.State{}, "the state of keys in the database's mark is refused"},
+		{plain, "may be plain already"},
+		{*first, "plain records of v1 are taken for records until a rotation is over"},
 	} {
 		if err := notes.Change(t.Context(), func(st *sealed.State) (bool, error) { *st = step.state; return true, nil }); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		err := admitPlain(t.Context(), "v1", s, &out)
+		changes, err := admitPlain(t.Context(), "v1", s, false, &out)
+		if changes {
+			if st, _ := s.State(t.Context()); st.Promised() == "" || out.Len() > 0 {
+				t.Errorf("without a confirmation: %+v, %s", st, &out)
+			}
+			_, err = admitPlain(t.Context(), "v1", s, true, &out)
+		}
 		if said := out.String() + fmt.Sprint(err); !strings.Contains(said, step.want) {
 			t.Errorf("%+v: %s, want %q", step.state, said, step.want)
 		}

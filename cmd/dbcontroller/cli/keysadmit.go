@@ -5,64 +5,158 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/cmd/internal/databases"
 	"dbcontroller.dev/cmd/internal/process"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/record/sealed"
+	"dbcontroller.dev/upgradestate"
 )
 
+// keysVerb changes, without a controller, what the mark of a version says of its keys.
+type keysVerb struct {
+	common           process.Flags
+	version, confirm string
+	name             string // in the history
+	change           func(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error)
+}
+
 func admitPlainCommand() *cobra.Command {
-	var common process.Flags
-	var version string
+	v := &keysVerb{name: "admit-plain", change: admitPlain}
 	cmd := &cobra.Command{
-		Use:   "admit-plain --config FILE --version VERSION",
+		Use:   "admit-plain --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
 		Short: "Have records that are not encrypted taken for records where all should be",
 		Long: "Have records that are not encrypted taken for records in a version where all are promised to be\n" +
 			"encrypted, until a rotation has brought them under the key. Such a record is refused before, for\n" +
 			"anyone who can write to the database could have put it there, and could put others there until the\n" +
 			"rotation is over: look first at the records that the errors, or 'keys show --count', name. It is of\n" +
 			"ours where a process that was frozen while encryption was turned on wrote it afterwards. 'keys\n" +
-			"rotate' begins the rotation, of the current version, unless the controller has by then.",
-		Example: "  dbcontroller keys admit-plain --config bbs.yaml --version v1\n  dbcontroller keys rotate",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := start(cmd.Context(), common)
-			if err != nil {
-				return err
-			}
-			defer p.Close()
-			set := databases.New(p.Config, databases.Config{App: "dbcontroller keys", Log: p.Log, Quiet: true})
-			defer set.Close(cmd.Context())
-			db := set.Database(version)
-			if db == nil {
-				return usage("--version %q is not one of dbs in %s", version, common.Config)
-			}
-			e, err := db.Encryption(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return admitPlain(cmd.Context(), version, e.Sealer(), cmd.OutOrStdout())
-		},
+			"rotate' begins the rotation, of the current version, unless the controller has by then. Without\n" +
+			"--confirm the command changes nothing and prints the value to give.",
+		Example: "  dbcontroller keys admit-plain --config bbs.yaml --version v1 --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1\n" +
+			"  dbcontroller keys rotate",
 	}
-	quietFlags(cmd, &common)
-	cmd.Flags().StringVar(&version, "version", "", "version whose records they are")
+	v.register(cmd)
 	return cmd
 }
 
-func admitPlain(ctx context.Context, version string, s *sealed.Sealer, out io.Writer) error {
+func acceptKeysCommand() *cobra.Command {
+	v := &keysVerb{name: "accept-keys", change: acceptKeys}
+	cmd := &cobra.Command{
+		Use:   "accept --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
+		Short: "Accept a state of keys that no process with a key has vouched for",
+		Long: "Accept what the mark of a version says of its keys. Processes with an active key refuse a state\n" +
+			"that nobody with a key has vouched for: a former version wrote it, the mark was made anew, records\n" +
+			"are plain and a key became active before 'active: off' was in force, or somebody who may write to\n" +
+			"the database has forged it. The command prints the state. Give --confirm where it is right: where\n" +
+			"it says that records may be plain, everybody who can write to the database can add records until a\n" +
+			"rotation is over. The history of the deployment notes who accepted it.",
+		Example: "  dbcontroller keys accept --config bbs.yaml --version v1",
+	}
+	v.register(cmd)
+	return cmd
+}
+
+func (v *keysVerb) register(cmd *cobra.Command) {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p, err := start(cmd.Context(), v.common)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return v.run(cmd.Context(), p, cmd.OutOrStdout())
+	}
+	quietFlags(cmd, &v.common)
+	cmd.Flags().StringVar(&v.version, "version", "", "version whose records they are")
+	cmd.Flags().StringVar(&v.confirm, "confirm", "", "deployment, cluster and database, as the refusal without it says")
+}
+
+func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) error {
+	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
+	// A state that is refused keeps the database from being opened by Get, and Encryption opens it.
+	set := databases.New(p.Config, databases.Config{App: "dbcontroller keys", Log: p.Log, Quiet: true, AnyState: true})
+	defer set.Close(ctx)
+	db := set.Database(v.version)
+	if db == nil {
+		return usage("--version %q is not one of dbs in %s", v.version, v.common.Config)
+	}
+	d, err := store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	e, err := db.Encryption(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := v.change(ctx, v.version, e.Sealer(), false, out)
+	if err != nil || !changes {
+		return err
+	}
+	if want, lacks := api.Confirmation(d, v.version); v.confirm != want {
+		return refused("nothing is changed yet%s: to change it, give --confirm %s", doubts(v.confirm, lacks), want)
+	}
+	// Before it is done: a change that nobody has noted would be one that nobody finds.
+	if _, err := store.Apply(ctx, upgradestate.Remark{What: v.name, Detail: v.version}); err != nil {
+		return err
+	}
+	_, err = v.change(ctx, v.version, e.Sealer(), true, out)
+	return err
+}
+
+func admitPlain(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error) {
 	st, err := s.State(ctx)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case st.New:
-		return refused("%s is not begun, so that there are no records in it", version)
+		return false, refused("%s is not begun, so that there are no records in it", version)
 	case slices.Contains(st.InUse(), sealed.Off):
-		return write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
+		return false, write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
+	case !do:
+		return true, nil
 	}
 	if err := s.Admit(ctx, sealed.Off); err != nil {
-		return err
+		return true, err
 	}
-	return write(out, fmt.Appendf(nil, "plain records of %s are taken for records until a rotation is over: run 'dbcontroller keys rotate'\n", version))
+	return true, write(out, fmt.Appendf(nil, "plain records of %s are taken for records until a rotation is over: run 'dbcontroller keys rotate'\n", version))
+}
+
+func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error) {
+	st, proven, err := s.Noted(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case st.New:
+		return false, refused("%s is not begun, so that nothing is noted of its keys", version)
+	case proven:
+		return false, write(out, fmt.Appendf(nil, "a process with a key has vouched for the state of %s: nothing is changed\n", version))
+	case !do:
+		return true, write(out, fmt.Appendf(nil, "the mark of %s says: records are written under %s, and may be under %s; fields that stay readable: %s\n",
+			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))
+	}
+	if err := s.Accept(ctx, func(now sealed.State) error {
+		if !now.Same(st) {
+			return refused("the state of %s has changed meanwhile: look again", version)
+		}
+		return nil
+	}); err != nil {
+		return true, err
+	}
+	return true, write(out, fmt.Appendf(nil, "the state of %s is accepted\n", version))
+}
+
+func readableFields(st sealed.State) string {
+	var all []string
+	for kind, fields := range st.Clear {
+		all = append(all, kind+" ("+strings.Join(fields, ", ")+")")
+	}
+	if slices.Sort(all); len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
 }

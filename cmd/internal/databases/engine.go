@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/sealed"
 )
 
 // Space is an open database, whatever its backend is: all that programs ask of one. What a
@@ -108,7 +109,7 @@ func (d *Database) open(ctx context.Context, db config.DB) (*way, error) {
 			return nil, fmt.Errorf("database of %s: %w", db.Version, err)
 		}
 	}
-	if err := encrypted.ns.Sealer().Check(ctx); err != nil {
+	if err := encrypted.ns.Sealer().Check(ctx); err != nil && (!d.how.AnyState || !errors.Is(err, sealed.ErrState)) {
 		d.end(ctx, w)
 		return nil, fmt.Errorf("database of %s: %w", db.Version, err)
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	// Quiet keeps what is done from being felt by anybody else on the servers: rehearsals, and
 	// the proof of the rollback.
 	Quiet bool
+	// AnyState opens databases whose state of keys is refused, for the operator who looks at it.
+	AnyState bool
 
 	seen *mongostore.Horizon // of the one database, by whatever login; nil: of this one
 }

@@ -70,6 +70,12 @@ type Version struct {
 	// kind. After a rollback its records stay where they are, and nobody reads or writes them
 	// until the version is active again.
 	Kinds []string
+	// Indexes are the fields, of each kind, by which the version's handlers find and order records,
+	// as their proto names with dots: {"tickets": {"status", "owner.email"}}. Package resource serves
+	// filters and orders of lists by them. Controllers build an index of each in the version's
+	// database, also where the kind has records already, and a switch waits for those of its target.
+	// A database that has no such indexes, and one that is encrypted, is read without.
+	Indexes map[string][]string
 	// Controllers are the version's background work, which runs while it is active. Nil:
 	// there is none.
 	Controllers func(data Store) []vrunner.Controller
@@ -114,6 +120,9 @@ func (s Service) check() error {
 		}
 		seen[v.Name] = true
 	}
+	if err := s.checkIndexes(); err != nil {
+		return err
+	}
 	if err := s.checkKinds(); err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (s Service) register(r *transform.Registry) error {
 	for i, v := range s.Versions {
 		var kinds []record.KindSpec
 		for _, k := range v.Kinds {
-			kinds = append(kinds, record.KindSpec{Name: k})
+			kinds = append(kinds, record.KindSpec{Name: k, Indexed: v.Indexes[k]})
 		}
 		if len(kinds) > 0 {
 			if err := r.Declare(v.Name, kinds...); err != nil {
@@ -142,7 +151,7 @@ func (s Service) register(r *transform.Registry) error {
 		if i == 0 {
 			continue
 		}
-		if err := r.Add(s.Versions[i-1].Name, v.Name, append(v.introduced(), v.Transformers...)...); err != nil {
+		if err := r.Add(s.Versions[i-1].Name, v.Name, s.indexed(i, append(v.introduced(), v.Transformers...))...); err != nil {
 			return err
 		}
 	}

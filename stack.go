@@ -26,8 +26,10 @@ func (s Service) Server() serverapp.Service {
 			resource.MountWatches(mux, r, s.apis(), opts...)
 		}
 	}
+	out.Indexes = map[string]map[string][]string{}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
+		out.Indexes[v.Name] = v.Indexes
 	}
 	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller says what is wrong
 		out.Kinds = map[string][]string{}

@@ -12,6 +12,9 @@
 // index never stops without a note in the record of what it did, so that another process can
 // let it go on. Each command may be repeated, by several controllers at once.
 //
+// The indexes of declared fields, by which handlers read (record.KindSpec.Indexed), are built in the
+// active version too.
+//
 // It makes no collections (syncer.Provision does), drops none, and does not decide when a
 // switch begins.
 //
@@ -20,6 +23,7 @@ package collections
 
 import (
 	"context"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -70,7 +74,8 @@ type Maintainer struct {
 	Parts
 	indexing indexing
 	lacking  lacking
-	expiring turn // one looks at TTL indexes at a time, and changes them
+	unbuilt  atomic.Value // of string: why an index of the active version was not built
+	expiring turn         // one looks at TTL indexes at a time, and changes them
 }
 
 // New returns a Maintainer that has checked nothing yet.

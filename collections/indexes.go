@@ -76,6 +76,7 @@ func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 // checkTarget notes what the target of a direction lacks, and completes what may be
 // completed now.
 func (m *Maintainer) checkTarget(ctx context.Context, d upgradestate.Deployment) (again time.Duration, err error) {
+	m.keepActive(ctx, d)
 	to, ok := m.Target(d)
 	if !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return checkForMissing, nil
@@ -248,7 +249,7 @@ type Indexed struct {
 // Indexed returns the kinds of a direction's target whose indexes are ours to keep: those
 // of managed kinds, and of fixed-name kinds those that are carried over or declared. On the
 // rollback the latter are the application's, as it made them.
-func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]Indexed, error) {
+func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) (out []Indexed, err error) {
 	if d.Upgrade != nil && d.Upgrade.Snapshot {
 		return nil, nil
 	}
@@ -257,7 +258,6 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 		carries = nil
 	}
 	ns, _ := d.Namespace(dir.To())
-	var out []Indexed
 	for _, spec := range dir.TargetKinds() {
 		at, known := ns.Kind(spec.Name)
 		carry, carried := carries[spec.Name]
@@ -267,10 +267,12 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 		case at.Pending != nil:
 			return nil, fmt.Errorf("an operation on %s of %s is not complete: its indexes are checked after it", spec.Name, dir.To())
 		case carried:
-			var err error
 			if spec.Shape, err = m.carriedShape(ctx, d, carry); err != nil {
 				return nil, fmt.Errorf("carry options and indexes to %s: %w", spec.Name, err)
 			}
+		}
+		if spec, err = m.withIndexed(ctx, dir.To(), spec, at); err != nil {
+			return nil, err
 		}
 		k := Indexed{Token: syncer.TokenOf(at), Follows: carried, Carried: at.Carried}
 		spec.Shape, k.Expiry = record.Unexpiring(spec.Shape)

@@ -15,6 +15,10 @@ type KindSpec struct {
 	// Shape is what a new collection of the kind is made with. For a managed kind it
 	// is declared; for a fixed one it is carried over from the source or declared.
 	Shape Shape
+	// Indexed are the fields of a managed kind by which its records are read (IndexReader), as
+	// dotted paths. Their indexes are built by those who keep the collections, where the database
+	// has such indexes. They are no part of Shape, and no record is refused for their sake.
+	Indexed []string
 }
 
 // Shape is the part of a collection that is not its documents.
@@ -91,6 +95,9 @@ type Info struct {
 	Exists bool
 	Token  Token
 	Shape  Shape
+	// Indexes reports that the database builds the indexes of declared fields (KindSpec.Indexed),
+	// and that its clients read by them.
+	Indexes bool
 }
 
 // Size is how much a kind holds, estimated.
@@ -239,6 +246,22 @@ type ListRequest struct {
 	Prefix string // of the name
 	After  string // exclusive; empty for the start
 	Limit  int    // 0: 1000
+	// Bytes ends the list with the record that reaches so many bytes of documents. 0: no bound. A
+	// list that ended so sets Cut, which must be there: it may be shorter than Limit, and is not the
+	// last one. ListNames does not look at either.
+	Bytes int
+	Cut   *bool
+}
+
+// Full counts one more record of a list, and reports whether the list ends with it because of its
+// Bytes. Backends call it with the bytes that the list had before.
+func (r ListRequest) Full(had *int, doc bson.Raw) bool {
+	*had += len(doc)
+	if r.Bytes <= 0 || *had < r.Bytes {
+		return false
+	}
+	*r.Cut = true
+	return true
 }
 
 // SelectRequest asks for the live records that are selected, of any kinds in Tokens.

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // Get returns the resource that a request names, as much of it as its read mask asks for.
@@ -64,8 +65,12 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 		return listing.Page[M]{}, err
 	}
 	return listing.List(ctx, req, listing.Source[*row, M]{
+		Index: t.index(in),
 		Fetch: func(ctx context.Context, after string, limit int) ([]*row, error) {
-			recs, err := t.fetch(ctx, in, after, limit)
+			recs, more, err := t.fetch(ctx, in, after, limit)
+			if err == nil && more && len(recs) < limit {
+				err = listing.ErrMore
+			}
 			return rowsOf(recs), err
 		},
 		Name: func(r *row) (string, error) { return nameOf(r.head) },
@@ -97,7 +102,7 @@ func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, 
 func (t *Table[M]) each(ctx context.Context, in within, s selection, f func(name string, m M) error) error {
 	const batch = 1000
 	for after := ""; ; {
-		recs, err := t.fetch(ctx, in, after, batch)
+		recs, more, err := t.fetch(ctx, in, after, batch)
 		if err != nil {
 			return err
 		}
@@ -115,39 +120,83 @@ func (t *Table[M]) each(ctx context.Context, in within, s selection, f func(name
 				}
 			}
 		}
-		if len(recs) < batch {
+		if !more {
 			return nil
 		}
 	}
 }
 
-// fetch returns the first records of a scope after a name, fewer than limit only if there
-// are no more. What lies between them is skipped, not read.
-func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit int) ([]record.Record, error) {
+// fetchBytes bounds the documents of one fetch: a thousand of the largest would be 16 GB.
+const fetchBytes = 8 << 20
+
+// fetch returns the first records of a scope after a name, at most limit, and ends with the one that
+// reaches fetchBytes. more reports that there may be others. What lies between them is skipped, not
+// read.
+func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit int) (out []record.Record, more bool, err error) {
 	if in.none {
-		return nil, nil
+		return nil, false, nil
 	}
-	var out []record.Record
-	for {
-		recs, err := t.store.List(ctx, t.cfg.Kind, in.scope.begin, after, limit-len(out))
+	for size := 0; ; {
+		recs, more, err := t.list(ctx, in.scope.begin, after, limit-len(out), fetchBytes-size)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		done := len(recs) < limit-len(out)
 		for _, rec := range recs {
 			name, err := nameOf(rec)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			if to, skip := in.scope.skip(name); skip {
-				after, done = to, false
+				after, more = to, true
 				break
 			}
-			after, out = name, append(out, rec)
+			after, out, size = name, append(out, rec), size+len(rec.Doc)
 		}
-		if done || len(out) == limit {
+		if !more || len(out) == limit || size >= fetchBytes {
+			return out, more, nil
+		}
+	}
+}
+
+// list is a list of the store, bounded in bytes where the store can do so.
+func (t *Table[M]) list(ctx context.Context, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
+	if bounded, ok := t.store.(vrunner.BoundedStore); ok {
+		return bounded.ListBounded(ctx, t.cfg.Kind, prefix, after, limit, bytes)
+	}
+	recs, err := t.store.List(ctx, t.cfg.Kind, prefix, after, limit)
+	return recs, len(recs) == limit, err
+}
+
+// index reads the resources of a scope by declared fields, where the store has some.
+func (t *Table[M]) index(in within) listing.Index[*row] {
+	store, ok := t.store.(vrunner.IndexStore)
+	if !ok || in.none {
+		return listing.Index[*row]{}
+	}
+	return listing.Index[*row]{
+		Has: func(path string) bool {
+			return (t.cfg.Parts == nil || !t.ofParts(path)) && store.Indexed(t.cfg.Kind, path)
+		},
+		List: func(ctx context.Context, req record.IndexRequest) (out listing.IndexPage[*row], err error) {
+			req.Prefix, req.Bytes = in.scope.begin, fetchBytes
+			page, err := store.ListIndexed(ctx, t.cfg.Kind, req)
+			if err != nil {
+				return out, err
+			}
+			out = listing.IndexPage[*row]{Done: page.Done, Last: page.Last, LastName: page.LastName, Looked: page.Looked}
+			var recs []record.Record
+			for i, rec := range page.Records {
+				name, err := nameOf(rec)
+				if err != nil {
+					return out, err
+				}
+				if _, skip := in.scope.skip(name); !skip {
+					recs, out.Values = append(recs, rec), append(out.Values, page.Values[i])
+				}
+			}
+			out.Records = rowsOf(recs)
 			return out, nil
-		}
+		},
 	}
 }
 

@@ -33,6 +33,14 @@ type ConjunctionMapping interface {
 	CompareAll(cs []Condition) ([]Condition, error)
 }
 
+// CarryingMapping is a Mapping that can tell which fields are the same on both sides.
+type CarryingMapping interface {
+	Mapping
+	// Carried maps the path of a field whose values are the same on the other side, absent ones
+	// included. ok is false for every other field.
+	Carried(path string) (to string, ok bool)
+}
+
 // OrderedMapping is a Mapping that can tell whether names sort the same on both sides.
 type OrderedMapping interface {
 	Mapping

@@ -30,7 +30,30 @@ type Adapter interface {
 //
 // A subscription remembers the names of kinds of which a stored record shows several, to
 // report those that are gone, and lists them when it begins and after each ErrLost.
-func Over(stored Store, shown Adapter, follow ...string) Store { return over{shown, stored, follow} }
+func Over(stored Store, shown Adapter, follow ...string) Store {
+	o := over{shown, stored, follow}
+	if in, ok := shown.(reads); ok {
+		return overReads{o, in}
+	}
+	return o
+}
+
+// reads are abilities of a Store that an Adapter may have too.
+type reads interface {
+	Indexed(kind, field string) bool
+	ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error)
+	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
+}
+
+type overReads struct {
+	over
+	reads
+}
+
+var (
+	_ IndexStore   = overReads{}
+	_ BoundedStore = overReads{}
+)
 
 type over struct {
 	Adapter

@@ -41,6 +41,9 @@ type Database struct {
 	// ReadsAsList: for a request that only reads, Get and Select are as recent as a list
 	// (record.Client), which costs less. What writes, a stream and a controller read as ever.
 	ReadsAsList bool
+	// Indexed are the declared fields of each kind, by which records are read where the database has
+	// the index (record.KindSpec.Indexed). Nil: none are.
+	Indexed map[string][]string
 }
 
 // Stack serves one version. Handler gets requests of every API version; Write
@@ -139,7 +142,7 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	}
 	views := map[string]*View{}
 	for v, db := range r.databases {
-		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList}
+		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList, indexed: db.Indexed}
 		if db.Watcher != nil {
 			views[v].hub = newHub(v, db.Watcher, log)
 			r.hubs = append(r.hubs, views[v].hub)

@@ -23,8 +23,9 @@ type View struct {
 	runner  *Runner
 	version string
 	client  record.Client
-	asList  bool // Database.ReadsAsList
-	hub     *hub // nil where the database was given without a Watcher
+	asList  bool                // Database.ReadsAsList
+	indexed map[string][]string // Database.Indexed
+	hub     *hub                // nil where the database was given without a Watcher
 }
 
 // errMoved ends a handler whose version is no longer the active one; its request is run

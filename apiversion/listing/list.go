@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"dbcontroller.dev/record"
 )
 
 // Bounds of a page. A request that asks for more than MaxPage gets MaxPage.
@@ -23,22 +25,30 @@ const (
 	// maxScan bounds the records that one request looks through in name order: with a
 	// filter that few match, a page may be short, or empty, and still have a next one.
 	maxScan = 10_000
-	// maxSorted bounds what is sorted in memory for another order.
-	maxSorted = 10_000
+	// maxSorted bounds what is sorted in memory for another order, and maxSortScan what is looked
+	// through for it.
+	maxSorted   = 10_000
+	maxSortScan = 50_000
 	// maxBytes bounds a page beyond its first message: a gRPC client takes 4 MiB by default,
 	// and a thousand large records would fill a server's memory.
 	maxBytes = 3 << 20
-	batch    = 1000
+	// maxHeld bounds the messages that are held to be sorted.
+	maxHeld = 16 << 20
+	batch   = 1000
 )
 
 // ErrGone is returned by Source.Message for a record that must not be listed, such as
 // one that was deleted while the page is made.
 var ErrGone = errors.New("record is gone")
 
+// ErrMore is returned by Source.Fetch together with records: there are more, though these are fewer
+// than the limit, because of their bytes.
+var ErrMore = errors.New("there are more records")
+
 // Source is where List gets records of type R, which it shows as messages of type M.
 type Source[R any, M proto.Message] struct {
 	// Fetch returns, in the order of their names, bytewise, the first records whose name
-	// comes after after; fewer than limit only if there are no more.
+	// comes after after; fewer than limit only if there are no more, or with ErrMore.
 	Fetch func(ctx context.Context, after string, limit int) ([]R, error)
 	Name  func(R) (string, error)
 	// Message makes the message of a record, a new one that List may change.
@@ -53,6 +63,16 @@ type Source[R any, M proto.Message] struct {
 	NameField string
 	// Descriptor is that of M. Nil goes with a generated type.
 	Descriptor protoreflect.MessageDescriptor
+	// Index reads records by declared fields. The zero Index: there are none.
+	Index Index[R]
+}
+
+func (src Source[R, M]) fetch(ctx context.Context, after string, limit int) (recs []R, more bool, err error) {
+	recs, err = src.Fetch(ctx, after, limit)
+	if errors.Is(err, ErrMore) {
+		return recs, true, nil
+	}
+	return recs, len(recs) == limit, err
 }
 
 // Page is one page of a list.
@@ -78,9 +98,10 @@ func (p *Page[M]) add(m M, mask *fieldmaskpb.FieldMask) (full bool, err error) {
 }
 
 // List makes the page that a request asks for with the fields that FieldsOf finds in it.
-// In name order it reads no more than it needs; for another order it reads everything
-// and sorts what matches, at most 10,000 records. A page ends early where its messages
-// would be more than 3 MiB.
+// In name order it reads no more than it needs. A comparison with a field of the Index is read by
+// it, where it is == or in. So is an order by one such field. For another order it reads
+// everything, at most 50,000 records, and sorts what matches, at most 10,000. A page ends early
+// where its messages would be more than 3 MiB.
 //
 // A list is no snapshot: a record that is there all the time is on exactly one page, one
 // that is made, changed in what is sorted by, or deleted meanwhile on one or none.
@@ -93,6 +114,9 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 	q, err := newQuery(req, d, src.Where, src.References, src.NameField)
 	if err != nil {
 		return Page[M]{}, err
+	}
+	if page, err := indexed(ctx, q, src, d); !errors.Is(err, record.ErrNoIndex) {
+		return page, err
 	}
 	if q.byName {
 		return streamed(ctx, q, src)
@@ -164,7 +188,7 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 		limit = batch
 	}
 	for {
-		recs, err := src.Fetch(ctx, last, limit)
+		recs, more, err := src.fetch(ctx, last, limit)
 		if err != nil {
 			return Page[M]{}, err
 		}
@@ -192,7 +216,7 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 				values = []any{name} // the order is by the field that is the name
 			}
 		}
-		if len(recs) < limit {
+		if !more {
 			return page, nil
 		}
 		if scanned += len(recs); scanned >= maxScan && len(page.Items) < q.size {
@@ -221,21 +245,39 @@ type entry[M proto.Message] struct {
 	msg    M
 }
 
+// compareEntries is the order of a list: by values, and then by names from the least.
+func compareEntries[M proto.Message](o Order, a, b entry[M]) int {
+	if c := o.compare(a.values, b.values); c != 0 {
+		return c
+	}
+	return strings.Compare(a.name, b.name)
+}
+
 // sorted makes a page of another order.
 func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
-	compare := func(a, b entry[M]) int {
-		if c := q.order.compare(a.values, b.values); c != 0 {
-			return c
-		}
-		return strings.Compare(a.name, b.name)
-	}
+	compare := func(a, b entry[M]) int { return compareEntries(q.order, a, b) }
 	var all []entry[M]
 	var err error
-	matching, last := 0, ""
+	matching, scanned, held, last := 0, 0, 0, ""
+	// keep leaves what can be on the page: one more shows that there is a next one.
+	keep := func() {
+		slices.SortFunc(all, compare)
+		n, size := 0, 0
+		for n < len(all) && n <= q.size && (n == 0 || size <= maxBytes) {
+			size += proto.Size(all[n].msg)
+			n++
+		}
+		clear(all[n:])
+		all, held = all[:n], size
+	}
 	for {
-		recs, err := src.Fetch(ctx, last, batch)
+		recs, more, err := src.fetch(ctx, last, batch)
 		if err != nil {
 			return Page[M]{}, err
+		}
+		if scanned += len(recs); scanned > maxSortScan {
+			return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
+				"order_by: there are more than %d records, too many to look through for an order by %s: narrow the parent, or list without order_by", maxSortScan, q.order))
 		}
 		for _, r := range recs {
 			name, m, err := show(ctx, src, r, last)
@@ -252,21 +294,20 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 			}
 			e := entry[M]{name, q.order.Values(m), m}
 			if q.after == nil || compare(e, entry[M]{name: q.after.Name, values: q.after.Values}) > 0 {
-				all = append(all, e)
+				if err := ApplyMask(m, q.mask); err != nil {
+					return Page[M]{}, err
+				}
+				all, held = append(all, e), held+proto.Size(m)
 			}
-			if len(all) > 2*q.size+batch {
-				// What cannot be on the page need not be kept; one more shows that there is
-				// a next one.
-				slices.SortFunc(all, compare)
-				clear(all[q.size+1:])
-				all = all[:q.size+1]
+			if len(all) > 2*q.size+batch || held > maxHeld {
+				keep()
 			}
 		}
-		if len(recs) < batch {
+		if !more {
 			break
 		}
 	}
-	slices.SortFunc(all, compare)
+	keep()
 	var page Page[M]
 	for i, e := range all {
 		full := i == q.size

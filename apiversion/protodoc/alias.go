@@ -23,6 +23,31 @@ func Field(d protoreflect.MessageDescriptor, element string) protoreflect.FieldD
 	return aliasesOf(d).fields[element]
 }
 
+// Aliased reports a field that documents may have under another name.
+func Aliased(fd protoreflect.FieldDescriptor) bool {
+	for _, of := range aliasesOf(fd.ContainingMessage()).fields {
+		if of == fd {
+			return true
+		}
+	}
+	return false
+}
+
+// ValueNames returns the names under which documents may have a value of an enum.
+func ValueNames(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) (names []string) {
+	for i := range d.Values().Len() {
+		if v := d.Values().Get(i); v.Number() == n {
+			names = append(names, string(v.Name()))
+		}
+	}
+	for alias, v := range valueAliasesOf(d).values {
+		if v.Number() == n {
+			names = append(names, alias)
+		}
+	}
+	return names
+}
+
 // CheckAliases finds aliases, of a message and of all that it holds, that are not those of one
 // field or enum value alone.
 func CheckAliases(d protoreflect.MessageDescriptor) error {

@@ -369,13 +369,16 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 		return nil, s.open(ctx, req.Token)
 	}
 	var out []record.Record
+	size := 0
 	_, err := s.walk(ctx, 0, &keyWalk{tok: req.Token, from: from, to: to, want: limit, use: func(key string, st state) (bool, error) {
 		k, err := s.keyOf(req.Token, key)
 		if err != nil {
 			return false, err
 		}
 		if _, isName := k.Name(); isName && st.live() {
-			out = append(out, record.Record{Kind: req.Token.Kind, Key: k, Doc: st.doc})
+			if out = append(out, record.Record{Kind: req.Token.Kind, Key: k, Doc: st.doc}); req.Full(&size, st.doc) {
+				return false, nil
+			}
 		}
 		return len(out) < limit, nil
 	}})

@@ -50,13 +50,16 @@ func (s *Store) listed(col *collection, req record.ListRequest) (out []record.Re
 	if limit <= 0 {
 		limit = defaultPage
 	}
+	size := 0
 	for _, r := range col.withPrefix(req.Prefix) {
 		name, _ := r.key.Name()
 		if req.After != "" && name <= req.After {
 			continue
 		}
 		if rec, ok := r.record(req.Token.Kind, r.at(s.cluster.clock), false, false); ok {
-			out = append(out, rec)
+			if out = append(out, rec); req.Full(&size, rec.Doc) {
+				break
+			}
 		}
 		if len(out) == limit {
 			break

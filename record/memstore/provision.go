@@ -30,6 +30,8 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 		Exists: true,
 		Token:  record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed},
 		Shape:  record.Shape{Options: col.options, Indexes: slices.Clone(col.indexes)},
+
+		Indexes: !kind.Fixed,
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,7 +18,8 @@ const defaultListLimit = 1000
 func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	what := "list " + req.Token.Name
 	var records []record.Record
-	err := c.listing(ctx, req, func() { records = records[:0] }, func(doc bson.Raw) error {
+	var size int
+	err := c.listing(ctx, req, func() { records, size = records[:0], 0 }, func(doc bson.Raw) error {
 		doc, live, err := liveDoc(append(bson.Raw(nil), doc...))
 		if err != nil || !live {
 			return err
@@ -27,6 +29,9 @@ func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 			return err
 		}
 		records = append(records, record.Record{Kind: req.Token.Kind, Key: key, Doc: doc})
+		if req.Full(&size, doc) {
+			return errEnough
+		}
 		return nil
 	}, bson.E{Key: "filter", Value: bson.D{{Key: "_id", Value: namesOf(req)}, {Key: guardField + ".x", Value: notTrue}}})
 	return records, classify(what, err)
@@ -60,20 +65,26 @@ func namesOf(req record.ListRequest) bson.D {
 	return names
 }
 
-// listing runs a find in name order to its end, again from its beginning after errors that go
-// away. An error of use is final.
+// errEnough is returned by the use of a find that needs no more of it.
+var errEnough = errors.New("enough was read")
+
+// listing is finding in name order.
 func (c *Client) listing(ctx context.Context, req record.ListRequest, begin func(), use func(doc bson.Raw) error, selects ...bson.E) error {
-	if err := c.check(req.Token); err != nil {
-		return err
-	}
 	limit := limitOf(req)
-	cmd, err := withUUID(append(append(bson.D{{Key: "find", Value: req.Token.Name}}, selects...),
+	return c.finding(ctx, req.Token, begin, use, append(selects,
 		bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 		bson.E{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
 		bson.E{Key: "limit", Value: limit},
-		bson.E{Key: "batchSize", Value: limit},
-		bson.E{Key: "readConcern", Value: c.ns.seen.concern()},
-	), req.Token)
+		bson.E{Key: "batchSize", Value: limit})...)
+}
+
+// finding runs a find as recent as a list to its end, again from its beginning after errors that
+// go away. An error of use is final; errEnough is none.
+func (c *Client) finding(ctx context.Context, tok record.Token, begin func(), use func(doc bson.Raw) error, selects ...bson.E) error {
+	if err := c.check(tok); err != nil {
+		return err
+	}
+	cmd, err := withUUID(append(append(bson.D{{Key: "find", Value: tok.Name}}, selects...), bson.E{Key: "readConcern", Value: c.ns.seen.concern()}), tok)
 	if err != nil {
 		return err
 	}
@@ -91,7 +102,11 @@ func (c *Client) listing(ctx context.Context, req record.ListRequest, begin func
 		}
 		defer cursor.Close(context.WithoutCancel(ctx))
 		for cursor.Next(ctx) {
-			if err := use(cursor.Current); err != nil {
+			err := use(cursor.Current)
+			if errors.Is(err, errEnough) {
+				break
+			}
+			if err != nil {
 				return permanent(err)
 			}
 		}

@@ -36,7 +36,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if err := n.refuse(ctx, c); err != nil {
 		return info, err
 	}
-	info.Exists = true
+	info.Exists, info.Indexes = true, !kind.Fixed
 	if info.Token, err = n.tokenOf(ctx, kind, c); err != nil {
 		return info, err
 	}

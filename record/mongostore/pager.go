@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -94,8 +95,19 @@ func (n *Namespace) findList(ctx context.Context, list record.ListRequest, o rea
 	}
 	command := appendCommand(nil, "find", p)
 	command = append(command, rest[4:len(rest)-1]...) // its elements
-	rs := recordSet{kind: list.Token.Kind}
-	at, err := n.find(ctx, p, endDocument(o.append(command), 0), o, rs.add)
+	rs, size := recordSet{kind: list.Token.Kind}, 0
+	at, err := n.find(ctx, p, endDocument(o.append(command), 0), o, func(doc []byte) error {
+		if err := rs.add(doc); err != nil {
+			return err
+		}
+		if list.Full(&size, doc) {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return rs.records(), at, err
 }
 

@@ -32,10 +32,11 @@ type Store struct {
 	reads   map[string]int
 	onWrite func([]record.Mutation) error
 	onList  func(kind string)
+	indexed map[string][]string
 	feeds   map[*feed]bool
 }
 
-var _ vrunner.Store = (*Store)(nil)
+var _ vrunner.IndexStore = (*Store)(nil)
 
 // New makes a Store with kinds, without records.
 func New(t testing.TB, kinds ...string) *Store {
@@ -76,6 +77,46 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 		on(kind)
 	}
 	return recs, err
+}
+
+// ListBounded is List that ends with the record that reaches so many bytes.
+func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
+	s.read(kind)
+	more := false
+	recs, err := s.client.List(ctx, record.ListRequest{Token: s.Tokens[kind], Prefix: prefix, After: after, Limit: limit, Bytes: bytes, Cut: &more})
+	s.mu.Lock()
+	on := s.onList
+	s.mu.Unlock()
+	if on != nil {
+		on(kind)
+	}
+	return recs, more || len(recs) == limit, err
+}
+
+// BuildIndex declares fields of a kind and builds their indexes, so that the store reads by them.
+func (s *Store) BuildIndex(t testing.TB, kind string, fields ...string) {
+	t.Helper()
+	spec := record.WithIndexed(record.KindSpec{Name: kind, Indexed: fields})
+	if err := s.client.(*memstore.Store).BuildIndexes(context.Background(), s.Tokens[kind], spec); err != nil { //nolint:forcetypeassert // Open has made it
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.indexed[kind] = append(s.indexed[kind], fields...)
+}
+
+// Indexed reports whether a field of a kind was declared.
+func (s *Store) Indexed(kind, field string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.indexed[kind], field)
+}
+
+// ListIndexed reads by a declared field.
+func (s *Store) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
+	s.read(kind + " by " + req.Field)
+	req.Token = s.Tokens[kind]
+	return s.client.(record.IndexReader).ListIndexed(ctx, req) //nolint:forcetypeassert // Open has made it
 }
 
 func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {

@@ -41,6 +41,9 @@
 //     prefix, as far as it can be mapped, from the database's index alone. It remembers some
 //     thousand names then, whatever there is, and takes one or two seconds for a million.
 //
+// ListIndexed reads by a field that the stored version declares, where a lens carries it unchanged and
+// names sort the same.
+//
 // The groups of a page are read with one command for each kind where the Store is a BatchStore.
 //
 // Groups by content are refused: what their records show follows from lineage, which no
@@ -119,11 +122,13 @@ type Adapter struct {
 	show, keep transform.Direction
 	cfg        Config
 	paging     PagingStore         // stored, if it is one
+	indexed    IndexStore          // stored, if it is one
 	alone      atomic.Bool         // stored cannot do what a PagingStore does
 	leads      map[string]string   // of each kind shown the stored one that leads its lists, if any
 	makers     map[string][]string // of each kind shown the stored ones whose records may show in it
 	indexes    map[string]*index   // of each kind shown, for lists in another order
 	most       bounds
+	sizes      map[string]*atomic.Int64 // of each kind shown: bytes of a record, on average of the last list
 }
 
 // bounds are what lists in another order remember at most: fewer in a test.
@@ -155,7 +160,10 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, makers: map[string][]string{}, indexes: map[string]*index{}, most: bounds{windowNames, indexBytes}}
 	a.batch, _ = stored.(BatchStore)
 	a.paging, _ = stored.(PagingStore)
+	a.indexed, _ = stored.(IndexStore)
+	a.sizes = map[string]*atomic.Int64{}
 	for _, k := range show.TargetKinds() {
+		a.sizes[k.Name] = &atomic.Int64{}
 		if lead, names := transform.NamesOf(show, k.Name); names != nil && cfg.Leads[k.Name] == "" {
 			a.cfg.Leads[k.Name], a.cfg.Names[k.Name] = lead, names
 		}

@@ -72,6 +72,7 @@ var (
 	_ transform.Mapping            = (*requestMapping)(nil)
 	_ transform.ConjunctionMapping = (*requestMapping)(nil)
 	_ transform.OrderedMapping     = (*requestMapping)(nil)
+	_ transform.CarryingMapping    = (*requestMapping)(nil)
 )
 
 // Name maps a record's name.
@@ -248,6 +249,22 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 		p = next
 	}
 	return p.String(), nil
+}
+
+// Carried maps a field that the operations move at most.
+func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
+	p, err := m.requestPath(dotted)
+	if err != nil || p.itemAt() >= 0 {
+		return "", false
+	}
+	for _, o := range m.ops {
+		next, f := o.trace(p)
+		if f != kept {
+			return "", false
+		}
+		p = next
+	}
+	return p.String(), true
 }
 
 // requestPath reads a path of a request.

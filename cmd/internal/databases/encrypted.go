@@ -124,6 +124,10 @@ func (e encrypted) Swap(ctx context.Context, tok record.Token, swaps []record.Sw
 	return e.ns.Swap(ctx, tok, swaps)
 }
 
+func (e encrypted) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+	return e.ns.Describe(ctx, kind, name)
+}
+
 func (e encrypted) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	return e.ns.Provision(ctx, kind, name)
 }

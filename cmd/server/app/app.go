@@ -37,6 +37,7 @@ import (
 	"dbcontroller.dev/limits"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
+	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -53,6 +54,8 @@ type Service struct {
 	// Kinds are those of a version, for those who name some; one that is not in there may have
 	// any.
 	Kinds map[string][]string
+	// Indexes are the declared fields of each kind of a version.
+	Indexes map[string]map[string][]string
 	// Watches mounts what goes in front of the runner; nil: nothing does.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 }
@@ -143,7 +146,8 @@ func (a *App) Run(ctx context.Context) error {
 		if a.opts.Wrap != nil {
 			client = a.opts.Wrap(db.Version, client)
 		}
-		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads}
+		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads,
+			Indexed: a.service.Indexes[upgradestate.APIVersion(db.Version)]}
 	}
 	presence := deployment.NewPresence(deployments)
 	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: a.service.APIs})

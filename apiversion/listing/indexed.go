@@ -1,0 +1,402 @@
+package listing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+)
+
+const (
+	// maxEquals bounds the values of a comparison that an index serves: each is a read of its own.
+	maxEquals = 16
+	// maxEqual bounds the records that an index finds for a comparison, and that are then sorted by
+	// another field. An order that has an index itself serves more of them.
+	maxEqual = 1000
+)
+
+// Index is where List gets records of type R by the values of fields. What it reads are the
+// documents that protodoc makes of the messages.
+type Index[R any] struct {
+	// Has reports whether a field is declared. Nil: none is.
+	Has func(path string) bool
+	// List reads by the index of a declared field. The request has no Token. Records that must not
+	// be listed may be left out. record.ErrNoIndex: the list is made without.
+	List func(ctx context.Context, req record.IndexRequest) (IndexPage[R], error)
+}
+
+// IndexPage is a record.IndexPage of records of type R.
+type IndexPage[R any] struct {
+	Records  []R
+	Values   []bson.RawValue
+	Done     bool
+	Last     bson.RawValue
+	LastName string
+	Looked   int
+}
+
+// indexed makes a page by an index. record.ErrNoIndex: there is none that serves the request, or
+// the records are not as it needs them.
+func indexed[R any, M proto.Message](ctx context.Context, q query, src Source[R, M], d protoreflect.MessageDescriptor) (Page[M], error) {
+	if src.Index.Has == nil {
+		return Page[M]{}, record.ErrNoIndex
+	}
+	x := lookup[R, M]{src: src, d: d}
+	equal, found := x.equal(q.filter)
+	if found && q.byName {
+		return x.page(ctx, q, equal, streamed[R, M])
+	}
+	ordered := len(q.order) == 1 && x.src.Index.Has(q.order[0].Path)
+	if found {
+		if ordered {
+			equal.most = maxEqual
+		}
+		page, err := x.page(ctx, q, equal, sorted[R, M])
+		if !ordered || !errors.Is(err, errMany) {
+			return page, err
+		}
+	}
+	if ordered {
+		return x.ordered(ctx, q)
+	}
+	return Page[M]{}, record.ErrNoIndex
+}
+
+// lookup reads by the indexes of a source.
+type lookup[R any, M proto.Message] struct {
+	src Source[R, M]
+	d   protoreflect.MessageDescriptor
+}
+
+// equals are the records of which a field has one of some values.
+type equals struct {
+	path   string
+	forms  forms
+	values []bson.RawValue
+	most   int // of them; 0: any number
+}
+
+// errMany: there are more records than equals.most.
+var errMany = errors.New("too many records")
+
+// equal finds a comparison that every record of the filter meets, and that an index serves.
+func (x lookup[R, M]) equal(f Filter) (equals, bool) {
+	all := f.And
+	if len(all) == 0 {
+		all = []Filter{f}
+	}
+	for _, f := range all {
+		c := f.Condition
+		if c == nil || f.field == nil || f.field.others != nil || c.Op != transform.OpEqual && c.Op != transform.OpIn || len(c.Values) > maxEquals || !x.src.Index.Has(c.Path) {
+			continue
+		}
+		e := equals{path: c.Path}
+		var ok bool
+		e.forms, ok = f.field.formsOf(x.d)
+		for _, v := range c.Values {
+			values, known := e.forms.equal(v)
+			if ok = ok && known && !isNaN(v); ok {
+				e.values = append(e.values, values...)
+			}
+		}
+		if ok {
+			slices.SortFunc(e.values, record.CompareValues)
+			e.values = slices.CompactFunc(e.values, func(a, b bson.RawValue) bool { return record.CompareValues(a, b) == 0 })
+			return e, true
+		}
+	}
+	return equals{}, false
+}
+
+// page makes a page of the records of a comparison.
+func (x lookup[R, M]) page(ctx context.Context, q query, e equals, with func(context.Context, query, Source[R, M]) (Page[M], error)) (Page[M], error) {
+	if err := x.none(ctx, e.path, e.forms, false); err != nil {
+		return Page[M]{}, err
+	}
+	src, had := x.src, 0
+	src.Fetch = func(ctx context.Context, after string, limit int) ([]R, error) {
+		recs, err := x.merged(ctx, record.IndexRequest{Field: e.path, After: after, Limit: limit}, e.values)
+		if had += len(recs); err == nil && e.most > 0 && had > e.most {
+			return nil, errMany
+		}
+		return recs, err
+	}
+	return with(ctx, q, src)
+}
+
+// none fails with record.ErrNoIndex where documents are in a form that the index does not sort.
+func (x lookup[R, M]) none(ctx context.Context, path string, f forms, ordered bool) error {
+	odd, possible := f.odd(ordered)
+	if !possible {
+		return nil
+	}
+	page, err := x.src.Index.List(ctx, record.IndexRequest{Field: path, Above: odd.above, Limit: 1})
+	if err == nil && (!page.Done || len(page.Records) > 0) {
+		err = record.ErrNoIndex
+	}
+	return err
+}
+
+// merged returns in name order the records of which a field has one of the values. It is a
+// Source.Fetch.
+func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, values []bson.RawValue) ([]R, error) {
+	type named struct {
+		name string
+		rec  R
+	}
+	for {
+		var all []named
+		end, more := "", false // names behind the end may be missing
+		for _, v := range values {
+			req.Equal = v
+			page, err := x.src.Index.List(ctx, req)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range page.Records {
+				name, err := x.src.Name(r)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, named{name, r})
+			}
+			if !page.Done && (!more || page.LastName < end) {
+				end, more = page.LastName, true
+			}
+		}
+		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+		all = slices.CompactFunc(all, func(a, b named) bool { return a.name == b.name })
+		for more && len(all) > 0 && all[len(all)-1].name > end {
+			all = all[:len(all)-1]
+		}
+		if len(all) > req.Limit {
+			all, more = all[:req.Limit], true
+		}
+		if len(all) == 0 && more {
+			req.After = end
+			continue
+		}
+		recs := make([]R, len(all))
+		for i, n := range all {
+			recs[i] = n.rec
+		}
+		if more && len(recs) < req.Limit {
+			return recs, ErrMore
+		}
+		return recs, nil
+	}
+}
+
+// leg is a part of an order that is still to be read: the records of some values in name order,
+// with names after a name, or a range.
+type leg struct {
+	segment
+	after string
+}
+
+// legs are what comes after a place of an order. The zero RawValue is its beginning.
+func legs(segments []segment, desc bool, at bson.RawValue, name string) ([]leg, bool) {
+	segments = slices.Clone(segments)
+	if desc {
+		slices.Reverse(segments)
+	}
+	if at.Type == 0 {
+		var out []leg
+		for _, s := range segments {
+			out = append(out, leg{segment: s})
+		}
+		return out, true
+	}
+	i := slices.IndexFunc(segments, func(s segment) bool { return s.has(at) })
+	if i < 0 {
+		return nil, false
+	}
+	out := []leg{{segment: segments[i], after: name}}
+	if segments[i].points == nil {
+		out = behind(segments[i], desc, at, name)
+	}
+	for _, s := range segments[i+1:] {
+		out = append(out, leg{segment: s})
+	}
+	return out, true
+}
+
+// behind is what of a range comes after a place in it.
+func behind(s segment, desc bool, at bson.RawValue, name string) []leg {
+	rest := segment{above: at, below: s.below}
+	if desc {
+		rest = segment{above: s.above, below: at}
+	}
+	return []leg{{segment: segment{points: []bson.RawValue{at}}, after: name}, {segment: rest}}
+}
+
+// ordered makes a page of an order by a declared field. It reads the records that are on the page,
+// and those that the filter leaves out, of at most 10,000 entries of the index.
+func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err error) {
+	by := q.order[0]
+	f, ok := by.field.formsOf(x.d)
+	if !ok {
+		return page, record.ErrNoIndex
+	}
+	segments, ok := f.order()
+	if !ok {
+		return page, record.ErrNoIndex
+	}
+	if err := x.none(ctx, by.Path, f, true); err != nil {
+		return page, err
+	}
+	var at bson.RawValue
+	var last entry[M] // of those that were looked at
+	started := q.after != nil
+	if started {
+		values, ok := f.equal(q.after.Values[0])
+		if !ok {
+			return page, record.ErrNoIndex
+		}
+		at, last = values[0], entry[M]{name: q.after.Name, values: q.after.Values}
+	}
+	todo, ok := legs(segments, by.Desc, at, last.name)
+	if !ok {
+		return page, record.ErrNoIndex
+	}
+	for looked := 0; len(todo) > 0; {
+		recs, next, n, err := x.step(ctx, by, todo, q)
+		if err != nil {
+			return page, err
+		}
+		for _, r := range recs {
+			e, err := x.entry(ctx, q, r)
+			if errors.Is(err, ErrGone) {
+				continue
+			}
+			if err != nil {
+				return page, err
+			}
+			// A record that was changed after its entry was read, or that stands in the index in
+			// another order than its message has: no token may rest on that.
+			if c := compareEntries(q.order, last, e); started && c >= 0 {
+				if c == 0 {
+					continue
+				}
+				return page, record.ErrNoIndex
+			}
+			if q.filter.Eval(e.msg) {
+				if len(page.Items) == q.size {
+					page.NextPageToken = q.token(last.name, last.values)
+					return page, nil
+				}
+				full, err := page.add(e.msg, q.mask)
+				if err != nil {
+					return page, err
+				}
+				if full {
+					page.NextPageToken = q.token(last.name, last.values)
+					return page, nil
+				}
+			}
+			last, started = e, true
+		}
+		todo = next
+		// A token has a place, which the beginning of a range is not.
+		if looked += n; looked >= maxScan && len(todo) > 0 && todo[0].points != nil {
+			values, err := x.valuesOf(by, todo[0].points[0])
+			if err != nil {
+				return page, err
+			}
+			page.NextPageToken = q.token(todo[0].after, values)
+			return page, nil
+		}
+	}
+	return page, nil
+}
+
+// entry is a record with its place in the order.
+func (x lookup[R, M]) entry(ctx context.Context, q query, r R) (e entry[M], err error) {
+	if e.name, err = x.src.Name(r); err != nil {
+		return e, err
+	}
+	if e.msg, err = x.src.Message(ctx, r); err != nil {
+		return e, err
+	}
+	e.values = q.order.Values(e.msg)
+	return e, nil
+}
+
+// step reads the next records of an order, and returns what remains of it.
+func (x lookup[R, M]) step(ctx context.Context, by OrderField, todo []leg, q query) (recs []R, rest []leg, looked int, err error) {
+	first, rest := todo[0], todo[1:]
+	limit := q.size + 1 // one more shows whether there is a next page
+	if !q.filter.IsZero() {
+		limit = batch
+	}
+	if first.points != nil {
+		recs, err = x.merged(ctx, record.IndexRequest{Field: by.Path, After: first.after, Limit: limit}, first.points)
+		if more := errors.Is(err, ErrMore); more || err == nil && len(recs) == limit {
+			if first.after, err = x.src.Name(recs[len(recs)-1]); err != nil {
+				return nil, nil, 0, err
+			}
+			rest = append([]leg{first}, rest...)
+		}
+		return recs, rest, len(recs), err
+	}
+	page, err := x.src.Index.List(ctx, record.IndexRequest{Field: by.Path, Above: first.above, Below: first.below, Reverse: by.Desc, Limit: limit})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	recs = page.Records
+	if by.Desc {
+		// The order has names from the least also where values are from the greatest. The records of
+		// the last value may not be complete: they are read by themselves.
+		recs, page.LastName = regrouped(page), ""
+	}
+	if !page.Done {
+		rest = append(behind(first.segment, by.Desc, page.Last, page.LastName), rest...)
+	}
+	return recs, rest, page.Looked, nil
+}
+
+// regrouped turns the records of each value of a descending page into name order. Those of the last
+// value are left out where the page may not have all of them.
+func regrouped[R any](page IndexPage[R]) []R {
+	var out []R
+	for from := 0; from < len(page.Records); {
+		to := from
+		for to < len(page.Records) && record.CompareValues(page.Values[to], page.Values[from]) == 0 {
+			to++
+		}
+		if page.Done || record.CompareValues(page.Values[from], page.Last) != 0 {
+			group := slices.Clone(page.Records[from:to])
+			slices.Reverse(group)
+			out = append(out, group...)
+		}
+		from = to
+	}
+	return out
+}
+
+// valuesOf is a value of a document as a token has it.
+func (x lookup[R, M]) valuesOf(by OrderField, v bson.RawValue) ([]any, error) {
+	var doc any = v
+	for _, step := range slices.Backward(by.field.steps) {
+		doc = bson.D{{Key: string(step.name), Value: doc}}
+	}
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	msg := dynamicpb.NewMessage(x.d)
+	if err := protodoc.Unmarshal(raw, msg); err != nil {
+		return nil, fmt.Errorf("list by %s: %w", by.Path, err)
+	}
+	return Order{by}.Values(msg), nil
+}

@@ -1,0 +1,199 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+var _ record.IndexReader = (*Client)(nil)
+
+const codeBadValue = 2
+
+// entriesPerRead is how many entries of an index a read of a range with a Prefix looks at. Most of
+// them may be of other names, and a server has no bound for entries that it passes over.
+const entriesPerRead = 2000
+
+// ListIndexed reads by the index of a declared field, which it names in the command: without it the
+// server refuses the command. An index that is being built, or hidden, is not there. The name alone
+// says that it is the declared index; controllers make it and refuse another one under the name.
+func (c *Client) ListIndexed(ctx context.Context, req record.IndexRequest) (record.IndexPage, error) {
+	if req.Limit <= 0 {
+		req.Limit = defaultListLimit
+	}
+	read := c.listIndexed
+	if req.Equal.Type == 0 && req.Prefix != "" {
+		read = c.listAmong
+	}
+	page, err := read(ctx, req)
+	if hasCode(err, codeBadValue, codeIndexNotFound) {
+		return record.IndexPage{}, fmt.Errorf("list %s by %s: %w", req.Token.Name, req.Field, record.ErrNoIndex)
+	}
+	return page, classify("list "+req.Token.Name+" by "+req.Field, err)
+}
+
+// indexFind is what all finds of a request have in common.
+func indexFind(req record.IndexRequest, filter bson.D, limit int) []bson.E {
+	sort := bson.D{{Key: "_id", Value: 1}}
+	if req.Equal.Type == 0 {
+		direction := 1
+		if req.Reverse {
+			direction = -1
+		}
+		sort = bson.D{{Key: req.Field, Value: direction}, {Key: "_id", Value: direction}}
+	}
+	return []bson.E{
+		{Key: "filter", Value: filter},
+		{Key: "sort", Value: sort},
+		{Key: "hint", Value: record.IndexedName(req.Field)},
+		{Key: "limit", Value: limit},
+		{Key: "batchSize", Value: limit},
+	}
+}
+
+// rangeOf are the bounds of a range. A comparison selects values of the type that it compares with.
+func rangeOf(req record.IndexRequest) bson.D {
+	bounds := bson.D{{Key: "$gt", Value: req.Above}}
+	if req.Below.Type != 0 {
+		bounds = append(bounds, bson.E{Key: "$lt", Value: req.Below})
+	}
+	return bounds
+}
+
+// listIndexed reads the documents themselves.
+func (c *Client) listIndexed(ctx context.Context, req record.IndexRequest) (page record.IndexPage, err error) {
+	value := bson.D{{Key: "$eq", Value: req.Equal}}
+	if req.Equal.Type == 0 {
+		value = rangeOf(req)
+	}
+	filter := bson.D{{Key: req.Field, Value: value}, {Key: "_id", Value: namesOf(record.ListRequest{Prefix: req.Prefix, After: req.After})}, {Key: guardField + ".x", Value: notTrue}}
+	size := 0
+	begin := func() { page, size = record.IndexPage{Done: true}, 0 }
+	err = c.finding(ctx, req.Token, begin, func(doc bson.Raw) error {
+		if len(page.Records) == req.Limit || req.Bytes > 0 && size >= req.Bytes {
+			page.Done = false
+			return errEnough
+		}
+		r, live, err := c.liveRecord(req.Token, doc)
+		if err != nil || !live {
+			return err
+		}
+		size += len(r.Doc)
+		page.Records = append(page.Records, r)
+		page.LastName, _ = r.Key.Name()
+		page.Last = req.Equal
+		if req.Equal.Type == 0 {
+			page.Last = entryOf(r.Doc, req)
+		}
+		page.Values = append(page.Values, page.Last)
+		page.Looked++
+		return nil
+	}, indexFind(req, filter, req.Limit+1)...) // one more shows whether there are more
+	return page, err
+}
+
+func (c *Client) liveRecord(tok record.Token, doc bson.Raw) (record.Record, bool, error) {
+	doc, live, err := liveDoc(append(bson.Raw(nil), doc...))
+	if err != nil || !live {
+		return record.Record{}, false, err
+	}
+	key, err := record.KeyOfDoc(doc)
+	return record.Record{Kind: tok.Kind, Key: key, Doc: doc}, err == nil, err
+}
+
+// entryOf is the value by which a document is in a range. Of an array it is one of its items: no
+// field of a message that has a single value reads such a document, and its reader stops at it.
+func entryOf(doc bson.Raw, req record.IndexRequest) bson.RawValue {
+	values := record.ValuesAt(doc, req.Field)
+	if i := slices.IndexFunc(values, func(v bson.RawValue) bool { return record.SameType(v, req.Above) }); i >= 0 {
+		return values[i]
+	}
+	return req.Above
+}
+
+// listAmong reads a range of which only some names are wanted: entries first, which are small, and
+// the documents of the names that are. A document whose value has changed in between is left out.
+func (c *Client) listAmong(ctx context.Context, req record.IndexRequest) (page record.IndexPage, err error) {
+	type entry struct {
+		value bson.RawValue
+		name  string
+	}
+	var entries []entry
+	filter := bson.D{{Key: req.Field, Value: rangeOf(req)}, {Key: "_id", Value: bson.D{{Key: "$gte", Value: ""}}}}
+	projection := bson.E{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}, {Key: req.Field, Value: 1}}}
+	limit := max(entriesPerRead, req.Limit)
+	err = c.finding(ctx, req.Token, func() { entries = entries[:0] }, func(doc bson.Raw) error {
+		doc = append(bson.Raw(nil), doc...)
+		name, _ := doc.Lookup("_id").StringValueOK()
+		entries = append(entries, entry{entryOf(doc, req), name})
+		return nil
+	}, append(indexFind(req, filter, limit), projection)...)
+	if err != nil {
+		return page, err
+	}
+	page.Done = len(entries) < limit
+	var keys bson.A
+	for _, e := range entries {
+		if len(keys) == req.Limit {
+			page.Done = false
+			break
+		}
+		page.Looked++
+		page.Last, page.LastName = e.value, e.name
+		if strings.HasPrefix(e.name, req.Prefix) {
+			keys = append(keys, e.name)
+		}
+	}
+	found, size := map[string]record.Record{}, 0
+	for i, e := range entries[:page.Looked] {
+		if len(keys) > 0 && e.name == keys[0] {
+			n := chunkOf(keys, len(found), size, req.Bytes)
+			if err := c.byName(ctx, req.Token, keys[:n], found); err != nil {
+				return page, err
+			}
+			keys = keys[n:]
+		}
+		r, there := found[e.name]
+		if !there || !slices.ContainsFunc(record.ValuesAt(r.Doc, req.Field), func(v bson.RawValue) bool { return record.CompareValues(v, e.value) == 0 }) {
+			continue
+		}
+		page.Records, page.Values = append(page.Records, r), append(page.Values, e.value)
+		if size += len(r.Doc); req.Bytes > 0 && size >= req.Bytes && i+1 < page.Looked {
+			page.Done, page.Looked, page.Last, page.LastName = false, i+1, e.value, e.name
+			break
+		}
+	}
+	return page, nil
+}
+
+// chunkOf is how many of the next documents are read at once: few as long as nothing is known of
+// their size, and then as many as fit.
+func chunkOf(keys bson.A, had, size, bytes int) int {
+	const few = 8
+	switch {
+	case bytes <= 0:
+		return len(keys)
+	case had == 0 || size == 0:
+		return min(few, len(keys))
+	default:
+		return min(max((bytes-size)*had/size, few), len(keys))
+	}
+}
+
+// byName adds the live records of some names to found.
+func (c *Client) byName(ctx context.Context, tok record.Token, names bson.A, found map[string]record.Record) error {
+	return c.finding(ctx, tok, func() {}, func(doc bson.Raw) error {
+		r, live, err := c.liveRecord(tok, doc)
+		if err == nil && live {
+			name, _ := r.Key.Name()
+			found[name] = r
+		}
+		return err
+	}, bson.E{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}}}, bson.E{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
+		bson.E{Key: "batchSize", Value: len(names) + 1})
+}

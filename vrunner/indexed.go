@@ -1,0 +1,60 @@
+package vrunner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dbcontroller.dev/record"
+)
+
+// IndexStore is a Store that reads records by declared fields, as a View does and as an adapter does
+// for the fields that it finds in what is stored.
+type IndexStore interface {
+	Store
+	// Indexed reports whether a field of a kind is declared.
+	Indexed(kind, field string) bool
+	// ListIndexed reads by a declared field. The request has no Token. record.ErrNoIndex: read
+	// without it.
+	ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error)
+}
+
+// BoundedStore is a Store whose lists can be bounded in bytes.
+type BoundedStore interface {
+	Store
+	// ListBounded is List that ends with the record that reaches so many bytes. more reports that it
+	// did, or that limit did: there may be more records.
+	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
+}
+
+var (
+	_ IndexStore   = (*View)(nil)
+	_ BoundedStore = (*View)(nil)
+)
+
+// Indexed reports whether a field of a kind is one of Database.Indexed.
+func (v *View) Indexed(kind, field string) bool { return slices.Contains(v.indexed[kind], field) }
+
+// ListIndexed returns live records of a kind by a declared field.
+func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (page record.IndexPage, err error) {
+	reader, ok := v.client.(record.IndexReader)
+	if !ok {
+		return page, fmt.Errorf("%s by %s: %w", kind, req.Field, record.ErrNoIndex)
+	}
+	err = v.read(ctx, kind, func(t record.Token) (err error) {
+		req.Token = t
+		page, err = reader.ListIndexed(ctx, req)
+		return err
+	})
+	return page, err
+}
+
+// ListBounded is List that ends with the record that reaches so many bytes.
+func (v *View) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
+	err = v.read(ctx, kind, func(t record.Token) (err error) {
+		more = false
+		recs, err = v.client.List(ctx, record.ListRequest{Token: t, Prefix: prefix, After: after, Limit: limit, Bytes: bytes, Cut: &more})
+		return err
+	})
+	return recs, more || len(recs) == limit, err
+}

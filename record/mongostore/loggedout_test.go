@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +66,19 @@ func TestUserMadeAnew(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
+	}
+
+	// Roles that are taken away and given back need no new connection.
+	roles := func(command string) {
+		t.Helper()
+		administer(bson.D{{Key: command, Value: "service"}, {Key: "roles", Value: create[2].Value}})
+	}
+	roles("revokeRolesFromUser")
+	if err := read(); err == nil {
+		t.Error("it reads without a role")
+	}
+	roles("grantRolesToUser")
+	if err := errors.Join(read(), write(3)); err != nil {
+		t.Errorf("with its role again: %v", err)
 	}
 }

@@ -229,6 +229,73 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
+// TestUserMadeAnew: the user is deleted and made again with the same password, as scripts do it
+// that set users up, and its role loses the permission and gets it back. Calls, watches and leases
+// of a connection that lives go on by themselves.
+func TestUserMadeAnew(t *testing.T) {
+	s := secure(t)
+	ctx := t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := open(t, s.config("mover", "first"))
+	l, err := c.Grant(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(c.Commit(ctx, nil, []coord.Op{{Key: scope + "leased", Lease: l.ID()}}))
+	old, err := c.Watch(ctx, scope, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	must(old.Next(ctx))
+	goesOn := func(what string) {
+		t.Helper()
+		limit, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		must(c.Get(limit, scope+"leased"))
+		must(c.Commit(limit, nil, []coord.Op{{Key: scope + "k", Value: []byte(what)}}))
+		young, err := c.Watch(limit, scope, 0)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		defer young.Close()
+		must(young.Next(limit))
+		must(old.Next(limit))
+		select {
+		case <-l.Done():
+			t.Errorf("%s: the lease is lost", what)
+		default:
+		}
+	}
+	must(s.root.UserDelete(ctx, "mover"))
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := c.Get(brief, scope+"leased"); err == nil {
+		t.Error("a deleted user reads")
+	}
+	must(s.root.UserAdd(ctx, "mover", "first"))
+	must(s.root.UserGrantRole(ctx, "mover", "mover"))
+	goesOn("made anew")
+
+	// In quick succession, so that no call of ours comes in between.
+	must(s.root.UserDelete(ctx, "mover"))
+	must(s.root.UserAdd(ctx, "mover", "first"))
+	must(s.root.UserGrantRole(ctx, "mover", "mover"))
+	goesOn("made anew at once")
+
+	must(s.root.RoleRevokePermission(ctx, "mover", scope, clientv3.GetPrefixRangeEnd(scope)))
+	if _, err := c.Get(ctx, scope+"leased"); !errors.Is(err, etcdconn.ErrDenied) {
+		t.Errorf("without the permission: %v", err)
+	}
+	must(s.root.RoleGrantPermission(ctx, "mover", scope, clientv3.GetPrefixRangeEnd(scope), clientv3.PermissionType(clientv3.PermReadWrite)))
+	goesOn("permitted again")
+}
+
 // client is the TLS of a client with a certificate of its own authority, or none if pair is
 // nil, who trusts that authority.
 func client(trusts *accesstest.Authority, pair *tls.Certificate) func() (*tls.Config, error) {

@@ -197,3 +197,14 @@ func TestExpiryFollowsAfterTheSwitch(t *testing.T) {
 	w.want("changed in v2", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires, "mail_1": record.NeverExpires},
 		seconds{"at_1": 60, "seen_1": 500, "mail_1": record.NeverExpires})
 }
+
+// TestIndexDroppedRightAfterTheTargetIsMade: an index that the target is made with, and that the source
+// drops before anybody has looked at the target, goes there too.
+func TestIndexDroppedRightAfterTheTargetIsMade(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, plainIndex("n", true))
+	w.indexes("n_1")
+	w.reshape("v1", []string{"n_1"})
+	w.lacks("")
+	w.indexes()
+}

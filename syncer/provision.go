@@ -113,12 +113,18 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 		tok = own.Token
 	}
 	var expiry map[string]int64
+	var carried []string
 	if !current {
 		spec.Shape, expiry = record.Unexpiring(spec.Shape)
 		if err := tryIndexes(ctx, ns, spec); err != nil {
 			return upgradestate.Kind{}, err
 		}
 		spec.Shape = Early(spec.Shape)
+		if spec.Fixed { // noted with the collection, since its source may drop them at once
+			for _, ix := range spec.Shape.Indexes {
+				carried = append(carried, record.IndexName(ix))
+			}
+		}
 	}
 	if !spec.Fixed || !current { // an application's collection is described, never changed
 		var err error
@@ -132,7 +138,7 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	}
 	return upgradestate.Kind{
 		Kind: spec.Name, Fixed: spec.Fixed, Physical: tok.Name, ID: tok.ID, Fence: string(class), Restore: restore,
-		Expiry: expiry,
+		Expiry: expiry, Carried: carried,
 	}, nil
 }
 

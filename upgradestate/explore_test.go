@@ -30,6 +30,7 @@ var (
 	restored   = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
 	undecided  = explore.Config{Shards: 1, Undecided: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "view"}}}
 	restoredBy = explore.Config{Shards: 1, Restores: true, Kinds: []us.Kind{{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator"}}}
+	replaced   = explore.Config{Shards: 1, Replaces: true, Kinds: []us.Kind{{Kind: "users", Fixed: true, Fence: "view"}}}
 	byMark     = explore.Config{Shards: 2, Kinds: []us.Kind{
 		{Kind: "lrps", Fence: "validator"}, {Kind: "users", Fixed: true, Fence: "writeBlock"},
 	}}
@@ -53,6 +54,7 @@ func TestExploration(t *testing.T) {
 		"restored":                     restored,
 		"restored, by validator":       restoredBy,
 		"undecided":                    undecided,
+		"replaced":                     replaced,
 		"undecided, every verb":        {Shards: 1, Life: true, Undecided: true, Kinds: wholeLife.Kinds},
 		"restored, every verb":         {Shards: 1, Life: true, Restores: true, Kinds: wholeLife.Kinds},
 	} {

@@ -74,7 +74,8 @@ func kindOf(kinds []*Kind, name string) *Kind {
 // copyAnew voids all that was copied from the current version in the present direction. What is
 // not followed now has its plan and checkpoints still, and must not go on with them later.
 func (d *Deployment) copyAnew() {
-	if d.Upgrade != nil {
+	if d.Upgrade != nil { // another attempt, so that no report which is on its way counts
+		d.Upgrade.Attempt++
 		d.Upgrade.ReadyShards = []int{}
 	}
 	followed, ok := Followed(*d)

@@ -52,6 +52,8 @@ type Config struct {
 	Hashes bool
 	// Loaders has targets loaded without guards, and loaders fenced, at any time.
 	Loaders bool
+	// Replaces has applications replace the collections of fixed-name kinds, at any time.
+	Replaces bool
 	// Restores has the database of the version that is not current restored from a backup, at
 	// any time, and what is known about it made void, also without that.
 	Restores bool
@@ -277,7 +279,7 @@ func (g *Graph) checkAborts() error {
 // start is a deployment with two versions, the first of which is current.
 func start(cfg Config) (us.Deployment, *world, error) {
 	d := us.New("services/bbs/deployments/test", "v1", cfg.Shards)
-	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes, loaders: cfg.Loaders, restores: cfg.Restores, undecided: cfg.Undecided}
+	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes, loaders: cfg.Loaders, replaces: cfg.Replaces, restores: cfg.Restores, undecided: cfg.Undecided}
 	for i, version := range []string{"v1", "v2"} {
 		ns := us.Namespace{Version: version, Location: "test/" + version}
 		for _, k := range cfg.Kinds {

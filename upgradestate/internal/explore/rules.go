@@ -158,6 +158,9 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 	if err := checkRebuild(s, d, next); err != nil {
 		return err
 	}
+	if err := checkReplace(s, d, next); err != nil {
+		return err
+	}
 	if err := checkFound(m, s, d, next); err != nil {
 		return err
 	}

@@ -52,6 +52,11 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 	if e, ok := s.event.(us.Rebuild); ok {
 		after.rebuilt(e.Version)
 	}
+	if _, ok := s.event.(us.Replace); ok {
+		if a, follows := us.Followed(d); follows && (d.Upgrade == nil || !d.Upgrade.Snapshot) {
+			after.rebuilt(a.TargetVersion)
+		}
+	}
 	after.settle(next)
 	for _, i := range s.truly {
 		after.drained[i] = true
@@ -139,6 +144,9 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	}
 	if w.restores {
 		ss = append(ss, restores(d, w)...)
+	}
+	if w.replaces {
+		replaces(d, add)
 	}
 	if w.undecided {
 		undecided(d, w, add)

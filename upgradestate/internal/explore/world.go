@@ -21,6 +21,7 @@ type world struct {
 	hashes  bool             // controllers of two transformations come and go
 	loaders bool             // they load without guards
 
+	replaces  bool // applications replace their collections
 	restores  bool // databases are restored
 	undecided bool // they are, of the version that is served
 	restored  bool // one was, and the renames that follow are not all confirmed
@@ -118,7 +119,7 @@ func (c *coll) writable(k us.Kind) bool {
 func place(version, kind string) string { return version + "/" + kind }
 
 func (w *world) clone() *world {
-	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes, loaders: w.loaders, restores: w.restores, restored: w.restored, undecided: w.undecided}
+	out := &world{colls: make(map[string]*coll, len(w.colls)), drained: slices.Clone(w.drained), ids: w.ids, life: w.life, retries: w.retries, hashes: w.hashes, loaders: w.loaders, replaces: w.replaces, restores: w.restores, restored: w.restored, undecided: w.undecided}
 	for p, c := range w.colls {
 		d := &coll{name: c.name, mark: c.mark, commands: slices.Clone(c.commands), closed: slices.Clone(c.closed), tokens: make(map[string]token, len(c.tokens))}
 		for n, t := range c.tokens {

@@ -207,24 +207,29 @@ func (m *Maintainer) CheckIndexes(ctx context.Context, d upgradestate.Deployment
 		return err
 	}
 	for _, k := range kinds {
-		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
-			return err
-		}
-		missing, there, err := m.missingIndexes(ctx, to, k)
-		if err != nil {
-			return err
-		}
-		if text := k.unlike(there); text != "" {
-			return errors.New(text)
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.Spec.Name)
-		}
-		if err := m.Database(to).BuildIndexes(ctx, k.Token, k.Spec); err != nil {
-			return err
+		at := upgradestate.BlockPlace{Version: to, Kind: k.Spec.Name}
+		if err := m.checkIndexes(ctx, d, to, k); err != nil {
+			return upgradestate.Blocked(upgradestate.BlockIndexes, at, err)
 		}
 	}
 	return nil
+}
+
+func (m *Maintainer) checkIndexes(ctx context.Context, d upgradestate.Deployment, to string, k Indexed) error {
+	if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
+		return err
+	}
+	missing, there, err := m.missingIndexes(ctx, to, k)
+	if err != nil {
+		return err
+	}
+	if text := k.unlike(there); text != "" {
+		return errors.New(text)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.Spec.Name)
+	}
+	return m.Database(to).BuildIndexes(ctx, k.Token, k.Spec)
 }
 
 // Indexed is a kind of a target with the indexes that it must have.

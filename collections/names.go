@@ -16,28 +16,33 @@ import (
 func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, version string) error {
 	target, _ := d.Namespace(version)
 	return together(ctx, target, func(ctx context.Context, k upgradestate.Kind) error {
-		if !k.Fixed || !k.Hidden {
-			return nil
-		}
-		own, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
-		var refused *record.UnsupportedError
-		if errors.As(err, &refused) {
-			if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
-				return nil // the fence of an earlier switch left it there, and the flip takes it away
-			}
-			if refused.Retired && k.Fence == string(record.FenceView) {
-				return nil // in one step, so that nobody finds the name free
-			}
-			return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
-		}
-		if err != nil {
-			return fmt.Errorf("the name %s in the database of %s: %w: %w", k.Kind, version, ErrUnanswered, err)
-		}
-		if own.Exists {
-			return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
-		}
-		return nil
+		at := upgradestate.BlockPlace{Version: version, Kind: k.Kind}
+		return upgradestate.Blocked(upgradestate.BlockNames, at, m.checkName(ctx, version, k))
 	})
+}
+
+func (m *Maintainer) checkName(ctx context.Context, version string, k upgradestate.Kind) error {
+	if !k.Fixed || !k.Hidden {
+		return nil
+	}
+	own, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: true}, k.Kind)
+	var refused *record.UnsupportedError
+	if errors.As(err, &refused) {
+		if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
+			return nil // the fence of an earlier switch left it there, and the flip takes it away
+		}
+		if refused.Retired && k.Fence == string(record.FenceView) {
+			return nil // in one step, so that nobody finds the name free
+		}
+		return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
+	}
+	if err != nil {
+		return fmt.Errorf("the name %s in the database of %s: %w: %w", k.Kind, version, ErrUnanswered, err)
+	}
+	if own.Exists {
+		return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
+	}
+	return nil
 }
 
 // ErrUnanswered means that a database could not be asked, as while it elects a primary: nothing

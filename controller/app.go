@@ -91,6 +91,7 @@ type App struct {
 	// collections keeps indexes, options and names of the collections as the record wants them.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
+	incarnation string       // of the deployment in etcd, since it is prepared
 	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
 }
 
@@ -134,7 +135,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -177,6 +178,9 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
+		if !a.opts.reads && !a.opts.alone {
+			g.Go(func() error { return a.outlived(ctx) })
+		}
 		if !a.opts.reads {
 			g.Go(func() error { return a.followReplaced(ctx) })
 		}
@@ -228,6 +232,9 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.purge(ctx) })
 		g.Go(func() error { return a.retire(ctx) })
 		g.Go(func() error { return a.uphold(ctx) })
+		if !a.opts.reads && !a.opts.alone {
+			g.Go(func() error { return a.watchNames(ctx) })
+		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
 		g.Go(func() error { return a.keepMarks(ctx) })

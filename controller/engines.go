@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,6 +126,9 @@ func (a *App) sync(ctx context.Context) error {
 		a.engines.fail(err)
 		if errors.Is(err, syncer.ErrOtherTransform) {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
+		}
+		if elsewhere(err) {
+			return err
 		}
 		if err == nil {
 			failing.Over()
@@ -270,7 +272,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
-		Pacer:       a.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return strings.Join(a.replacements.why(), "; ") },
+		Pacer:       a.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.replacements.text() },
 		Lives: func(ctx context.Context) error { return a.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,

@@ -138,7 +138,7 @@ func (w *whole) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 // show takes all from what 'get' shows, so that the two never differ.
 func (w *whole) show(s deployment.State, now time.Time) {
-	d := api.Status(s, api.Process{})
+	d := api.Status(s, api.Process{Waits: w.app.waits()})
 	w.gauge(version, 1, d.CurrentVersion)
 	w.gauge(epoch, float64(d.Epoch))
 	w.gauge(ringSize, float64(d.RingSize))
@@ -220,7 +220,7 @@ func (w *whole) showUpgrade(s deployment.State, d *pb.Deployment, now time.Time)
 			w.gauge(predicted, seconds(*d.Readiness.PredictedPauseMillis))
 		}
 		for _, state := range switchover.ProofStates {
-			w.gauge(proof, truth(d.Readiness != nil && s.Readiness.Proof == state), string(state))
+			w.gauge(proof, truth(s.Readiness != nil && s.Readiness.ID == u.ID && s.Readiness.Proof == state), string(state))
 		}
 	}
 	for _, p := range phases {
@@ -255,12 +255,10 @@ func (w *whole) showSwitch(d *pb.Deployment) {
 		if at, err := time.Parse(time.RFC3339Nano, last.At); err == nil {
 			w.gauge(switchedAt, float64(at.UnixMilli())/1000)
 		}
-		pause := int64(0)
 		for _, step := range slices.Sorted(maps.Keys(last.Millis)) {
-			pause += int64(last.Millis[step])
 			w.gauge(switchStep, seconds(int64(last.Millis[step])), step)
 		}
-		w.gauge(switchPause, seconds(pause))
+		w.gauge(switchPause, seconds(int64(last.PauseMillis)))
 	}
 	w.gauge(reverseSync, truth(d.ReverseSync.GetEnabled()))
 	w.gauge(rollbackPossible, truth(d.RollbackSafe != nil))

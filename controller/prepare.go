@@ -115,6 +115,9 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if d, err = a.deployment.Create(ctx, d.CurrentVersion, a.cfg.RingSize); err != nil {
 		return d, err
 	}
+	if a.incarnation, err = a.deployment.Incarnation(ctx); err != nil {
+		return d, err
+	}
 	if err := a.fits(d); err != nil { // another controller may have been faster
 		return d, err
 	}
@@ -143,7 +146,10 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
 			continue
 		}
-		if err := a.databases[db.Version].Open(ctx); err != nil {
+		switch err := a.databases[db.Version].Open(ctx); {
+		case identity.IsLost(err) && db.Version == d.CurrentVersion:
+			return a.withWayBack(d, err)
+		case err != nil:
 			return err
 		}
 	}
@@ -265,6 +271,10 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
+	// Before anything is made there.
+	if err := a.claim(ctx, version, (*identity.Pulse).Look); err != nil {
+		return d, err
+	}
 	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, db.Location, kinds, func(kind string) record.FenceClass { return a.cfg.Fences[kind] })
 	if err != nil {
 		return d, err
@@ -277,6 +287,10 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return identity.Take(ctx, d, version, a.namespaces[version], ns.Kinds, first)
 	})
 	if err != nil {
+		return d, err
+	}
+	// Two etcds may have begun at the same moment. One of them is the first.
+	if err := a.claim(ctx, version, (*identity.Pulse).Beat); err != nil {
 		return d, err
 	}
 	ns.Identity, ns.Hosts = id, db.Hosts

@@ -29,23 +29,39 @@ import (
 // lookReplacedEvery is how often names are looked at. A stream shows most replacements at once.
 const lookReplacedEvery = time.Second
 
-// replacements is what is replaced and not followed yet, for people.
+// replacements is what is replaced and not followed yet.
 type replacements struct {
 	mu    sync.Mutex
-	waits []string
+	waits []upgradestate.Blocker
 }
 
-func (r *replacements) set(waits []string) {
+func (r *replacements) set(waits []upgradestate.Blocker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits = waits
 }
 
 // why returns what a switch waits for.
-func (r *replacements) why() []string {
+func (r *replacements) why() []upgradestate.Blocker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.waits)
+}
+
+// text is why for people, in one line.
+func (r *replacements) text() string { return replacedText(r.why()) }
+
+func replacedText(waits []upgradestate.Blocker) string {
+	var texts []string
+	for _, b := range waits {
+		texts = append(texts, b.Text)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// unfollowed is that a kind's collection was replaced and is not followed.
+func unfollowed(version, kind, why string) upgradestate.Blocker {
+	return upgradestate.Blocker{Code: upgradestate.BlockReplaced, Place: upgradestate.BlockPlace{Version: version, Kind: kind}, Text: why}
 }
 
 // followReplaced looks at the names of the current version's collections until ctx ends.
@@ -71,14 +87,14 @@ func (a *App) followReplaced(ctx context.Context) error {
 		}
 		if len(waits) == 0 {
 			waiting.Over()
-		} else if waiting.News(errors.New(strings.Join(waits, "; "))) {
-			a.log.Error("an application's collection is not followed", zap.Strings("waits for", waits))
+		} else if waiting.News(errors.New(replacedText(waits))) {
+			a.log.Error("an application's collection is not followed", zap.String("waits for", replacedText(waits)))
 		}
 	}
 }
 
 // lookReplaced follows what it can, and returns for people why the rest is not followed.
-func (a *App) lookReplaced(ctx context.Context) (waits []string, err error) {
+func (a *App) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, err error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -121,14 +137,14 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 	}
 	waits, err := a.takeReplaced(ctx, d, found)
 	if err == nil && len(waits) > 0 {
-		err = errors.New(strings.Join(waits, "; "))
+		err = errors.New(replacedText(waits))
 	}
 	return err
 }
 
 // takeReplaced has the collections that bear the names of kinds followed, all of them in one
 // transition. It returns for people why the others cannot be followed yet.
-func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []string, err error) {
+func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	if u := d.Upgrade; len(found) > 0 && u != nil && u.State == upgradestate.Switching {
 		return a.refuseReplaced(ctx, u, found)
 	}
@@ -136,7 +152,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	for _, r := range found {
 		next, err := a.claimReplaced(ctx, d, r)
 		if err != nil {
-			waits = append(waits, err.Error())
+			waits = append(waits, unfollowed(r.Version, r.Kind, err.Error()))
 			continue
 		}
 		ev.Collections = append(ev.Collections, next)
@@ -151,7 +167,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 		return waits, nil // another controller has done it, or the next look does
 	case errors.As(err, &refused):
 		for _, c := range ev.Collections {
-			waits = append(waits, fmt.Sprintf("%s; it is not followed yet: %v", c.Detail, err))
+			waits = append(waits, unfollowed(d.CurrentVersion, c.Kind, fmt.Sprintf("%s; it is not followed yet: %v", c.Detail, err)))
 		}
 		return waits, nil
 	case err != nil:
@@ -166,9 +182,9 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 
 // refuseReplaced gives up the attempt at a switch: its fence would be set on a collection that
 // the application does not reach any longer.
-func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []string, err error) {
+func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	for _, r := range found {
-		waits = append(waits, r.String()+"; it is followed once the switch is given up")
+		waits = append(waits, unfollowed(r.Version, r.Kind, r.String()+"; it is followed once the switch is given up"))
 	}
 	if u.Step == upgradestate.StepAbort {
 		return waits, nil

@@ -176,7 +176,9 @@ func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version str
 func (a *App) lives(ctx context.Context, versions ...string) error {
 	var g errgroup.Group // one does not end the other
 	for _, v := range versions {
-		g.Go(func() error { return a.beat(ctx, v) })
+		g.Go(func() error {
+			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, a.beat(ctx, v))
+		})
 	}
 	return g.Wait()
 }
@@ -213,6 +215,8 @@ func (a *App) countsIn(ctx context.Context, version string) error {
 		switch err := a.beat(ctx, version); {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case elsewhere(err):
+			return err
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
@@ -236,13 +240,14 @@ func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) erro
 }
 
 // wasRestored looks at a database that is about to be opened, in which beats were counted before.
+// One that controllers with another etcd use is refused.
 // What is wrong with it otherwise, or that a person has to decide, is not its business.
 func (a *App) wasRestored(ctx context.Context, version string, db record.Namespace) error {
 	if a.opts.reads {
 		return nil
 	}
-	known, err := a.deployment.LoadBeat(ctx, version)
-	if err != nil || known.Count == 0 {
+	known, incarnation, err := a.deployment.LoadBeat(ctx, version)
+	if err != nil || known.Count == 0 && incarnation == "" {
 		return err
 	}
 	if d, err := a.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {

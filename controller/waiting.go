@@ -71,17 +71,20 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 }
 
 // missing says which databases of those that are kept in sync are not open, and why.
-func (a *App) missing() error {
-	var errs []error
+func (a *App) missing() error { return errors.Join(a.missingEach()...) }
+
+// missingEach is missing, with an error for each.
+func (a *App) missingEach() (errs []error) {
 	for _, db := range a.cfg.Databases {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
-			errs = append(errs, ns.Problem())
+			at := upgradestate.BlockPlace{Version: db.Version}
+			errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, ns.Problem()))
 			if e, ok := ns.(Encrypted); ok {
-				errs = append(errs, e.Unreadable())
+				errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, e.Unreadable()))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // openRest opens the databases that prepare did not wait for. Nothing else may touch one
@@ -97,15 +100,44 @@ func (a *App) openRest(ctx context.Context) error {
 }
 
 // waits are what this process waits for, for the API.
-func (a *App) waits() []string {
-	err := a.waiting.why()
-	if err == nil {
-		err = a.missing()
+func (a *App) waits() []upgradestate.Blocker {
+	errs := a.missingEach()
+	if err := a.waiting.why(); err != nil {
+		errs = []error{err}
 	}
-	if err == nil {
+	if len(errs) == 0 {
 		return a.replacements.why() // the rest is in shards and their checkpoints
 	}
-	return []string{fmt.Sprintf("controller %s: %s", a.opts.ID, strings.ReplaceAll(err.Error(), "\n", "; "))}
+	var waits []upgradestate.Blocker
+	for _, err := range errs {
+		b := upgradestate.BlockerOf(upgradestate.BlockController, err)
+		b.Place.Controller = a.opts.ID
+		b.Text = fmt.Sprintf("controller %s: %s", a.opts.ID, strings.ReplaceAll(b.Text, "\n", "; "))
+		waits = append(waits, b)
+	}
+	return waits
+}
+
+// starting says why this process has not prepared a version yet, or without one its deployment;
+// "": it has, as far as it is configured with it.
+func (a *App) starting(version string) string {
+	if err := a.waiting.why(); err != nil {
+		return err.Error()
+	}
+	if !a.running.Load() {
+		return "it looks at its databases"
+	}
+	ns := a.databases[version]
+	if ns == nil {
+		return ""
+	}
+	if err := ns.Problem(); err != nil {
+		return err.Error()
+	}
+	if a.postponed.has(version) {
+		return "the collections of " + version + " are being prepared"
+	}
+	return ""
 }
 
 // postponed are upgrades that could not be announced for want of their databases.
@@ -120,6 +152,12 @@ func (a *App) postpone(version string) {
 	if !slices.Contains(a.postponed.versions, version) {
 		a.postponed.versions = append(a.postponed.versions, version)
 	}
+}
+
+func (p *postponed) has(version string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.versions, version)
 }
 
 func (p *postponed) take() []string {

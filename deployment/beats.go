@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,12 +16,61 @@ var _ identity.Beats = (*Store)(nil)
 
 func (s *Store) beatKey(version string) string { return s.key("beats", url.PathEscape(version)) }
 
+// incarnationKey stands among the beats, so that one request reads both. No version has its name:
+// those are escaped.
+func (s *Store) incarnationKey() string { return s.key("beats", "#incarnation") }
+
 // LoadBeat implements identity.Beats.
-func (s *Store) LoadBeat(ctx context.Context, version string) (b identity.Beat, err error) {
-	if _, err = s.load(ctx, s.beatKey(version), &b); err != nil {
+func (s *Store) LoadBeat(ctx context.Context, version string) (b identity.Beat, incarnation string, err error) {
+	kvs, _, err := s.coord.List(ctx, s.key("beats", ""))
+	for _, kv := range kvs {
+		switch kv.Key {
+		case s.incarnationKey():
+			incarnation = string(kv.Value)
+		case s.beatKey(version):
+			if err = json.Unmarshal(kv.Value, &b); err != nil {
+				err = fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+			}
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("load the beat of %s: %w", version, err)
 	}
-	return b, err
+	return b, incarnation, err
+}
+
+// Incarnation is a random name of this store's record of the deployment. Two etcds that hold one
+// deployment have different ones. A name is made where there is none, as after an older binary.
+func (s *Store) Incarnation(ctx context.Context) (string, error) {
+	kv, err := s.coord.Get(ctx, s.incarnationKey())
+	if err == nil || !errors.Is(err, coord.ErrNotFound) {
+		return string(kv.Value), err
+	}
+	return s.incarnation(ctx, func(old []byte) []byte {
+		if len(old) > 0 {
+			return old
+		}
+		return []byte(rand.Text())
+	})
+}
+
+// Reincarnate begins another incarnation, for a recovery: what others have claimed by the former
+// one is theirs no longer.
+func (s *Store) Reincarnate(ctx context.Context) (string, error) {
+	name := []byte(rand.Text())
+	return s.incarnation(ctx, func([]byte) []byte { return name })
+}
+
+func (s *Store) incarnation(ctx context.Context, change func(old []byte) []byte) (name string, err error) {
+	err = s.put(ctx, s.incarnationKey(), 0, func(old []byte) ([]byte, error) {
+		value := change(old)
+		name = string(value)
+		return value, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("incarnation of %s: %w", s.name, err)
+	}
+	return name, nil
 }
 
 // SaveBeat implements identity.Beats.

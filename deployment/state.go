@@ -23,6 +23,7 @@ type State struct {
 	Controllers []string
 	Insecure    []Insecure            // controllers that warn of themselves
 	Readiness   *switchover.Readiness // nil: nobody drives an upgrade
+	Names       *FormerNames          // nil: nobody has looked
 	Back        ParkedCount           // in the direction of BackDirection
 	Updating    []backfill.Progress   // of the data update that runs
 }
@@ -59,6 +60,11 @@ func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, er
 	}
 	if state.Readiness, err = s.Readiness(ctx); err != nil {
 		return State{}, err
+	}
+	if d.LastSwitch != nil {
+		if state.Names, err = s.FormerNames(ctx); err != nil {
+			return State{}, err
+		}
 	}
 	if d.Update != nil {
 		if state.Updating, err = s.UpdateProgress(ctx); err != nil {

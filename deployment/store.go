@@ -206,25 +206,29 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	return d, nil
 }
 
-// All returns all deployments below the prefix of this one, by name.
-func (s *Store) All(ctx context.Context) ([]upgradestate.Deployment, error) {
+// All returns all deployments below the prefix of this one, by name. One whose record cannot be
+// read does not hide the others: unreadable has the reason by its name.
+func (s *Store) All(ctx context.Context) (ds []upgradestate.Deployment, unreadable map[string]error, err error) {
 	prefix := indexKey(s.cfg.Prefix, "")
 	kvs, _, err := s.coord.List(ctx, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("list deployments: %w", err)
+		return nil, nil, fmt.Errorf("list deployments: %w", err)
 	}
-	ds := make([]upgradestate.Deployment, 0, len(kvs))
+	ds, unreadable = make([]upgradestate.Deployment, 0, len(kvs)), map[string]error{}
 	for _, kv := range kvs {
-		d, err := New(s.coord, kv.Key[len(prefix):], s.cfg).Get(ctx)
+		name := kv.Key[len(prefix):]
+		d, err := New(s.coord, name, s.cfg).Get(ctx)
 		switch {
 		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
+			unreadable[name] = err
 		case err != nil:
-			return nil, fmt.Errorf("list deployments: %w", err)
+			return nil, nil, fmt.Errorf("list deployments: %w", err)
 		default:
 			ds = append(ds, d)
 		}
 	}
-	return ds, nil
+	return ds, unreadable, nil
 }
 
 // Count is how many deployments there are below the prefix of this one.

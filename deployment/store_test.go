@@ -64,9 +64,22 @@ func TestList(t *testing.T) {
 	if _, err := deployment.New(w.Coord, other, deployment.Config{}).Create(t.Context(), "v3", 1); err != nil {
 		t.Fatal(err)
 	}
-	ds, err := w.Store.All(t.Context())
+	corrupt, newer := "services/a/deployments/corrupt", "services/a/deployments/newer"
+	for name, value := range map[string]string{corrupt: "{", newer: `{"format": 99}`} {
+		store := deployment.New(w.Coord, name, deployment.Config{})
+		if _, err := store.Create(t.Context(), "v1", 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Coord.Commit(t.Context(), nil, []coord.Op{{Key: store.Root() + "/record", Value: []byte(value)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ds, unreadable, err := w.Store.All(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(unreadable) != 2 || !errors.Is(unreadable[corrupt], deployment.ErrCorrupt) || !errors.Is(unreadable[newer], deployment.ErrFormat) {
+		t.Errorf("unreadable are %v", unreadable)
 	}
 	var got []string
 	for _, d := range ds {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -17,10 +18,6 @@ var (
 	tableRow = regexp.MustCompile(`(?m)^\| (.+) \| (.+) \| (.+) \|$`)
 	testName = regexp.MustCompile("`([A-Za-z0-9_/]+)\\.(Test[A-Za-z0-9_]+)`")
 	quoted   = regexp.MustCompile("`([^`]+)`")
-	// joined is where a text goes on in the next line.
-	joined = regexp.MustCompile(`"\s*\+\s*"`)
-	// literal is text of the program or of a test: what is between quotes, escaped or not.
-	literal = regexp.MustCompile("\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`")
 )
 
 // TestReliabilityRowsAreProved: each row of the tables names tests that exist, and quotes
@@ -53,7 +50,7 @@ func TestReliabilityRowsAreProved(t *testing.T) {
 	}
 }
 
-// inventory is the tests of each folder, and all texts in Go.
+// inventory is the tests of each folder, and all texts in Go, a line each.
 func inventory(t *testing.T) (tests map[string][]string, texts string) {
 	t.Helper()
 	tests = map[string][]string{}
@@ -62,16 +59,23 @@ func inventory(t *testing.T) (tests map[string][]string, texts string) {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "reliability_test.go") {
 			return err
 		}
-		source := joined.ReplaceAllString(read(t, path), "")
-		for _, l := range literal.FindAllString(source, -1) {
-			all.WriteString(strings.ReplaceAll(l, `\"`, `"`) + "\n")
-		}
-		if !strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return fmt.Errorf("parse %s: %w", path, err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			e, ok := n.(ast.Expr)
+			if !ok {
+				return true
+			}
+			text, ok := textOf(e)
+			if ok {
+				all.WriteString(text + "\n")
+			}
+			return !ok
+		})
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
 		}
 		folder := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))
 		for _, decl := range file.Decls {
@@ -85,4 +89,20 @@ func inventory(t *testing.T) (tests map[string][]string, texts string) {
 		t.Fatal(err)
 	}
 	return tests, all.String()
+}
+
+// textOf is what a literal says, or several that are added.
+func textOf(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.BinaryExpr:
+		x, isX := textOf(e.X)
+		y, isY := textOf(e.Y)
+		return x + y, e.Op == token.ADD && isX && isY
+	}
+	return "", false
 }

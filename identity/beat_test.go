@@ -17,15 +17,16 @@ import (
 type noted struct {
 	mu   sync.Mutex
 	of   map[string]identity.Beat
-	lose bool // the process dies before it has noted what it wrote
+	lose bool   // the process dies before it has noted what it wrote
+	name string // its incarnation of the deployment
 }
 
 var errDied = errors.New("it died")
 
-func (n *noted) LoadBeat(_ context.Context, version string) (identity.Beat, error) {
+func (n *noted) LoadBeat(_ context.Context, version string) (identity.Beat, string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.of[version], nil
+	return n.of[version], n.name, nil
 }
 
 func (n *noted) SaveBeat(_ context.Context, version string, b identity.Beat) error {
@@ -189,6 +190,46 @@ func TestBeatsOfOneCount(t *testing.T) {
 	fresh := &identity.Pulse{Owner: p.Owner, DB: db, Beats: etcd}
 	if err := fresh.Beat(t.Context()); !errors.As(err, &restored) || restored.Has != known.Count {
 		t.Errorf("beat %d was made anew: %v", known.Count, err)
+	}
+}
+
+// TestTwoStores: the database belongs to the coordination store that counts in it first, until
+// the other one accepts it. A backup from before that is a restored one, not one of others.
+func TestTwoStores(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := &backedUp{Marker: memstore.NewCluster(memstore.Options{}).Open("v2")}
+	owner := record.Owner{Deployment: deploymentName, Version: "v2"}
+	pulse := func(etcd *noted) *identity.Pulse { return &identity.Pulse{Owner: owner, DB: db, Beats: etcd} }
+	older, first, second := &noted{}, &noted{name: "first"}, &noted{name: "second"}
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		var elsewhere *identity.ElsewhereError
+		if !errors.As(err, &elsewhere) || elsewhere.Version != "v2" || !errors.Is(err, record.ErrBroken) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	ok("a store without an incarnation", pulse(older).Beat(ctx))
+	long := pulse(first)
+	ok("the first store", long.Beat(ctx))
+	backup := db.backup(t)
+	refused("the second one", pulse(second).Beat(ctx))
+	refused("and a look", pulse(second).Look(ctx))
+	ok("the first one goes on", long.Beat(ctx))
+	ok("the second one takes it over", pulse(second).Accept(ctx))
+	refused("the first one, which remembers its own beat", long.Beat(ctx))
+	refused("and a fresh process of it", pulse(first).Beat(ctx))
+	ok("the second one goes on", pulse(second).Beat(ctx))
+	db.restore(backup)
+	var restored *identity.RestoredError
+	if err := pulse(second).Beat(ctx); !errors.As(err, &restored) {
+		t.Errorf("a backup from before: %v", err)
 	}
 }
 

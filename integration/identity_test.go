@@ -190,7 +190,8 @@ func (s *system) recovered(ctx context.Context) result {
 }
 
 // TestEmptyEtcd: when etcd has forgotten everything, nothing begins anew in databases that
-// have lived. The service would have come up with the oldest version, empty.
+// have lived. The service would have come up with the oldest version, empty. The controller that
+// ran meanwhile ends by itself and says why.
 func TestEmptyEtcd(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -201,8 +202,17 @@ func TestEmptyEtcd(t *testing.T) {
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
 	s.awaitMarked(ctx, 2)
-	s.kill(c)
 	s.etcdBecomes(ctx, nil)
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		t.Fatal("the controller outlives its record")
+	}
+	c.ended = true // by itself
+	s.forget(c)
+	if said := tail(c.output(), 1); !strings.Contains(said, "etcd no longer has the deployment that this controller works for") || !strings.Contains(said, "dbcontroller recover") {
+		t.Errorf("the controller ends with %s", said)
+	}
 	s.refusesToRun(ctx, nil, "database of v1", "v1 of "+s.name+" has lived in it (last seen in epoch 2 with another current version)",
 		"etcd has no such deployment", "run 'dbcontroller recover'", "never started anew")
 	s.refusesToServe(ctx, "has lived in it", "dbcontroller recover")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/upgradestate"
@@ -135,8 +138,38 @@ func TestOfflineRollback(t *testing.T) {
 	}
 }
 
-// TestOfflineRollbackAlone: the new version's database is gone. That has to be said, and
-// when it comes back it is refused until somebody has looked.
+// emptied starts an empty server at the address of one that was killed, whose data are kept
+// elsewhere.
+func emptied(ctx context.Context, t *testing.T, server *localmongo.Server, kept string) {
+	t.Helper()
+	node := server.Nodes()[0]
+	err := errors.Join(os.Rename(node.DataPath(), kept), os.Mkdir(node.DataPath(), 0o700))
+	if err == nil {
+		err = node.Start(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + node.Addr()).SetDirect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	at, err := url.Parse(server.URI())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := bson.D{{Key: "_id", Value: at.Query().Get("replicaSet")}, {Key: "members", Value: bson.A{bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: node.Addr()}}}}}
+	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: set}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Primary(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOfflineRollbackAlone: the new version's database is gone, or an empty server answers at its
+// address. That has to be said, and when it comes back it is refused until somebody has looked.
 func TestOfflineRollbackAlone(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -146,6 +179,14 @@ func TestOfflineRollbackAlone(t *testing.T) {
 	node := other.Nodes()[0]
 	node.Kill()
 	command := s.breakGlass()[1]
+	kept := node.DataPath() + ".kept"
+	emptied(ctx, t, other, kept)
+	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or another one", "v2 cannot be fenced then", "give --new-database-lost")
+	s.refusesToRun(ctx, nil, "database of v2", "it is empty or another one", "rollback --to-snapshot --offline --new-database-lost")
+	node.Kill()
+	if err := errors.Join(os.RemoveAll(node.DataPath()), os.Rename(kept, node.DataPath())); err != nil {
+		t.Fatal(err)
+	}
 	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "v2 cannot be fenced then", "give --new-database-lost")
 	command = append(command, "--new-database-lost")
 	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
@@ -181,7 +222,18 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	s.begin(ctx)
 	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
 	s.awaitMarked(ctx, 2)
+	if err := drop(ctx, s.db["v2"]); err != nil {
+		t.Fatal(err)
+	}
+	api, _ := c.addresses()
+	ways := []string{"database of v2", "it is empty or another one", "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"}
+	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, ways...)
+	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {
+		t.Errorf("%v: an upgrade runs: %+v", err, d.Upgrade)
+	}
 	s.kill(c)
+	// None starts again, for it could serve nothing, and it says the same.
+	s.refusesToRun(ctx, nil, ways...)
 	eventually(ctx, t, "the lease of the controller ends", func() error {
 		alive, err := s.record.Controllers(ctx)
 		if err == nil && len(alive) > 0 {
@@ -189,9 +241,6 @@ func TestOfflineRollbackDropped(t *testing.T) {
 		}
 		return err
 	})
-	if err := drop(ctx, s.db["v2"]); err != nil {
-		t.Fatal(err)
-	}
 	command := s.breakGlass()[1]
 	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or another one", "give --new-database-lost")
 	command = append(command, "--new-database-lost")

@@ -29,11 +29,12 @@ var _ switchover.Checks = Checks{}
 // free, and wants the rollback proved.
 func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
 	var errs []error
+	target := upgradestate.BlockPlace{Version: d.Upgrade.TargetVersion}
 	for _, err := range []error{
-		upgradestate.Blocked(upgradestate.BlockServers, c.lateServers(ctx, d)),
-		upgradestate.Blocked(upgradestate.BlockIndexes, c.Collections.CheckIndexes(ctx, d)),
-		upgradestate.Blocked(upgradestate.BlockNames, c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)),
-		upgradestate.Blocked(upgradestate.BlockProof, c.Prover.blocks(d)),
+		c.lateServers(ctx, d),
+		upgradestate.Blocked(upgradestate.BlockIndexes, target, c.Collections.CheckIndexes(ctx, d)),
+		upgradestate.Blocked(upgradestate.BlockNames, target, c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)),
+		upgradestate.Blocked(upgradestate.BlockProof, upgradestate.BlockPlace{Version: d.CurrentVersion}, c.Prover.blocks(d)),
 	} {
 		if err != nil {
 			errs = append(errs, err)
@@ -41,7 +42,7 @@ func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []e
 	}
 	if c.Lives != nil {
 		if err := c.Lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion); err != nil {
-			errs = append(errs, upgradestate.Blocked(upgradestate.BlockIdentity, err))
+			errs = append(errs, upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{}, err))
 		}
 	}
 	return errs
@@ -51,12 +52,20 @@ func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []e
 func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) error {
 	servers, err := c.Servers(ctx)
 	if err != nil {
-		return err
+		return upgradestate.Blocked(upgradestate.BlockServers, upgradestate.BlockPlace{}, err)
 	}
-	if late := upgradestate.LateServers(servers, d.Upgrade.TargetVersion); late != "" {
-		return errors.New(late)
+	late := upgradestate.LateServers(servers, d.Upgrade.TargetVersion)
+	if late == "" {
+		return nil
 	}
-	return nil
+	var at upgradestate.BlockPlace // the text names them all
+	for _, s := range servers {
+		if upgradestate.LateServers([]upgradestate.ServerState{s}, d.Upgrade.TargetVersion) != "" {
+			at.Server = s.ID
+			break
+		}
+	}
+	return upgradestate.Blocked(upgradestate.BlockServers, at, errors.New(late))
 }
 
 var _ switchover.Preparer = Checks{}

@@ -99,6 +99,12 @@ type Size struct {
 	Bytes   int64 // uncompressed
 }
 
+// Hindrance is something in a database that would hold up an operation on a kind.
+type Hindrance struct {
+	Kind string
+	What string // for people: what it is, and what to do
+}
+
 // Fencer moves kinds so that earlier tokens can write no more.
 type Fencer interface {
 	// Prepare chooses the class of a kind, the strongest that cluster and privileges
@@ -124,8 +130,8 @@ type Fencer interface {
 	// it under To goes once the kind has another name than Token.Name.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
 	// Hindrances returns what is known that would hold up an operation on the kinds now, or lose
-	// a record meanwhile, for people: what it is, and what to do. Empty: nothing is known.
-	Hindrances(ctx context.Context, toks []Token) ([]string, error)
+	// a record meanwhile. Empty: nothing is known.
+	Hindrances(ctx context.Context, toks []Token) ([]Hindrance, error)
 	// Unfence gives a fixed-name kind back to its application: its name, its validator.
 	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
 	// longer be set where the class allows that (FenceView). An index build that began
@@ -186,6 +192,10 @@ type Namespace interface {
 // PhysicalName is the name of a managed kind's collection, or of the hidden one of a
 // fixed-name target, at its seq-th name. Names are never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
+
+// LongestName is a name as long as the longest that is ever given to a kind's collection or kept
+// next to it: set aside, hidden in scratch collections, or with guards.
+func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
 
 // KindOfPhysical is the inverse of PhysicalName.
 func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {

@@ -26,8 +26,16 @@ type Survey struct {
 	PerRecord   int    // bytes that each record takes of these besides its document and twice its key
 	Raise       string // what a person does about these bounds; empty: nothing can be done
 
+	Views []View // of applications, in this database
+
 	Users   bool            // access control is on
 	Actions map[string]bool // that the user may do on the cluster
+}
+
+// View is a view of an application.
+type View struct {
+	Name  string
+	Reads []string // collections and views, in order
 }
 
 // May reports whether the user may do something on the cluster.

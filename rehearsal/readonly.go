@@ -53,7 +53,7 @@ func (readOnly) Prevent(context.Context, record.Fence) (bool, error) {
 func (readOnly) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
 	return nil, errReadOnly
 }
-func (readOnly) Hindrances(context.Context, []record.Token) ([]string, error) {
+func (readOnly) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) {
 	return nil, errReadOnly
 }
 func (readOnly) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {

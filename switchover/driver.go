@@ -59,9 +59,8 @@ type Config struct {
 	Forecaster Forecaster
 	// Publish shows what stands between an upgrade and its switch; nil: it is not shown.
 	Publish Publisher
-	// Waits returns, at any time, what else keeps a switch from beginning, for people; nil:
-	// nothing does.
-	Waits func() []string
+	// Waits returns, at any time, what else keeps a switch from beginning; nil: nothing does.
+	Waits func() []upgradestate.Blocker
 	// Marks are called with what a switch is about to decide, before it does; nil: there
 	// are none.
 	Marks Marks
@@ -141,6 +140,7 @@ type Driver struct {
 	millis       map[string]int64
 	looked       time.Duration                                        // that the latest look at the switch took
 	readiness    *Readiness                                           // published last; nil: none
+	trouble      error                                                // of the latest pass; nil: none
 	said         bool                                                 // something was published, be it that there is none
 	waits        reconcile.Complaint                                  // for what the switch waits: each reason is logged once
 	marked       attempt                                              // for which Marks were called in its present step
@@ -231,6 +231,7 @@ func (r *Driver) Run(ctx context.Context) error {
 		default:
 			retry.Reset()
 			failing.Over()
+			r.troubleOver(ctx, d)
 			if again := r.lookAgain(d); again > 0 {
 				wait.Reset(again)
 			}

@@ -128,18 +128,18 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 	o := r.checkReadiness(ctx, d)
 	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
 		if err := p.PrepareSwitch(ctx, d); err != nil {
-			o.blockErr(upgradestate.BlockPrepare, err)
+			o.blockErr(upgradestate.BlockPrepare, d.Upgrade.TargetVersion, err)
 		}
 	}
 	if len(o.WaitsFor) == 0 {
 		if err := r.ready(ctx, d); err != nil {
-			o.blockErr(upgradestate.BlockFence, err)
+			o.blockErr(upgradestate.BlockFence, d.CurrentVersion, err)
 		}
 	}
 	if len(o.WaitsFor) == 0 && r.cfg.Target != nil && !d.Upgrade.Snapshot {
 		since, err := r.cfg.Target.Since(ctx, d.Upgrade.TargetVersion)
 		if a.TargetSince = since; err != nil {
-			o.blockErr(upgradestate.BlockPosition, fmt.Errorf("a place in the changes of %s: %w", d.Upgrade.TargetVersion, err))
+			o.blockErr(upgradestate.BlockPosition, d.Upgrade.TargetVersion, fmt.Errorf("a place in the changes of %s: %w", d.Upgrade.TargetVersion, err))
 		}
 	}
 	r.publish(ctx, &o)
@@ -188,7 +188,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	}
 	// A build that began since would hold up the seal, or the opening after the flip, which
 	// can no longer be aborted.
-	var found []string
+	var found []upgradestate.Blocker
 	var refused, unknown error
 	var g sync.WaitGroup // writes are held, so that neither look waits for the other
 	g.Go(func() { found, unknown = r.hindrances(ctx, d) })
@@ -204,7 +204,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	case unknown != nil:
 		return nil, unknown
 	case len(found) > 0:
-		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(found, "; ")), nil
+		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(texts(found), "; ")), nil
 	}
 	return a, nil
 }

@@ -35,7 +35,7 @@ func (o Readiness) same(p Readiness) bool {
 		}
 		return *o.PredictedPauseMillis
 	}
-	return o.ID == p.ID && slices.Equal(o.Blockers, p.Blockers) && pause(o) == pause(p) && o.Rollback == p.Rollback && o.Proof == p.Proof
+	return o.ID == p.ID && slices.EqualFunc(o.Blockers, p.Blockers, upgradestate.Blocker.Equal) && pause(o) == pause(p) && o.Rollback == p.Rollback && o.Proof == p.Proof
 }
 
 // block adds a reason that keeps the switch from beginning.
@@ -44,9 +44,22 @@ func (o *Readiness) block(b upgradestate.Blocker) {
 	o.Blockers = append(o.Blockers, b)
 }
 
-// blockErr adds an error as a reason, under code unless it has one of its own.
-func (o *Readiness) blockErr(code upgradestate.BlockCode, err error) {
-	o.block(upgradestate.BlockerOf(code, err))
+// blockErr adds an error as a reason: under code, and in the database of version, unless it has
+// a code and a place of its own.
+func (o *Readiness) blockErr(code upgradestate.BlockCode, version string, err error) {
+	b := upgradestate.BlockerOf(code, err)
+	if b.Place.Version == "" {
+		b.Place.Version = version
+	}
+	o.block(b)
+}
+
+// texts are reasons in words.
+func texts(all []upgradestate.Blocker) (out []string) {
+	for _, b := range all {
+		out = append(out, b.Text)
+	}
+	return out
 }
 
 // Proof is what is known of the rollback of an upgrade before its switch.
@@ -124,8 +137,8 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 		o.block(b)
 	}
 	if r.cfg.Waits != nil {
-		for _, text := range r.cfg.Waits() {
-			waitFor(upgradestate.BlockWatched, "%s", text)
+		for _, b := range r.cfg.Waits() {
+			o.block(b)
 		}
 	}
 	switch n, err := r.parked(ctx, d); {
@@ -163,15 +176,15 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	if upgradestate.AllReady(d) {
 		found, err := r.hindrances(ctx, d)
 		if err != nil {
-			waitFor(upgradestate.BlockUnanswered, "an answer of the databases, whether something would hold up the switch: %v", err)
+			o.blockErr(upgradestate.BlockUnanswered, "", fmt.Errorf("an answer of the databases, whether something would hold up the switch: %w", err))
 		}
-		for _, what := range found {
-			waitFor(upgradestate.BlockHindrance, "%s", what)
+		for _, b := range found {
+			o.block(b)
 		}
 	}
 	if r.cfg.Checks != nil && upgradestate.AllReady(d) {
 		for _, err := range r.cfg.Checks.BeforeSwitch(ctx, d) {
-			o.blockErr(upgradestate.BlockIdentity, err)
+			o.blockErr(upgradestate.BlockIdentity, "", err)
 		}
 	}
 	return o
@@ -186,23 +199,51 @@ func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, er
 	return r.deployments.Parked(ctx)
 }
 
-// publishTrouble shows why a step of a switch, or what is left to do after one, does not
-// succeed. Before a switch lookAhead does.
+// publishTrouble shows why a step of a switch, or what is left to do before or after one, does
+// not succeed, next to what was found before.
 func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, err error) {
-	o := Readiness{}
-	o.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is tried again: " + err.Error()})
-	switch u := d.Upgrade; {
-	case u == nil:
-	case u.State == upgradestate.Switching:
-		o.ID = u.ID
-	default:
-		return
-	}
-	r.publish(ctx, &o)
+	r.trouble = err
+	r.publish(ctx, r.report(d))
 }
 
-// publish shows a readiness report if it differs from the one before.
+// troubleOver takes back what publishTrouble has shown.
+func (r *Driver) troubleOver(ctx context.Context, d upgradestate.Deployment) {
+	if r.trouble == nil {
+		return
+	}
+	if r.trouble = nil; r.readiness != nil {
+		r.publish(ctx, r.report(d))
+	}
+}
+
+// report is what the latest look has found about what the record asks for now, without trouble.
+func (r *Driver) report(d upgradestate.Deployment) *Readiness {
+	o := Readiness{}
+	if u := d.Upgrade; u != nil {
+		o.ID = u.ID
+		if was := r.readiness; was != nil && was.ID == u.ID && u.Step == upgradestate.StepNone {
+			o.PredictedPauseMillis, o.Rollback, o.Proof = was.PredictedPauseMillis, was.Rollback, was.Proof
+			for _, b := range was.Blockers {
+				if b.Code != upgradestate.BlockStep {
+					o.block(b)
+				}
+			}
+		}
+	} else if r.trouble == nil {
+		return nil
+	}
+	return &o
+}
+
+// publish shows a readiness report, with the trouble of the latest pass, if it differs from the
+// one before.
 func (r *Driver) publish(ctx context.Context, o *Readiness) {
+	if o != nil && r.trouble != nil {
+		with := *o
+		with.WaitsFor, with.Blockers = slices.Clone(o.WaitsFor), slices.Clone(o.Blockers)
+		with.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is tried again: " + r.trouble.Error()})
+		o = &with
+	}
 	if ctx.Err() != nil || r.said && (o == nil) == (r.readiness == nil) && (o == nil || o.same(*r.readiness)) {
 		return
 	}

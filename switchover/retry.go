@@ -70,11 +70,19 @@ func (r *Driver) recovering(d upgradestate.Deployment) string {
 	return fmt.Sprintf("attempt %d of %d, %s after the last one was given up: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
 }
 
+// wrapIn says of an error in which version it is; nil stays nil.
+func wrapIn(version string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", version, err)
+}
+
 // hindrances asks both databases, neither after the other, for what would hold up the operations
 // of a switch.
-func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]string, error) {
+func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]upgradestate.Blocker, error) {
 	versions := [...]string{d.CurrentVersion, d.Upgrade.TargetVersion}
-	var found [len(versions)][]string
+	var found [len(versions)][]upgradestate.Blocker
 	var g errgroup.Group
 	for i, version := range versions {
 		g.Go(func() error {
@@ -87,10 +95,13 @@ func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]s
 			for _, k := range ns.Kinds {
 				toks = append(toks, record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed})
 			}
-			if found[i], err = f.Hindrances(ctx, toks); err != nil {
-				return fmt.Errorf("%s: %w", version, err)
+			all, err := f.Hindrances(ctx, toks)
+			for _, h := range all {
+				found[i] = append(found[i], upgradestate.Blocker{
+					Code: upgradestate.BlockHindrance, Place: upgradestate.BlockPlace{Version: version, Kind: h.Kind}, Text: h.What,
+				})
 			}
-			return nil
+			return upgradestate.Blocked(upgradestate.BlockUnanswered, upgradestate.BlockPlace{Version: version}, wrapIn(version, err))
 		})
 	}
 	err := g.Wait()

@@ -155,10 +155,12 @@ func (w *world) abortReason() string {
 	return ""
 }
 
+func (w *world) logger() *zap.Logger { return cmp.Or(w.log, zap.NewNop()) }
+
 // drive starts a driver.
 func (w *world) drive(ctx context.Context, cfg switchover.Config) {
 	go func() {
-		_ = switchover.New(spied{deployment.ForDriver{Store: w.admin}, w}, w.fencers, cfg, cmp.Or(w.log, zap.NewNop())).Run(ctx) // ends with ctx
+		_ = switchover.New(spied{deployment.ForDriver{Store: w.admin}, w}, w.fencers, cfg, w.logger()).Run(ctx) // ends with ctx
 	}()
 }
 

@@ -38,6 +38,16 @@ func (s *shard) checkpoint() Checkpoint {
 // they stay below coord.MaxOps.
 const checkpointChunk = 16
 
+// unsaved is the checkpoint of one shard on its way into the journal.
+type unsaved struct {
+	shard      *shard
+	number     int
+	checkpoint Checkpoint
+	complete   bool
+	anew       int // of the shard, when the checkpoint was made
+	lock       coord.Condition
+}
+
 // saveCheckpoints stores the checkpoints that have changed (all: also those that only
 // moved on without any record), and returns about how many bytes they had.
 func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, err error) {
@@ -45,59 +55,72 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 		return 0, err
 	}
 	defer e.saving.Release(1)
-	e.mu.Lock()
-	var save []int
-	for n, s := range e.shards {
-		if s.dirty || all {
-			save = append(save, n)
-		}
+	save := e.takeCheckpoints(all)
+	if len(save) == 0 {
+		return 0, nil
 	}
-	e.mu.Unlock()
-	slices.Sort(save)
-	if len(save) > 0 {
-		if err := e.lives(ctx); err != nil {
-			return 0, fmt.Errorf("save checkpoints: %w", err)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save checkpoints: %w", err)
 		}
+	}()
+	// A beat after what they say was done, and before they are stored: a backup that is older than
+	// what a stored checkpoint says lacks the beat as well.
+	if err := e.lives(ctx); err != nil {
+		e.notStored(save)
+		return 0, err
 	}
-	for chunk := range slices.Chunk(save, checkpointChunk) {
+	for len(save) > 0 {
+		chunk := save[:min(checkpointChunk, len(save))]
 		n, err := e.saveChunk(ctx, chunk)
 		if written += n; err != nil {
-			return written, fmt.Errorf("save checkpoints: %w", err)
+			e.notStored(save)
+			return written, err
 		}
+		save = save[len(chunk):]
 	}
 	return written, nil
 }
 
-func (e *Engine) saveChunk(ctx context.Context, chunk []int) (written int, err error) {
-	cs := map[int]Checkpoint{}
-	complete := map[*shard]bool{}
-	var locks []coord.Condition
+// takeCheckpoints makes the checkpoints that are to be stored now.
+func (e *Engine) takeCheckpoints(all bool) (save []unsaved) {
 	e.mu.Lock()
-	for _, n := range chunk {
-		if s := e.shards[n]; s != nil {
-			cs[n], complete[s] = s.checkpoint(), s.complete()
-			locks = append(locks, s.lock.Condition())
+	defer e.mu.Unlock()
+	for n, s := range e.shards {
+		if s.dirty || all {
+			save = append(save, unsaved{s, n, s.checkpoint(), s.complete(), s.anew, s.lock.Condition()})
 			s.dirty = false
 		}
 	}
-	e.mu.Unlock()
-	if len(cs) == 0 {
-		return 0, nil
-	}
-	for _, c := range cs {
-		written += c.size()
-	}
-	err = e.Journal.SaveCheckpoints(ctx, e.key, cs, locks...)
+	slices.SortFunc(save, func(a, b unsaved) int { return a.number - b.number })
+	return save
+}
+
+// notStored has checkpoints made and stored again.
+func (e *Engine) notStored(save []unsaved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for s, whole := range complete {
-		if err != nil {
-			s.dirty = true
-		} else {
-			s.stored = whole
-		}
+	for _, c := range save {
+		c.shard.dirty = true
 	}
-	return written, err
+}
+
+func (e *Engine) saveChunk(ctx context.Context, chunk []unsaved) (written int, err error) {
+	checkpoints := make(map[int]Checkpoint, len(chunk))
+	locks := make([]coord.Condition, len(chunk))
+	for i, c := range chunk {
+		checkpoints[c.number], locks[i] = c.checkpoint, c.lock
+		written += c.checkpoint.size()
+	}
+	if err := e.Journal.SaveCheckpoints(ctx, e.key, checkpoints, locks...); err != nil {
+		return written, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range chunk {
+		c.shard.stored = c.complete && c.anew == c.shard.anew
+	}
+	return written, nil
 }
 
 // keep stores checkpoints and publishes progress. It does not wait for comparisons, which
@@ -159,18 +182,23 @@ func (e *Engine) untilWrite() time.Duration {
 // idleCheckpoint is how often the checkpoints of idle shards are stored.
 const idleCheckpoint = 30 * time.Second
 
+// roundsToSave is how many rounds of keep there are for each in which it stores checkpoints: each time
+// costs a majority write in both databases.
+const roundsToSave = 2
+
 // keepOnce returns about how many bytes it has written.
 func (e *Engine) keepOnce(ctx context.Context) (written int, err error) {
-	// Now and then also the checkpoints of idle shards: their positions would fall out of
-	// the source's history otherwise.
-	all := time.Since(e.savedAll) > idleCheckpoint
-	saved, err := e.saveCheckpoints(ctx, all)
-	if err != nil {
-		return saved, e.lostOwnership(err)
-	}
-	if all {
-		e.savedAll = time.Now()
+	if e.round++; e.round%roundsToSave == 0 {
+		// Now and then also the checkpoints of idle shards: their positions would fall out of
+		// the source's history otherwise.
+		all := time.Since(e.savedAll) > idleCheckpoint
+		if written, err = e.saveCheckpoints(ctx, all); err != nil {
+			return written, e.lostOwnership(err)
+		}
+		if all {
+			e.savedAll = time.Now()
+		}
 	}
 	published, err := e.publish(ctx)
-	return saved + published, err
+	return written + published, err
 }

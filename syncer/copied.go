@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"dbcontroller.dev/upgradestate"
 )
@@ -52,26 +51,8 @@ func (e *Engine) sourceLacks() string {
 	return e.SourceLacks()
 }
 
-// livesEvery is how often checkpoints ask Parts.Lives. Each asks for majority writes in both databases:
-// asked by every checkpoint of every shard they kept shards from being level with the source. What is
-// restored in between is noticed unless its backup was made in between, too, as with the leader's beats.
-const livesEvery = time.Second
-
-// lives is Parts.Lives, asked by now and then.
+// lives is Parts.Lives.
 func (e *Engine) lives(ctx context.Context) error {
-	began := time.Now()
-	if last := e.lived.Load(); last != nil && began.Sub(*last) < livesEvery {
-		return nil
-	}
-	err := e.livesNow(ctx)
-	if err == nil {
-		e.lived.Store(&began)
-	}
-	return err
-}
-
-// livesNow is Parts.Lives.
-func (e *Engine) livesNow(ctx context.Context) error {
 	if e.Lives == nil {
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -100,8 +99,8 @@ type Parts struct {
 	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error when source or target is older than was known, as after a restore
-	// from a backup. No checkpoint is stored more than a second after it returned nil. Nil: nobody
-	// looks.
+	// from a backup. It is called for the checkpoints of a round after they were made, and none is
+	// stored before it has returned nil. Nil: nobody looks.
 	Lives func(ctx context.Context) error
 	// Pacer holds bulk work back; nil is one that knows the record alone.
 	Pacer *throttle.Pacer
@@ -113,7 +112,6 @@ type Parts struct {
 
 // Engine syncs one direction for the shards that its controller owns.
 type Engine struct {
-	lived atomic.Pointer[time.Time] // when Parts.Lives was asked last
 	Parts
 	cfg  Config
 	key  DirectionKey
@@ -158,6 +156,7 @@ type Engine struct {
 	// readopt gets a token when a lock has turned out to be lost.
 	readopt chan struct{}
 
+	round    int       // of keep, which alone uses it
 	savedAll time.Time // used by keep alone
 	// writeAfter is when checkpoints and progress may be written again; guarded by mu.
 	writeAfter time.Time

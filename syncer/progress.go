@@ -25,11 +25,12 @@ func (e *Engine) Progress() []Progress {
 	}
 	ps := make([]Progress, 0, len(e.shards))
 	for n, s := range e.shards {
+		waits := e.waitsFor(n, s)
 		p := Progress{
 			Shard: n, Owner: e.cfg.Owner, Copied: s.copied, Total: max(total[n], s.copied),
 			Rate: s.rate.observe(now, s.copied), LagMillis: s.lagMillis(now), Applied: s.appliedCount,
 			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.differing(),
-			LateDeletes: s.applied.lateDeletes, WaitsFor: e.waitsFor(n, s), LastError: e.lastErr,
+			LateDeletes: s.applied.lateDeletes, WaitsFor: waits.Text, Code: waits.Code, Version: waits.Place.Version, LastError: e.lastErr,
 		}
 		if len(s.todo) == 0 {
 			p.Total = s.copied
@@ -124,7 +125,7 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 // size is about what a shard's progress takes in the coordination store.
 func (p Progress) size() int {
 	const numbers = 350 // with the names of all fields
-	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.LastError) + len(p.Pace) + len(p.PaceCause)
+	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.Code) + len(p.Version) + len(p.LastError) + len(p.Pace) + len(p.PaceCause)
 }
 
 // meter is a rate over the recent seconds.

@@ -61,14 +61,28 @@ func together(ctx context.Context, kinds []record.KindSpec, do func(ctx context.
 func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) error {
 	known, _ := d.Namespace(version)
 	return together(ctx, kinds, func(ctx context.Context, _ int, spec record.KindSpec) error {
-		if _, there := known.Kind(spec.Name); there || !spec.Fixed {
+		if _, there := known.Kind(spec.Name); there {
 			return nil
+		}
+		if err := nameFits(ctx, ns, spec); err != nil || !spec.Fixed {
+			return err
 		}
 		if _, err := describeFixed(ctx, ns, spec, version == d.CurrentVersion); err != nil {
 			return fmt.Errorf("inspect %s/%s: %w", version, spec.Name, err)
 		}
 		return nil
 	})
+}
+
+// nameFits refuses a kind whose collection could not have the names that it is given on its way.
+func nameFits(ctx context.Context, ns record.Namespace, spec record.KindSpec) error {
+	_, err := ns.Describe(ctx, spec, record.LongestName(spec.Name))
+	var refused *record.UnsupportedError
+	if errors.As(err, &refused) {
+		return &record.UnsupportedError{What: "kind " + spec.Name,
+			Reason: fmt.Sprintf("its collection gets longer names during an upgrade, up to %d bytes more, and %s: give it a shorter name", len(record.LongestName(spec.Name))-len(spec.Name), refused.Reason)}
+	}
+	return err
 }
 
 // describeFixed describes a fixed-name kind under its own name: the application's

@@ -24,7 +24,8 @@ func (e *Engine) obeyRepair(ctx context.Context) error {
 		switch {
 		case s.leaving || len(s.todo) > 0:
 		case s.repair != ask.ID:
-			s.repair, s.rescan, s.stored, s.dirty = ask.ID, true, false, true
+			s.repair = ask.ID
+			s.compareAnew()
 			if e.pass != nil {
 				delete(e.pass.shards, s) // what it has compared of this shard was too early
 			}

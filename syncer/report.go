@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
@@ -82,13 +83,25 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	}
 	// What is reported must not be lost with this process: a shard is reported once its
 	// checkpoint is stored, here or by keep, whose turn comes when this would be too much.
-	if e.mayWrite() {
+	if e.unstored() && e.mayWrite() {
 		written, err := e.saveCheckpoints(ctx, false)
 		if e.wrote(written); err != nil {
 			return e.lostOwnership(err)
 		}
 	}
 	return e.reportReady(ctx)
+}
+
+// unstored reports that a shard waits for nothing but its checkpoint.
+func (e *Engine) unstored() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.shards {
+		if s.complete() && !s.stored {
+			return true
+		}
+	}
+	return false
 }
 
 // serveSwitch compares what changed late and reports the shards that are drained.
@@ -140,7 +153,7 @@ func (e *Engine) reportReady(ctx context.Context) error {
 	locks := map[int]coord.Condition{}
 	for n, s := range e.shards {
 		reported := slices.Contains(up.ReadyShards, n)
-		isReady := e.waitsFor(n, s) == ""
+		isReady := e.waitsFor(n, s).Text == ""
 		if isReady && !reported && !s.leaving {
 			ready = append(ready, n)
 			locks[n] = s.lock.Condition()
@@ -214,74 +227,100 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 	return err
 }
 
-// waitsFor returns in words what keeps a shard from being ready; "" is ready. e.mu is held.
-func (e *Engine) waitsFor(n int, s *shard) string {
+// waitsFor returns what keeps a shard from being ready; the zero value is ready. ForSwitch has no
+// code: the switch waits for others. e.mu is held.
+func (e *Engine) waitsFor(n int, s *shard) upgradestate.Blocker {
 	waits := e.lacks(n, s)
-	if why, standstill := e.Pacer.Reason(); standstill && waits != "" && s.bulk() {
-		return waits + ", which is paused: " + why
+	if why, standstill := e.Pacer.Reason(); standstill && waits.Text != "" && s.bulk() {
+		waits.Text += ", which is paused: " + why
+		switch e.Pacer.Cause() {
+		case throttle.CausePaused:
+			waits.Code = upgradestate.BlockPaused
+		case throttle.CauseWindow:
+			waits.Code = upgradestate.BlockWindow
+		default:
+			waits.Code = upgradestate.BlockThrottled
+		}
 	}
 	return waits
 }
 
-func (e *Engine) lacks(n int, s *shard) string {
+func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	if e.cfg.Snapshot {
 		return e.lacksForSnapshot()
 	}
+	because := func(code upgradestate.BlockCode, format string, args ...any) upgradestate.Blocker {
+		return upgradestate.Blocker{Code: code, Text: fmt.Sprintf(format, args...)}
+	}
+	in := func(version string, b upgradestate.Blocker) upgradestate.Blocker {
+		b.Place.Version = version
+		return b
+	}
+	to := e.Direction.To()
+	silent := time.Since(s.heard) > silence
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
 	switch {
 	case e.sourceLacks() != "":
-		return e.sourceLacks()
+		return in(e.Direction.From(), because(upgradestate.BlockReplaced, "%s", e.sourceLacks()))
+	case e.transformed():
+		return because(upgradestate.BlockTransform, "a controller with the transform of the upgrade: its owner has another one")
 	case len(s.todo) > 0:
-		return fmt.Sprintf("copy of %d ranges", len(s.todo))
+		return because(upgradestate.BlockCopy, "copy of %d ranges", len(s.todo))
 	case e.parkedIn(n) > 0:
-		return fmt.Sprintf("%d parked groups to be fixed or waived", e.parkedIn(n))
+		return because(upgradestate.BlockParked, "%d parked groups to be fixed or waived", e.parkedIn(n))
 	case s.rescan:
-		return e.rescanWaits(s)
+		return because(upgradestate.BlockRescan, "%s", e.rescanWaits(s))
 	case e.failingIn(s, 0) > 0:
-		return fmt.Sprintf("%d groups that cannot be migrated yet", e.failingIn(s, 0))
+		return because(upgradestate.BlockFailing, "%d groups that cannot be migrated yet", e.failingIn(s, 0))
 	case !s.verified && s.verify == nil && !upgradestate.ApplyAllowed(e.record):
-		return "comparison, when the target's collections are renamed, which keeps out late copies"
+		return in(to, because(upgradestate.BlockPending, "comparison, when the target's collections are renamed, which keeps out late copies"))
 	case !s.verified && s.verify == nil:
-		return "comparison, when all shards are copied"
+		return because(upgradestate.BlockCompare, "comparison, when all shards are copied")
 	case !s.verified:
-		return fmt.Sprintf("comparison of %d ranges", len(s.verify))
+		return because(upgradestate.BlockCompare, "comparison of %d ranges", len(s.verify))
 	case s.found > 0:
-		return fmt.Sprintf("%d groups that differ", s.found)
+		return because(upgradestate.BlockFound, "%d groups that differ", s.found)
 	case s.watched.IsZero():
-		return "a place in the changes of the target"
+		return in(to, because(upgradestate.BlockTargetPlace, "a place in the changes of the target"))
 	case s.foreign > 0:
-		return fmt.Sprintf("%d groups that others may have changed in %s", s.foreign, e.Direction.To())
+		return in(to, because(upgradestate.BlockForeign, "%d groups that others may have changed in %s", s.foreign, to))
 	case !s.stored:
-		return "its checkpoint to be stored"
+		return because(upgradestate.BlockCheckpoint, "its checkpoint to be stored")
 	case !switching && e.targetLacks() != "":
-		return e.targetLacks()
+		return in(to, because(upgradestate.BlockIndexes, "%s", e.targetLacks()))
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
-		return ForSwitch
+		return upgradestate.Blocker{Text: ForSwitch}
 	case switching && !e.seenFences(s):
-		return "changes up to the fence"
+		return because(upgradestate.BlockDrain, "changes up to the fence")
 	case switching && s.watched.At.Compare(e.targetFloor) < 0:
-		return "changes of the target up to the switch"
+		return in(to, because(upgradestate.BlockDrain, "changes of the target up to the switch"))
 	case switching && len(s.late) > 0:
-		return fmt.Sprintf("second comparison of %d groups", len(s.late))
+		return because(upgradestate.BlockLate, "second comparison of %d groups", len(s.late))
 	case switching:
-		return ""
-	case s.took > e.cfg.LagBound && time.Since(s.heard) <= silence:
-		return fmt.Sprintf("changes that are not applied: the latest took %v, more than switch.maxLag, %v",
+		return upgradestate.Blocker{}
+	case s.took > e.cfg.LagBound && !silent:
+		return because(upgradestate.BlockLag, "changes that are not applied: the latest took %v, more than switch.maxLag, %v",
 			s.took.Round(10*time.Millisecond), e.cfg.LagBound)
-	case s.inSync.IsZero() || time.Since(s.heard) > silence:
-		return "changes that are not applied"
+	case silent && !s.heard.IsZero():
+		return in(e.Direction.From(), because(upgradestate.BlockStream, "changes that do not arrive: the stream has delivered nothing for %s", silence))
+	case s.inSync.IsZero() || silent:
+		return because(upgradestate.BlockLag, "changes that are not applied")
 	case time.Since(s.watchedAt) > silence:
-		return "changes of the target that are not looked at"
+		return in(to, because(upgradestate.BlockTargetLook, "changes of the target that are not looked at"))
 	case time.Since(s.inSync) < e.cfg.StableFor || time.Since(e.busy) < e.cfg.StableFor:
 		// Copying and comparing slow clients down; what they have queued up would count
 		// towards the pause.
-		return "being in sync for a while"
+		return because(upgradestate.BlockSettling, "being in sync for a while")
 	case len(s.late) > e.cfg.LateBound:
-		return fmt.Sprintf("second comparison of %d groups", len(s.late))
+		return because(upgradestate.BlockLate, "second comparison of %d groups", len(s.late))
 	default:
-		return ""
+		return upgradestate.Blocker{}
 	}
 }
+
+// transformed reports that records of the target are made by another transform than this
+// engine's: it works no longer, and reports nothing. e.mu is held.
+func (e *Engine) transformed() bool { return errors.Is(e.foreign(e.record), ErrOtherTransform) }
 
 // seenFences reports that the shard has applied everything up to the fences in force, of
 // the kinds that it follows: lineage that an earlier direction left in the source is

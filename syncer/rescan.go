@@ -64,7 +64,7 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	}
 	// The history of a source that was restored is another one. What the target has is then the
 	// only copy of what the restore has undone: nothing is compared before a person has decided.
-	if err := e.livesNow(ctx); err != nil {
+	if err := e.lives(ctx); err != nil {
 		return err
 	}
 	var behind []int

@@ -59,6 +59,7 @@ type shard struct {
 
 	dirty  bool // the checkpoint in memory is ahead of the stored one
 	stored bool // by the stored checkpoint the shard is complete
+	anew   int  // how often compareAnew was called: a checkpoint from before it shows nothing
 
 	appliedCount, comparedCount, retries int64
 	rate                                 meter
@@ -214,6 +215,12 @@ func (t *rangeTask) moveTo(at record.Cursor) {
 	if len(at) <= longestMark {
 		t.mark = at
 	}
+}
+
+// compareAnew makes nothing count that was compared until now. Engine.mu is held.
+func (s *shard) compareAnew() {
+	s.rescan, s.stored, s.dirty = true, false, true
+	s.anew++
 }
 
 // stored is the rest of a range as a checkpoint has it.

@@ -70,11 +70,11 @@ func (e *Engine) serveSnapshot(ctx context.Context) error {
 }
 
 // lacksForSnapshot is what a shard waits for in an upgrade to the snapshot. e.mu is held.
-func (e *Engine) lacksForSnapshot() string {
+func (e *Engine) lacksForSnapshot() upgradestate.Blocker {
 	if e.switching() && e.record.Upgrade.Step != upgradestate.StepDrain {
-		return ForSwitch
+		return upgradestate.Blocker{Text: ForSwitch}
 	}
-	return ""
+	return upgradestate.Blocker{}
 }
 
 // asked reports whether a record still asks for what this engine does in its direction: to

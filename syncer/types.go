@@ -104,7 +104,11 @@ type Progress struct {
 	Mismatched  int64  `json:"mismatched"`
 	LateDeletes int64  `json:"lateDeletes,omitempty"` // passed a validator fence; never applied after the flip
 	WaitsFor    string `json:"waitsFor,omitempty"`
-	Pace        string `json:"pace,omitempty"` // why bulk work of the owner is held back now
+	// Code is the kind of WaitsFor, and Version the one whose database it is about, if any. A
+	// controller from before codes reports WaitsFor alone.
+	Code    upgradestate.BlockCode `json:"code,omitempty"`
+	Version string                 `json:"version,omitempty"`
+	Pace    string                 `json:"pace,omitempty"` // why bulk work of the owner is held back now
 	// PaceCause is Pace in one word.
 	PaceCause throttle.Cause `json:"paceCause,omitempty"`
 	LastError string         `json:"lastError,omitempty"`

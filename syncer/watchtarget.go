@@ -268,7 +268,8 @@ func (e *Engine) watchAgain(ctx context.Context, lost *historyLost) error {
 // unwatch forgets the shard's place in the target's changes: nothing that was compared counts.
 // Engine.mu is held.
 func (s *shard) unwatch() {
-	s.watched, s.watching, s.rescan, s.stored, s.dirty = record.Position{}, false, true, false, true
+	s.watched, s.watching = record.Position{}, false
+	s.compareAnew()
 }
 
 // watchFromNow begins to watch a shard at a place from before all that is compared of it.

@@ -1,29 +1,35 @@
 package upgradestate
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
-// BlockCode is the kind of a reason that keeps a switch from beginning. Programs and alerts
-// compare it, so a code never changes its meaning.
+// BlockCode is the kind of a reason that keeps a switch from beginning, or from going on. Programs
+// and alerts compare it, so a code never changes its meaning.
 type BlockCode string
 
 // The codes of all reasons. A new reason gets a code here and a row in BlockCodes.
 const (
-	BlockDifferent  BlockCode = "different"         // a comparison found differences
-	BlockPaused     BlockCode = "paused"            // an operator paused the deployment
-	BlockHeld       BlockCode = "held"              // the upgrade holds at ready
-	BlockUpdate     BlockCode = "data_update"       // a data update runs
-	BlockRestored   BlockCode = "restored"          // a database was restored
-	BlockPending    BlockCode = "pending_operation" // an announced rename is not confirmed
-	BlockWatched    BlockCode = "watched"           // a controller found a reason outside of the record
-	BlockShards     BlockCode = "shards"            // not all shards are ready
+	// Of the record.
+	BlockDifferent BlockCode = "different"         // a comparison found differences
+	BlockPaused    BlockCode = "paused"            // an operator paused the deployment
+	BlockHeld      BlockCode = "held"              // the upgrade holds at ready
+	BlockUpdate    BlockCode = "data_update"       // a data update runs
+	BlockRestored  BlockCode = "restored"          // a database was restored
+	BlockPending   BlockCode = "pending_operation" // an announced rename is not confirmed
+
+	// Of the driver.
+	BlockUndriven   BlockCode = "driver"            // no controller has looked at the switch yet
 	BlockParked     BlockCode = "parked"            // parked groups are not waived
 	BlockUncounted  BlockCode = "parked_unknown"    // parked groups cannot be counted
-	BlockWindow     BlockCode = "window"            // no switch may begin at this time
+	BlockWindow     BlockCode = "window"            // no switch, or no bulk work, at this time of day
 	BlockPause      BlockCode = "pause_too_long"    // the predicted pause is over the limit, or unknown
 	BlockRetry      BlockCode = "retry"             // an attempt failed, and the next one waits
 	BlockHindrance  BlockCode = "hindrance"         // something in a database would hold up the fence
 	BlockUnanswered BlockCode = "database_unknown"  // a database does not answer
 	BlockServers    BlockCode = "servers"           // servers or applications cannot follow
+	BlockHolding    BlockCode = "holding"           // servers or applications do not hold their writes yet
 	BlockIndexes    BlockCode = "indexes"           // indexes or options of the target differ
 	BlockNames      BlockCode = "names"             // names of the target's collections are taken
 	BlockProof      BlockCode = "rollback_unproved" // the rollback is not proved
@@ -32,66 +38,164 @@ const (
 	BlockFence      BlockCode = "fence_preparation" // the source's fences cannot be prepared
 	BlockPosition   BlockCode = "position"          // the target gives no place in its changes
 	BlockStep       BlockCode = "step"              // a step of the switch fails and is retried
+
+	// Of controllers.
+	BlockController BlockCode = "controller"     // a controller cannot work yet, as for want of a database
+	BlockUnowned    BlockCode = "no_controller"  // no controller owns the shard
+	BlockReplaced   BlockCode = "replaced"       // an application's collection was replaced and is not followed
+	BlockTransform  BlockCode = "transform"      // the owner has another transform than the upgrade
+	BlockReport     BlockCode = "report"         // the owner is done and has not reported yet
+	BlockUncoded    BlockCode = "older_reporter" // a controller from before codes gives the reason in its text alone
+
+	// Of shards.
+	BlockShards      BlockCode = "shards"            // not all shards are ready
+	BlockCopy        BlockCode = "copying"           // ranges are still to be copied
+	BlockThrottled   BlockCode = "throttled"         // bulk work stands still
+	BlockRescan      BlockCode = "rescan"            // everything is compared after a lost history or a repair
+	BlockFailing     BlockCode = "failing"           // groups cannot be migrated, and are tried again
+	BlockCompare     BlockCode = "comparing"         // ranges are still to be compared
+	BlockFound       BlockCode = "correcting"        // the comparison found groups that are being corrected
+	BlockTargetPlace BlockCode = "target_position"   // there is no place in the target's changes yet
+	BlockForeign     BlockCode = "foreign_writes"    // others may have changed groups in the target
+	BlockCheckpoint  BlockCode = "checkpoint"        // a checkpoint is not stored
+	BlockLag         BlockCode = "lag"               // changes are not applied, or too slowly
+	BlockStream      BlockCode = "stream"            // the source's changes do not arrive
+	BlockTargetLook  BlockCode = "target_stream"     // the target's changes are not looked at
+	BlockSettling    BlockCode = "settling"          // it has to be in sync for a while
+	BlockLate        BlockCode = "second_comparison" // groups that changed late are compared again
+	BlockDrain       BlockCode = "draining"          // changes up to the fence are applied
 )
 
-// BlockCodes are all codes, each with the verb or act that resolves it.
-var BlockCodes = map[BlockCode]string{
-	BlockDifferent:  "verify --repair",
-	BlockPaused:     "resume",
-	BlockHeld:       "switch",
-	BlockUpdate:     "update cancel, or wait for its end",
-	BlockRestored:   "restored",
-	BlockPending:    "wait for a controller",
-	BlockWatched:    "see the text",
-	BlockShards:     "wait; 'get' names each shard's reason",
-	BlockParked:     "parked",
-	BlockUncounted:  "look at etcd",
-	BlockWindow:     "pace --window, or wait",
-	BlockPause:      "set-policy --max-pause, or wait",
-	BlockRetry:      "wait, or abort",
-	BlockHindrance:  "see the text",
-	BlockUnanswered: "look at the database",
-	BlockServers:    "update or stop the servers",
-	BlockIndexes:    "correct the indexes, or wait for their build",
-	BlockNames:      "rename the collections in the way",
-	BlockProof:      "wait for the proof, or correct what it names",
-	BlockIdentity:   "restored, or recover",
-	BlockPrepare:    "look at the database of the target",
-	BlockFence:      "look at the database of the source",
-	BlockPosition:   "look at the database of the target",
-	BlockStep:       "wait, or abort",
+// Resolution is what a reader of a code needs to know.
+type Resolution struct {
+	Act string // the verb, in quotes, or the act that resolves it
+	// Work marks reasons that are work under way or an operator's own wish. They end by
+	// themselves, or as the operator likes, and no alert is due for them.
+	Work bool
 }
 
-// Blocker is one reason that keeps a switch from beginning.
+// BlockCodes are all codes.
+var BlockCodes = map[BlockCode]Resolution{
+	BlockDifferent: {Act: "'verify --repair'"},
+	BlockPaused:    {Act: "'resume'", Work: true},
+	BlockHeld:      {Act: "'switch'", Work: true},
+	BlockUpdate:    {Act: "'update cancel', or wait for its end"},
+	BlockRestored:  {Act: "'restored'"},
+	BlockPending:   {Act: "wait for a controller that reaches the database"},
+
+	BlockUndriven:   {Act: "start a controller, or look why none reaches etcd"},
+	BlockParked:     {Act: "'parked', then correct the records or 'parked waive'"},
+	BlockUncounted:  {Act: "look at etcd"},
+	BlockWindow:     {Act: "'pace --window', or wait", Work: true},
+	BlockPause:      {Act: "'set-policy --max-pause', or wait"},
+	BlockRetry:      {Act: "wait, or 'abort'"},
+	BlockHindrance:  {Act: "remove it from the database, or wait for its end"},
+	BlockUnanswered: {Act: "look at the database"},
+	BlockServers:    {Act: "update or stop the servers"},
+	BlockHolding:    {Act: "wait, or look at the servers"},
+	BlockIndexes:    {Act: "correct the indexes, or wait for their build"},
+	BlockNames:      {Act: "rename the collections in the way"},
+	BlockProof:      {Act: "wait for the proof, or correct what it names"},
+	BlockIdentity:   {Act: "'restored', or 'recover'"},
+	BlockPrepare:    {Act: "look at the database of the target"},
+	BlockFence:      {Act: "look at the database of the source"},
+	BlockPosition:   {Act: "look at the database of the target"},
+	BlockStep:       {Act: "wait, or 'abort'"},
+
+	BlockController: {Act: "look at the database or etcd that it names"},
+	BlockUnowned:    {Act: "start a controller, or look why none reaches etcd"},
+	BlockReplaced:   {Act: "give a collection the name, or wait until it is followed"},
+	BlockTransform:  {Act: "give every controller the configuration of the upgrade, or 'abort'"},
+	BlockReport:     {Act: "wait, or look why the controller does not reach etcd"},
+	BlockUncoded:    {Act: "update the controllers; the text says the rest"},
+
+	BlockShards:      {Act: "wait", Work: true},
+	BlockCopy:        {Act: "wait, or 'pace'", Work: true},
+	BlockThrottled:   {Act: "'pace', or wait for the databases"},
+	BlockRescan:      {Act: "wait", Work: true},
+	BlockFailing:     {Act: "look at the last error in 'get'"},
+	BlockCompare:     {Act: "wait", Work: true},
+	BlockFound:       {Act: "wait: they are corrected", Work: true},
+	BlockTargetPlace: {Act: "wait, or look at the database of the target"},
+	BlockForeign:     {Act: "wait: they are compared; keep other writers out of the target"},
+	BlockCheckpoint:  {Act: "wait, or look at etcd"},
+	BlockLag:         {Act: "wait, or look at the load of the databases"},
+	BlockStream:      {Act: "look at the last error in 'get', and at the database of the source"},
+	BlockTargetLook:  {Act: "look at the last error in 'get', and at the database of the target"},
+	BlockSettling:    {Act: "wait", Work: true},
+	BlockLate:        {Act: "wait", Work: true},
+	BlockDrain:       {Act: "wait", Work: true},
+}
+
+// BlockPlace is where a reason holds. Zero fields do not apply.
+type BlockPlace struct {
+	Version    string `json:"version,omitempty"` // of the database
+	Kind       string `json:"kind,omitempty"`
+	Shards     []int  `json:"shards,omitempty"` // in order
+	Controller string `json:"controller,omitempty"`
+	Server     string `json:"server,omitempty"` // server or application
+}
+
+// Equal reports whether two places are the same.
+func (p BlockPlace) Equal(q BlockPlace) bool {
+	return p.Version == q.Version && p.Kind == q.Kind && p.Controller == q.Controller && p.Server == q.Server && slices.Equal(p.Shards, q.Shards)
+}
+
+// Blocker is one reason that keeps a switch from beginning. The zero value is no reason.
 type Blocker struct {
-	Code BlockCode `json:"code"`
-	Text string    `json:"text"` // for people, with the place and what to do
+	Code  BlockCode  `json:"code"`
+	Text  string     `json:"text"` // for people
+	Place BlockPlace `json:"place,omitzero"`
+}
+
+// Equal reports whether two reasons are the same.
+func (b Blocker) Equal(c Blocker) bool {
+	return b.Code == c.Code && b.Text == c.Text && b.Place.Equal(c.Place)
 }
 
 // Resolve returns the verb or act that resolves the reason.
-func (b Blocker) Resolve() string { return BlockCodes[b.Code] }
+func (b Blocker) Resolve() string { return BlockCodes[b.Code].Act }
 
-// blocked is an error that carries the code of a reason.
+// blocked is an error that carries the code and the place of a reason.
 type blocked struct {
-	code BlockCode
+	code  BlockCode
+	place BlockPlace
 	error
 }
 
 func (b blocked) Unwrap() error { return b.error }
 
-// Blocked gives the code of a reason to an error; nil stays nil.
-func Blocked(code BlockCode, err error) error {
+// Blocked gives the code and the place of a reason to an error; nil stays nil.
+func Blocked(code BlockCode, place BlockPlace, err error) error {
 	if err == nil {
 		return nil
 	}
-	return blocked{code, err}
+	return blocked{code, place, err}
 }
 
-// BlockerOf makes a reason of an error, with the code that Blocked gave it, or else with code.
+// BlockerOf makes a reason of an error: with the code and place that Blocked gave it, or else
+// with code. Inner places complete outer ones, as a kind completes its version.
 func BlockerOf(code BlockCode, err error) Blocker {
-	var b blocked
-	if errors.As(err, &b) {
-		code = b.code
+	b := Blocker{Code: code, Text: err.Error()}
+	var found blocked
+	for rest, first := err, true; errors.As(rest, &found); rest, first = found.error, false {
+		if first {
+			b.Code = found.code
+		}
+		b.Place = found.place.with(b.Place)
 	}
-	return Blocker{Code: code, Text: err.Error()}
+	return b
+}
+
+// with returns the place with what q has more.
+func (p BlockPlace) with(q BlockPlace) BlockPlace {
+	for _, f := range []struct{ own, other *string }{{&p.Version, &q.Version}, {&p.Kind, &q.Kind}, {&p.Controller, &q.Controller}, {&p.Server, &q.Server}} {
+		if *f.own == "" {
+			*f.own = *f.other
+		}
+	}
+	if len(p.Shards) == 0 {
+		p.Shards = q.Shards
+	}
+	return p
 }

@@ -97,28 +97,28 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 	if u == nil {
 		return nil
 	}
-	add := func(code BlockCode, format string, args ...any) {
-		all = append(all, Blocker{Code: code, Text: fmt.Sprintf(format, args...)})
+	add := func(code BlockCode, at BlockPlace, format string, args ...any) {
+		all = append(all, Blocker{Code: code, Place: at, Text: fmt.Sprintf(format, args...)})
 	}
 	if line := DifferentLine(d); line != "" && !u.Snapshot {
-		add(BlockDifferent, "%s", line)
+		add(BlockDifferent, BlockPlace{Version: d.Different.Version}, "%s", line)
 	}
 	if d.Pace.Paused {
-		add(BlockPaused, "'resume': %s", d.Pace.pauseReason())
+		add(BlockPaused, BlockPlace{}, "'resume': %s", d.Pace.pauseReason())
 	}
 	if u.Policy.Hold && !u.SwitchAsked {
-		add(BlockHeld, "'switch': this upgrade holds at ready")
+		add(BlockHeld, BlockPlace{}, "'switch': this upgrade holds at ready")
 	}
 	if d.Update != nil {
-		add(BlockUpdate, "the end of data update %s: let it finish or cancel it", d.Update.Name)
+		add(BlockUpdate, BlockPlace{Version: d.Update.Version, Kind: d.Update.Kind}, "the end of data update %s: let it finish or cancel it", d.Update.Name)
 	}
 	if line := RestoredLine(d); line != "" && !u.Snapshot {
-		add(BlockRestored, "%s", line)
+		add(BlockRestored, BlockPlace{Version: d.CurrentVersion}, "%s", line)
 	}
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
 			if k.Pending != nil {
-				add(BlockPending, "an earlier operation on %s of %s (%s to %s), which a controller has to complete",
+				add(BlockPending, BlockPlace{Version: ns.Version, Kind: k.Kind}, "an earlier operation on %s of %s (%s to %s), which a controller has to complete",
 					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
 				return all // one is enough for people: a thousand kinds can have one each
 			}

@@ -89,20 +89,30 @@ func invalid(field, value, want string) error {
 func refuse(reason string) error { return &upgradestate.RefusedError{Reason: reason} }
 
 // errorCodes has every method answer with connectError.
-type errorCodes struct{}
+type errorCodes struct{ service *Service }
 
 var _ connect.Interceptor = errorCodes{}
 
-func (errorCodes) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+// of is connectError. That the deployment of this process is not there may be for want of a moment.
+func (c errorCodes) of(err error) error {
+	if errors.Is(err, deployment.ErrNotFound) && strings.HasPrefix(err.Error(), c.service.own.Name()+":") {
+		if why := c.service.starting(c.service.own, ""); why != "" {
+			return line(connect.CodeNotFound, err.Error()+" yet: "+why)
+		}
+	}
+	return connectError(err)
+}
+
+func (c errorCodes) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
-		return res, connectError(err)
+		return res, c.of(err)
 	}
 }
 
-func (errorCodes) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (c errorCodes) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return connectError(next(ctx, conn))
+		return c.of(next(ctx, conn))
 	}
 }
 

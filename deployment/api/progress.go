@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-func progressStatus(s deployment.State, own []string) *pb.Progress {
+func progressStatus(s deployment.State, own []upgradestate.Blocker) *pb.Progress {
 	out := &pb.Progress{}
 	byShard := map[int]syncer.Progress{}
 	for _, p := range s.Progress {
@@ -82,16 +82,18 @@ func eta(p *pb.Progress, copying, complete bool) *int64 {
 }
 
 // waitsFor says what the upgrade, or the copy before one, waits for.
-func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []string {
-	waits := slices.Clone(own)
+func waitsFor(s deployment.State, own []upgradestate.Blocker, shards []*pb.ShardProgress) (waits []string) {
+	for _, b := range own {
+		waits = append(waits, b.Text)
+	}
 	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
 		return waits
 	}
 	if len(s.Controllers) == 0 {
 		waits = append(waits, "a controller: none is running")
 	}
-	if late := notHolding(s); late != "" {
-		waits = append(waits, late)
+	if late := notHolding(s); late.Text != "" {
+		waits = append(waits, late.Text)
 	}
 	for _, ns := range s.Record.Namespaces {
 		for _, k := range ns.Kinds {
@@ -110,29 +112,6 @@ func waitsFor(s deployment.State, own []string, shards []*pb.ShardProgress) []st
 		return waits // nobody copies before an upgrade begins
 	}
 	return append(waits, shardsWaitFor(shards)...)
-}
-
-// notHolding says which servers and applications a hold still waits for; empty: none.
-func notHolding(s deployment.State) string {
-	const most = 5
-	u := s.Record.Upgrade
-	if u == nil || u.Step != upgradestate.StepHold {
-		return ""
-	}
-	var late []string
-	for _, state := range s.Servers {
-		if !holdsFor(state, u) {
-			late = append(late, state.ID)
-		}
-	}
-	if len(late) == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%d of %d servers and applications to hold their writes: %s", len(late), len(s.Servers), strings.Join(late[:min(most, len(late))], ", "))
-	if len(late) > most {
-		text += ", ..."
-	}
-	return text
 }
 
 // shardsWaitFor says the same thing of several shards once.

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +46,10 @@ type Config struct {
 	// Initial decides where this process's deployment begins; nil: a version must be named.
 	Initial Initial
 	// Waits returns what this process waits for before it can work; nil: nothing.
-	Waits func() []string
+	Waits func() []upgradestate.Blocker
+	// Starting returns why this process has not prepared a version of its deployment yet, for an
+	// operator, or, without a version, its deployment; "": it has. nil: nothing is prepared.
+	Starting func(version string) string
 	// Encryption returns which keys the records of this process's deployment are under, by version;
 	// nil: there are none.
 	Encryption func() map[string]*pb.Encryption
@@ -56,6 +61,10 @@ type Config struct {
 	// is not configured for; "" if there are none. No rollback begins then: nobody would sync them.
 	// nil: nothing is asked.
 	KindsLack func(d upgradestate.Deployment, version string) string
+
+	// ServedLost refuses a rollback that the database of the current version cannot take part in: it
+	// is lost, or does not answer. nil: nothing is asked.
+	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
 
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
@@ -105,7 +114,7 @@ func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(limits.RequestBytes),
-	}, opts...), connect.WithInterceptors(errorCodes{})) // the last one is the innermost
+	}, opts...), connect.WithInterceptors(errorCodes{v})) // the last one is the innermost
 	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
 }
 
@@ -129,8 +138,20 @@ func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.Get
 	return v.answer(ctx, s, d)
 }
 
+// starting says why this process has not prepared a version of a deployment, or without one the
+// deployment; "": it has, or it is another process's.
+func (v *Service) starting(s *deployment.Store, version string) string {
+	if v.cfg.Starting == nil || s.Name() != v.own.Name() {
+		return ""
+	}
+	if why := v.cfg.Starting(version); why != "" {
+		return "this controller is starting: " + why + ": ask again"
+	}
+	return ""
+}
+
 // waits are what this process waits for, where a status is of its own deployment.
-func (v *Service) waits(s *deployment.Store) []string {
+func (v *Service) waits(s *deployment.Store) []upgradestate.Blocker {
 	if v.cfg.Waits == nil || s.Name() != v.own.Name() {
 		return nil
 	}
@@ -199,13 +220,16 @@ func (v *Service) untilStopped(ctx context.Context) (context.Context, context.Ca
 }
 
 func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.ListDeploymentsRequest]) (*connect.Response[pb.ListDeploymentsResponse], error) {
-	ds, err := v.own.All(ctx)
+	ds, unreadable, err := v.own.All(ctx)
 	if err != nil {
 		return nil, err
 	}
 	res := &pb.ListDeploymentsResponse{}
 	for _, d := range ds {
 		res.Deployments = append(res.Deployments, recordStatus(d))
+	}
+	for _, name := range slices.Sorted(maps.Keys(unreadable)) {
+		res.Unreadable = append(res.Unreadable, &pb.ListDeploymentsResponse_Unreadable{Name: name, Reason: unreadable[name].Error()})
 	}
 	return connect.NewResponse(res), nil
 }
@@ -214,7 +238,7 @@ func (v *Service) GetVersion(context.Context, *connect.Request[pb.GetVersionRequ
 	b := v.cfg.Build
 	return connect.NewResponse(&pb.Version{
 		Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform,
-		Protocol: upgradestate.MinProtocol, Format: upgradestate.Format,
+		Protocol: upgradestate.MinProtocol, Format: upgradestate.Format, Features: Features(),
 	}), nil
 }
 

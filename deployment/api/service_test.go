@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/deploymenttest"
 	"dbcontroller.dev/syncer"
@@ -28,7 +29,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}
 	if err := w.Store.PublishProgress(t.Context(), "ctl-1", []syncer.Progress{
 		{Shard: 0, Owner: "ctl-1", State: "ready", Copied: 10, Total: 10},
-		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges"},
+		{Shard: 1, Owner: "ctl-1", State: "copying", Copied: 5, Total: 20, Rate: 2.5, LagMillis: new(int64(40)), WaitsFor: "copy of 1 ranges", Code: upgradestate.BlockCopy},
 	}, l.ID()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +64,13 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "", "reportingShards": 2,
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
 		},
+		"readiness": {
+			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"], "rollback": "", "at": "",
+			"blockers": [
+				{"code": "copying", "text": "shard 1: copy of 1 ranges", "resolve": "wait, or 'pace'", "shards": [1], "version": "", "kind": "", "controller": "", "server": ""},
+				{"code": "no_controller", "text": "shards 2, 3: a controller", "resolve": "start a controller, or look why none reaches etcd", "shards": [2, 3], "version": "", "kind": "", "controller": "", "server": ""}
+			]
+		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
 			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": [], "warnings": []}],
 		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "restored": "", "different": "", "historyDropped": "0"
@@ -80,6 +88,29 @@ func TestGetReadsAsDocumented(t *testing.T) {
 	}
 	if s := shards[3].(map[string]any); len(shards) != 4 || s["state"] != "waiting" || s["waitsFor"] != "a controller" {
 		t.Errorf("shards %v", shards)
+	}
+}
+
+// TestListOfACorruptRecord: it is named, and hides no other deployment.
+func TestListOfACorruptRecord(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, w)
+	broken := deployment.New(w.Coord, other, deployment.Config{})
+	if _, err := broken.Create(t.Context(), "v3", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Coord.Commit(t.Context(), nil, []coord.Op{{Key: broken.Root() + "/record", Value: []byte("{")}}); err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Deployments []struct{ Name string }
+		Unreadable  []struct{ Name, Reason string }
+	}
+	a.ok(t, "ListDeployments", `{}`, &list)
+	if len(list.Deployments) != 1 || list.Deployments[0].Name != name || len(list.Unreadable) != 1 ||
+		list.Unreadable[0].Name != other || !strings.Contains(list.Unreadable[0].Reason, "get "+other+": stored value is corrupt") {
+		t.Errorf("%+v", list)
 	}
 }
 
@@ -196,7 +227,7 @@ func TestAfterTheSwitch(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	want := map[string]any{"id": "u1", "fromVersion": "v1", "toVersion": "v2", "at": "2026-01-02T03:04:05Z", "back": false, "snapshot": false,
-		"millis": map[string]any{"hold": 3.0, "flip": 2.0}}
+		"millis": map[string]any{"hold": 3.0, "flip": 2.0}, "pauseMillis": 5.0}
 	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}

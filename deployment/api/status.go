@@ -5,19 +5,19 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
 
 // Process is what the process that is asked says of itself.
 type Process struct {
-	Waits      []string                  // for what it waits before it can work
+	Waits      []upgradestate.Blocker    // for what it waits before it can work
 	Encryption map[string]*pb.Encryption // of what is stored, by version
 }
 
@@ -39,8 +39,9 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	if d.Update != nil {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
 	}
-	d.Readiness = readinessStatus(s.Readiness, s.Record)
+	d.Readiness = readinessStatus(s, asked.Waits)
 	d.RollbackSafe = rollbackSafe(s)
+	d.FormerNames = formerNames(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers = s.Controllers
 	for _, c := range s.Insecure {
@@ -125,6 +126,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: map[string]int32{}}
 		for step, ms := range l.Millis {
 			d.LastSwitch.Millis[step] = clamp(ms)
+			d.LastSwitch.PauseMillis = clamp(int64(d.LastSwitch.PauseMillis) + ms)
 		}
 	}
 	return d
@@ -221,23 +223,6 @@ func int32s(list []int) []int32 {
 
 func clamp(ms int64) int32 { return int32(min(ms, math.MaxInt32)) }
 
-// readinessStatus is a readiness report as the API shows it: nothing of another upgrade than the one
-// that runs, and without one only what still has to be done after the latest.
-func readinessStatus(o *switchover.Readiness, d upgradestate.Deployment) *pb.SwitchReadiness {
-	running := ""
-	if d.Upgrade != nil {
-		running = d.Upgrade.ID
-	}
-	if o == nil || o.ID != running {
-		return nil
-	}
-	out := &pb.SwitchReadiness{WaitsFor: o.WaitsFor, PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
-	for _, b := range o.Blockers {
-		out.Blockers = append(out.Blockers, &pb.SwitchBlocker{Code: string(b.Code), Text: b.Text, Resolve: b.Resolve()})
-	}
-	return out
-}
-
 func paceStatus(p upgradestate.Pace) *pb.Pace {
 	return &pb.Pace{
 		Paused: p.Paused, Reason: p.Reason, MaxRate: clamp(int64(p.MaxRate)),
@@ -254,12 +239,53 @@ func usageStatus(state upgradestate.ServerState) []*pb.VersionUsage {
 	return all
 }
 
+// formerNames are those that the latest switch left, and nothing of one before it.
+func formerNames(s deployment.State) *pb.FormerNames {
+	f, last := s.Names, s.Record.LastSwitch
+	if f == nil || last == nil || f.ID != last.ID {
+		return nil
+	}
+	out := &pb.FormerNames{Unknown: f.Unknown}
+	for _, u := range f.Uses {
+		use := &pb.NameUse{Version: u.Version, Kind: u.Kind, Reads: u.Reads, Writes: u.Writes, Last: u.Last}
+		for _, c := range u.Users {
+			use.Users = append(use.Users, &pb.NameUser{Application: c.Application, Driver: c.Driver, Address: c.Address, Last: c.Last})
+		}
+		out.Uses = append(out.Uses, use)
+	}
+	return out
+}
+
+// pauseOf is how long the attempt that switched held writes, in all; 0 for what has not switched.
+// The latest switch was measured by its driver, earlier ones follow from when phases were entered.
+func pauseOf(r upgradestate.Deployment, e upgradestate.Entry) (ms int64) {
+	if e.What != "upgrade" || e.Outcome != "switched" {
+		return 0
+	}
+	if last := r.LastSwitch; last != nil && last.ID == e.ID {
+		for _, part := range last.Millis {
+			ms += part
+		}
+		return ms
+	}
+	ended, err := time.Parse(time.RFC3339Nano, e.Ended)
+	if err != nil {
+		return 0
+	}
+	for _, p := range slices.Backward(e.Phases) {
+		if held, err := time.Parse(time.RFC3339Nano, p.At); err == nil && p.Phase == string(upgradestate.StepHold) {
+			return max(0, ended.Sub(held).Milliseconds())
+		}
+	}
+	return 0
+}
+
 func historyStatus(r upgradestate.Deployment) []*pb.HistoryEntry {
 	var all []*pb.HistoryEntry
 	for _, e := range r.History {
 		out := &pb.HistoryEntry{
 			At: e.At, By: e.By, What: e.What, Id: e.ID, From: e.From, To: e.To,
-			Detail: e.Detail, Outcome: e.Outcome, Ended: e.Ended, Identity: e.Identity, Address: e.Address,
+			Detail: e.Detail, Outcome: e.Outcome, Ended: e.Ended, Identity: e.Identity, Address: e.Address, PauseMillis: pauseOf(r, e),
 		}
 		for _, p := range e.Phases {
 			out.Phases = append(out.Phases, &pb.PhaseTime{Phase: p.Phase, At: p.At})

@@ -15,6 +15,7 @@ import (
 
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/verify"
 )
@@ -43,6 +44,11 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	if err != nil {
 		return nil, err
 	}
+	if !offered(d, target) && d.Upgrade == nil && d.CurrentVersion != target {
+		if why := v.starting(s, target); why != "" {
+			return nil, refusal.New(refusal.NotReady, oneLine("begin-upgrade: "+why))
+		}
+	}
 	if d.Upgrade == nil {
 		if !req.Msg.ToSnapshot && !offered(d, target) {
 			hash = "" // nobody copies for it: the record says so
@@ -61,6 +67,11 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 			if lack := v.cfg.KindsLack(d, target); lack != "" {
 				return nil, refuse("begin-upgrade: " + lack)
 			}
+		}
+	}
+	if l := d.LastSwitch; d.Upgrade == nil && l != nil && l.From == target && v.cfg.ServedLost != nil && s == v.own {
+		if err := v.cfg.ServedLost(ctx, d); err != nil {
+			return nil, err
 		}
 	}
 	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {

@@ -141,7 +141,9 @@ func (s *Store) Ready(context.Context, []record.Fence) error { return nil }
 func (s *Store) Unready(context.Context, []record.Fence) error { return nil }
 
 // Hindrances: nothing holds up a transaction of etcd.
-func (s *Store) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
+func (s *Store) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) {
+	return nil, nil
+}
 
 // Unfence gives a kind back to its application. A gate cannot be taken away by one who knows
 // nothing of it, and needs no more than to be moved.

@@ -135,8 +135,8 @@ func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (bool, error) {
 	return do(ctx, n.inj, op, func() (bool, error) { return n.inner.Prevent(ctx, f) })
 }
 
-func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	return do(ctx, n.inj, opOf(Hindrances, toks...), func() ([]string, error) { return n.inner.Hindrances(ctx, toks) })
+func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+	return do(ctx, n.inj, opOf(Hindrances, toks...), func() ([]record.Hindrance, error) { return n.inner.Hindrances(ctx, toks) })
 }
 
 func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {

@@ -137,15 +137,15 @@ func (s *Store) nothing(ctx context.Context) error {
 }
 
 // Hindrances are the builds of indexes, which are never half done here.
-func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
+func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.cluster.mu.Unlock()
-	var found []string
+	var found []record.Hindrance
 	for _, tok := range toks {
 		if what := s.cluster.hindrances[tok.Kind]; what != "" {
-			found = append(found, what)
+			found = append(found, record.Hindrance{Kind: tok.Kind, What: what})
 		}
 	}
 	return found, nil

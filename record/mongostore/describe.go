@@ -9,6 +9,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
+// maxNamespace is how many bytes the names of a database and its collection may have together.
+const maxNamespace = 255
+
 // Describe returns what a collection is. The shape is the declared one: without the
 // validator of a fence, and without the condition under which a managed kind's tombstones
 // pass, and without a label.
@@ -22,6 +25,10 @@ func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name str
 
 func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info := record.Info{Token: record.Token{Kind: kind.Name, Name: name, Fixed: kind.Fixed}}
+	if size := len(n.name) + len(".") + len(name); size > maxNamespace {
+		return info, &record.UnsupportedError{What: "collection " + n.name + "." + name,
+			Reason: fmt.Sprintf("its name is too long: with the database's it has %d bytes, and MongoDB takes %d", size, maxNamespace)}
+	}
 	c, err := n.collectionNamed(ctx, name)
 	if err != nil || c == nil {
 		return info, err

@@ -108,8 +108,8 @@ const looksAtOnce = 16
 
 // Hindrances looks for index builds on the kinds' collections, and for records that a
 // sharded cluster does not keep.
-func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	builds := make([]string, len(toks))
+func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+	builds := make([]record.Hindrance, len(toks))
 	g, looking := errgroup.WithContext(ctx)
 	g.SetLimit(looksAtOnce)
 	for i, tok := range toks {
@@ -123,8 +123,8 @@ func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]stri
 				names = append(names, indexes...)
 			}
 			if slices.Sort(names); len(names) > 0 {
-				builds[i] = fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
-					strings.Join(names, ", "), n.name, tok.Name)
+				builds[i] = record.Hindrance{Kind: tok.Kind, What: fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
+					strings.Join(names, ", "), n.name, tok.Name)}
 			}
 			return nil
 		})
@@ -132,7 +132,7 @@ func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]stri
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	found := slices.DeleteFunc(builds, func(what string) bool { return what == "" })
+	found := slices.DeleteFunc(builds, func(h record.Hindrance) bool { return h.What == "" })
 	unmovable, err := n.unmovable(ctx, toks)
 	if err != nil {
 		return nil, fmt.Errorf("look for records that shards lose in %s: %w", n.name, withPrivilege(err))

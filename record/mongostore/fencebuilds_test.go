@@ -79,7 +79,7 @@ func TestIndexBuilds(t *testing.T) {
 	hindrance := func(b builds, tok record.Token, want bool) {
 		t.Helper()
 		found, err := b.Hindrances(t.Context(), []record.Token{tok})
-		text := strings.Join(found, "; ")
+		text := strings.Join(whats(found), "; ")
 		if err != nil || want != strings.Contains(text, "the build of index x_1, y_1 on ") || !want && text != "" {
 			t.Errorf("hindrances of %s: %q, %v", tok.Name, text, err)
 		}
@@ -190,4 +190,12 @@ func TestIndexBuilds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// whats are hindrances in words.
+func whats(all []record.Hindrance) (out []string) {
+	for _, h := range all {
+		out = append(out, h.What)
+	}
+	return out
 }

@@ -112,7 +112,7 @@ const maxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last
 
 // unmovable looks for collections that are sharded by range and hold a record with the _id
 // MaxKey.
-func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]string, error) {
+func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil || !mongos {
 		return nil, err
@@ -125,7 +125,7 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var found []record.Hindrance
 	for _, tok := range toks {
 		if spelled(keys[tok.Name]) != byRange {
 			continue
@@ -135,7 +135,7 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]strin
 			return nil, err
 		}
 		if holds {
-			found = append(found, fmt.Sprintf("the record with the _id MaxKey in %s.%s, which is sharded by %s: %s", n.name, tok.Name, byRange, maxKeyAdvice))
+			found = append(found, record.Hindrance{Kind: tok.Kind, What: fmt.Sprintf("the record with the _id MaxKey in %s.%s, which is sharded by %s: %s", n.name, tok.Name, byRange, maxKeyAdvice)})
 		}
 	}
 	return found, nil

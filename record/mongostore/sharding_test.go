@@ -35,7 +35,7 @@ func TestMaxKeyStaysBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Join(found, "; ")
+		return strings.Join(whats(found), "; ")
 	}
 	seen := func(tok record.Token) int64 {
 		t.Helper()

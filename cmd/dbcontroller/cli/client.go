@@ -107,7 +107,11 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	if err != nil {
 		return nil, failed(exitUsage, err)
 	}
-	api, err := client.Open(cfg)
+	plain, err := client.Open(cfg)
+	if err != nil {
+		return nil, failed(exitUsage, err)
+	}
+	api, err := client.Open(cfg, connect.WithInterceptors(refusesOlder(plain, c.address())))
 	return api, failed(exitUsage, err)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
@@ -51,8 +52,10 @@ type fake struct {
 	loss       *dbv1.LossReport
 	tasks      []*dbv1.ListUpdatesResponse_Task
 	err        error
-	got        proto.Message   // the last request
-	dry        []proto.Message // the requests before it that were dry runs
+	older      bool                                       // it knows no features
+	unreadable []*dbv1.ListDeploymentsResponse_Unreadable // of a list
+	got        proto.Message                              // the last request
+	dry        []proto.Message                            // the requests before it that were dry runs
 }
 
 // ask notes a request.
@@ -72,7 +75,14 @@ func (f *fake) GetDeployment(_ context.Context, r *connect.Request[dbv1.GetDeplo
 }
 
 func (f *fake) ListDeployments(context.Context, *connect.Request[dbv1.ListDeploymentsRequest]) (*connect.Response[dbv1.ListDeploymentsResponse], error) {
-	return answer(&dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{f.deployment}}, f.err)
+	return answer(&dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{f.deployment}, Unreadable: f.unreadable}, f.err)
+}
+
+func (f *fake) GetVersion(ctx context.Context, r *connect.Request[dbv1.GetVersionRequest]) (*connect.Response[dbv1.Version], error) {
+	if f.older {
+		return f.UnimplementedDeploymentServiceHandler.GetVersion(ctx, r)
+	}
+	return answer(&dbv1.Version{Version: "v1.4.0", Features: api.Features()}, nil)
 }
 
 func (f *fake) BeginUpgrade(_ context.Context, r *connect.Request[dbv1.BeginUpgradeRequest]) (*connect.Response[dbv1.Deployment], error) {
@@ -200,8 +210,17 @@ func sample() *dbv1.Deployment {
 		Pace: &dbv1.Pace{
 			Paused: true, Reason: "backup", MaxRate: 2000, MaxSourceLoad: 60, Window: "22:00-05:00", Now: []string{"paused", "source load 72 %"},
 		},
-		Readiness: &dbv1.SwitchReadiness{WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready"}, Rollback: "proved for 5,000 records"},
-		Update:    &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
+		Readiness: &dbv1.SwitchReadiness{
+			WaitsFor: []string{"'resume': paused: backup", "'switch': this upgrade holds at ready", "shard 1: copy of 2 ranges", "the build of index n_1"},
+			Blockers: []*dbv1.SwitchBlocker{
+				{Code: "paused", Text: "'resume': paused: backup", Resolve: "'resume'"},
+				{Code: "held", Text: "'switch': this upgrade holds at ready", Resolve: "'switch'"},
+				{Code: "copying", Text: "shard 1: copy of 2 ranges", Resolve: "wait, or 'pace'", Shards: []int32{1}},
+				{Code: "hindrance", Text: "the build of index n_1", Resolve: "wait for its end", Version: "v1", Kind: "packages"},
+			},
+			Rollback: "proved for 5,000 records",
+		},
+		Update: &dbv1.DataUpdate{Id: "d-1", Name: "fill-region", Version: "v1", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 120},
 		History: []*dbv1.HistoryEntry{
 			{At: "2026-11-20T22:00:00.5Z", By: "ann@desk", What: "upgrade", Id: "up-0", From: "v1", To: "v2", Detail: "switch when ready",
 				Phases: []*dbv1.PhaseTime{
@@ -253,11 +272,15 @@ func switched() *dbv1.Deployment {
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
 	d.Pace, d.Readiness, d.Update = &dbv1.Pace{}, nil, nil
 	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
+	d.FormerNames = &dbv1.FormerNames{Unknown: "grant inprog", Uses: []*dbv1.NameUse{
+		{Version: "v1", Kind: "packages", Reads: 1234, Writes: 5, Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}, {}}},
+		{Version: "v1", Kind: "orders", Writes: 1, Last: "2026-11-21T08:00:00Z"},
+	}}
 	d.Retiring, d.Retired = "v0", []string{"v00", "v01"}
 	d.Kept = []*dbv1.KeptNamespace{{Version: "v01", Location: "mongo:bbs_v01", Until: "2026-01-02T03:04:05Z", Collections: []string{"dbc_retired.v01.lrps.n2"}}}
 	d.LastSwitch = &dbv1.LastSwitch{
 		Id: "up-1", FromVersion: "v1", ToVersion: "v2", At: "2026-11-21T02:00:00Z",
-		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60},
+		Millis: map[string]int32{"hold": 40, "fence": 30, "drain": 20, "flip": 60}, PauseMillis: 150,
 	}
 	return d
 }

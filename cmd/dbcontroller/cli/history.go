@@ -64,7 +64,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	t := newTable(&b, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
 	for _, e := range entries {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(whoOf(e), "-"),
-			or(between(e.GetAt(), e.GetEnded()), "-"), or(e.GetOutcome(), "-"), or(e.GetDetail(), "-"))
+			or(between(e.GetAt(), e.GetEnded()), "-"), or(outcomeOf(e), "-"), or(e.GetDetail(), "-"))
 		for i, p := range e.GetPhases() {
 			until := e.GetEnded()
 			if i+1 < len(e.GetPhases()) {
@@ -75,6 +75,14 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	}
 	flush(t)
 	return write(w, trimLines(b.Bytes()))
+}
+
+// outcomeOf is how something ended, and how long a switch held writes in all.
+func outcomeOf(e *dbv1.HistoryEntry) string {
+	if e.GetPauseMillis() == 0 {
+		return e.GetOutcome()
+	}
+	return e.GetOutcome() + ", writes held " + millis(e.GetPauseMillis())
 }
 
 // whoOf is who asked: as proven, with its own account next to it.

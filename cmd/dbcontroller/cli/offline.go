@@ -335,9 +335,11 @@ func (lostFencer) Unfence(context.Context, record.Fence) error   { return nil }
 func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
 	return "", "", errLost
 }
-func (lostFencer) Locate(context.Context, string) (string, error)               { return "", errLost }
-func (lostFencer) Prevent(context.Context, record.Fence) (bool, error)          { return false, nil }
-func (lostFencer) Hindrances(context.Context, []record.Token) ([]string, error) { return nil, nil }
+func (lostFencer) Locate(context.Context, string) (string, error)      { return "", errLost }
+func (lostFencer) Prevent(context.Context, record.Fence) (bool, error) { return false, nil }
+func (lostFencer) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) {
+	return nil, nil
+}
 func (lostFencer) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
 	return nil, nil
 }

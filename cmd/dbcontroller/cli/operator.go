@@ -91,15 +91,32 @@ func listCommand() *cobra.Command {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), all)
+					err = printJSON(cmd.OutOrStdout(), all)
+				} else {
+					err = renderList(cmd.OutOrStdout(), all.GetDeployments())
 				}
-				return renderList(cmd.OutOrStdout(), all.GetDeployments())
+				if err != nil {
+					return err
+				}
+				return unreadable(all.GetUnreadable())
 			})
 		},
 	}
 	c.register(cmd)
 	cmd.Flags().Lookup("name").Hidden = true
 	return cmd
+}
+
+// unreadable is the error of a list that lacks deployments.
+func unreadable(all []*dbv1.ListDeploymentsResponse_Unreadable) error {
+	var reasons []string
+	for _, u := range all {
+		reasons = append(reasons, u.GetReason())
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	return failedf(exitFailed, "not listed: %s", strings.Join(reasons, "; "))
 }
 
 // onlyDeployment allows the noun that the other commands need.

@@ -125,6 +125,9 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err := store.ForgetBeats(ctx, slices.Collect(maps.Keys(markers))...); err != nil {
 		return err
 	}
+	if err := takeOver(ctx, store, among(e, markers)); err != nil {
+		return err
+	}
 	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
@@ -160,6 +163,37 @@ func doubts(given, lacks string) string {
 		lacks = "; " + lacks
 	}
 	return given + lacks
+}
+
+// takeOver makes this etcd the one whose controllers use the databases. Those of another one are
+// refused from then on.
+func takeOver(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) error {
+	if _, err := store.Reincarnate(ctx); err != nil {
+		return err
+	}
+	for version, db := range markers {
+		pulse := identity.Pulse{Owner: record.Owner{Deployment: store.Name(), Version: version}, DB: db, Beats: store}
+		if err := pulse.Accept(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// usedElsewhere returns the first of the databases that controllers with another etcd use.
+func usedElsewhere(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (*identity.ElsewhereError, error) {
+	for version, db := range markers {
+		pulse := identity.Pulse{Owner: record.Owner{Deployment: store.Name(), Version: version}, DB: db, Beats: store}
+		var elsewhere *identity.ElsewhereError
+		var restored *identity.RestoredError
+		switch err := pulse.Look(ctx); {
+		case errors.As(err, &elsewhere):
+			return elsewhere, nil
+		case err != nil && !errors.As(err, &restored):
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // adopt takes collections that were made anew for those that the deployment knows. No process
@@ -222,6 +256,12 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 	}
 	var mismatch *identity.MismatchError
 	err = identity.Check(ctx, store, markers)
+	if err == nil {
+		elsewhere, err := usedElsewhere(ctx, store, markers)
+		if err != nil || elsewhere != nil {
+			return d, err // to be recovered: this etcd takes them over
+		}
+	}
 	switch {
 	case err == nil:
 		followed := ""

@@ -154,7 +154,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		if p.GetLateDeletes() > 0 {
 			add("late deletes", "%s passed the validator fence; they are reported, not applied", count(p.GetLateDeletes()))
 		}
-		if len(p.GetWaitsFor()) > 0 {
+		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // those have all of it
 			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))
 		}
 		if p.GetLastError() != "" {
@@ -162,10 +162,16 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 	}
 	if o := d.GetReadiness(); o != nil {
-		add("readiness", "%s", readinessText(o))
+		add("readiness", "%s", readinessText(o, u))
 	}
 	if s := d.GetLastSwitch(); s != nil {
-		add("last switch", "%s -> %s at %s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", stepsOf(s.GetMillis()))
+		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
+	}
+	if f := d.GetFormerNames(); f.GetUnknown() != "" {
+		add("former names", "who uses them is not known: %s", f.GetUnknown())
+	}
+	for _, u := range d.GetFormerNames().GetUses() {
+		add("STILL USED", "%s", useOf(u))
 	}
 	if r := d.GetReverseSync(); r != nil {
 		state := "off"
@@ -262,6 +268,14 @@ func lagOf(lag *int64) string {
 		return "not known"
 	}
 	return millis(*lag)
+}
+
+// pauseOf says how long a switch held writes in all.
+func pauseOf(s *dbv1.LastSwitch) string {
+	if len(s.GetMillis()) == 0 {
+		return ""
+	}
+	return ", writes held " + millis(int64(s.GetPauseMillis()))
 }
 
 // stepsOf lists the durations of a switch in the order in which its steps run.

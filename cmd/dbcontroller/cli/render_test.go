@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestRenderingIsAsReviewed(t *testing.T) {
@@ -112,6 +114,52 @@ func TestNumbersForPeople(t *testing.T) {
 	for ms, want := range map[int64]string{0: "0 ms", 999: "999 ms", 1520: "1.5s", 61_000: "1m1s"} {
 		if got := millis(ms); got != want {
 			t.Errorf("millis(%d) is %s, want %s", ms, got, want)
+		}
+	}
+}
+
+// TestEveryReasonIsPrinted: 'get' and 'watch' print each reason with its place and what resolves it,
+// and never that the switch waits for nothing else while it waits.
+func TestEveryReasonIsPrinted(t *testing.T) {
+	t.Parallel()
+	for code, r := range upgradestate.BlockCodes {
+		d := sample()
+		d.Pace.Paused = false
+		d.Readiness = &dbv1.SwitchReadiness{Blockers: []*dbv1.SwitchBlocker{{Code: string(code), Text: "because", Resolve: r.Act, Version: "v2", Kind: "orders"}}, WaitsFor: []string{"because"}}
+		var b bytes.Buffer
+		if err := renderDeployment(&b, d); err != nil {
+			t.Fatal(err)
+		}
+		want := "the switch waits for v2/orders: because -> " + r.Act
+		if got := b.String(); !strings.Contains(got, want) || strings.Contains(got, "nothing else") {
+			t.Errorf("%s: 'get' lacks %q:\n%s", code, want, got)
+		}
+		if got := changeLine(d); !strings.Contains(got, "switch waits for v2/orders: because -> "+r.Act) {
+			t.Errorf("%s: 'watch' shows %s", code, got)
+		}
+	}
+	// Whoever has said nothing is not taken to wait for nothing.
+	u := &dbv1.UpgradeState{State: dbv1.UpgradeState_SWITCHING}
+	if got := readinessText(&dbv1.SwitchReadiness{}, u); strings.Contains(got, "nothing else") {
+		t.Errorf("while it switches: %s", got)
+	}
+}
+
+// TestVerbsOfReasonsExist: what resolves a reason names commands that there are.
+func TestVerbsOfReasonsExist(t *testing.T) {
+	t.Parallel()
+	root := Command(nil)
+	for code, r := range upgradestate.BlockCodes {
+		for _, quoted := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(r.Act, -1) {
+			var verb []string
+			for _, word := range strings.Fields(quoted[1]) {
+				if !strings.HasPrefix(word, "-") {
+					verb = append(verb, word)
+				}
+			}
+			if cmd, rest, err := root.Find(verb); err != nil || cmd == root || len(rest) > 0 {
+				t.Errorf("%s: there is no command %s", code, quoted[1])
+			}
 		}
 	}
 }

@@ -130,11 +130,15 @@ func paceOf(p *dbv1.Pace) string {
 	return strings.Join(parts, "; ")
 }
 
-// readinessText says what is between an upgrade and its switch.
-func readinessText(o *dbv1.SwitchReadiness) string {
+// readinessText says what is between an upgrade and its switch. u is nil after a switch, of which
+// something is still to be done.
+func readinessText(o *dbv1.SwitchReadiness, u *dbv1.UpgradeState) string {
 	parts := []string{"the switch waits for nothing else"}
-	if len(o.GetWaitsFor()) > 0 {
-		parts[0] = "the switch waits for " + strings.Join(o.GetWaitsFor(), "; ")
+	if u.GetState() == dbv1.UpgradeState_SWITCHING {
+		parts[0] = "the switch runs"
+	}
+	if waits := blockersOf(o); len(waits) > 0 {
+		parts[0] = "the switch waits for " + strings.Join(waits, "; ")
 	}
 	if o.PredictedPauseMillis != nil {
 		parts = append(parts, "predicted pause "+millis(o.GetPredictedPauseMillis()))
@@ -143,6 +147,51 @@ func readinessText(o *dbv1.SwitchReadiness) string {
 		parts = append(parts, "rollback "+o.GetRollback())
 	}
 	return strings.Join(parts, "; ")
+}
+
+// blockersOf are the reasons why a switch waits, each with the verb or act that resolves it. Texts
+// name the place, except the kind or version of some, which goes before them.
+func blockersOf(o *dbv1.SwitchReadiness) []string {
+	if len(o.GetBlockers()) == 0 {
+		return o.GetWaitsFor() // an older controller
+	}
+	var out []string
+	for _, b := range o.GetBlockers() {
+		text := b.GetText()
+		place := b.GetVersion()
+		if b.GetKind() != "" {
+			place += "/" + b.GetKind()
+		}
+		if !strings.Contains(text, b.GetKind()) || !strings.Contains(text, b.GetVersion()) {
+			text = place + ": " + text
+		}
+		if b.GetResolve() != "" && !strings.Contains(text, b.GetResolve()) {
+			text += " -> " + b.GetResolve()
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// useOf says how a name that was left is used, and by whom.
+func useOf(u *dbv1.NameUse) string {
+	const most = 5
+	text := fmt.Sprintf("%s of %s, which the switch left: %s reads, %s refused writes, last %s", u.GetKind(), u.GetVersion(), count(u.GetReads()), count(u.GetWrites()), shortTime(u.GetLast()))
+	var who []string
+	for _, c := range u.GetUsers()[:min(most, len(u.GetUsers()))] {
+		name := or(c.GetApplication(), "an application without a name")
+		if c.GetDriver() != "" {
+			name += " (" + c.GetDriver() + ")"
+		}
+		who = append(who, name+after(" at ", c.GetAddress()))
+	}
+	switch {
+	case len(who) == 0:
+		return text + "; nobody was met at it yet"
+	case len(u.GetUsers()) > most:
+		who = append(who, "...")
+	}
+	return text + "; met: " + strings.Join(who, ", ")
 }
 
 // rollbackOf says whether a rollback would leave anything behind.

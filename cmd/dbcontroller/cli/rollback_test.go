@@ -88,11 +88,12 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 	if diff := cmp.Diff(&dbv1.BeginUpgradeRequest{TargetVersion: "v1", ToSnapshot: true, AcceptLoss: true, Confirm: "d/c/v2", RequestedBy: "me"}, f.got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	// A controller that is older has nothing to confirm.
-	f.loss.Confirm = ""
-	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err != nil {
+	// A controller that is older would not compare it.
+	f.older, f.loss.Confirm = true, ""
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); exitOf(err) != exitRefused || !strings.Contains(err.Error(), "is older than this command and ignores --confirm") {
 		t.Error(err)
 	}
+	f.older = false
 	d.ReverseSync = &dbv1.ReverseSync{Enabled: true}
 	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost; if the database of v2 is lost, see docs/break-glass.md" {
 		t.Error(err)

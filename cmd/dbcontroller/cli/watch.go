@@ -190,10 +190,11 @@ func changeLine(d *dbv1.Deployment) string {
 		if p.GetParked() > 0 {
 			parts = append(parts, "parked "+count(p.GetParked()))
 		}
-		if len(p.GetWaitsFor()) > 0 {
+		waits := blockersOf(d.GetReadiness())
+		if len(p.GetWaitsFor()) > 0 && len(waits) == 0 { // the switch's reasons have those of the shards
 			parts = append(parts, "waits for "+strings.Join(p.GetWaitsFor(), "; "))
 		}
-		if waits := d.GetReadiness().GetWaitsFor(); len(waits) > 0 && strings.Join(waits, "; ") != strings.Join(p.GetWaitsFor(), "; ") {
+		if len(waits) > 0 {
 			parts = append(parts, "switch waits for "+strings.Join(waits, "; "))
 		}
 		if p.GetLastError() != "" {

@@ -98,8 +98,8 @@ func (d *Database) Uphold(ctx context.Context, f record.Fence, known []string) (
 	return with(ctx, d, func(ns Space) ([]record.Breach, error) { return ns.Uphold(ctx, f, known) })
 }
 
-func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]string, error) {
-	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Hindrances(ctx, toks) })
+func (d *Database) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+	return with(ctx, d, func(ns Space) ([]record.Hindrance, error) { return ns.Hindrances(ctx, toks) })
 }
 
 func (d *Database) Locate(ctx context.Context, id string) (string, error) {
@@ -211,4 +211,34 @@ func (d *Database) Claims(ctx context.Context) ([]record.Claim, error) {
 
 func (d *Database) Release(ctx context.Context, owner record.Owner) error {
 	return run(ctx, d, func(ns Space) error { return ns.Release(ctx, owner) })
+}
+
+// nameWatch is a backend that tells how names of collections are used.
+type nameWatch interface {
+	NameCount(ctx context.Context, name string) (record.NameCount, error)
+	NameUsers(ctx context.Context, names []string) ([]record.NameUser, error)
+}
+
+// watched runs a command on the open database as far as its backend tells how names are used.
+func watched[T any](ctx context.Context, d *Database, do func(nameWatch) (T, error)) (T, error) {
+	return with(ctx, d, func(ns Space) (T, error) {
+		if e, ok := ns.(encrypted); ok {
+			ns = e.Space
+		}
+		if w, ok := ns.(nameWatch); ok {
+			return do(w)
+		}
+		var none T
+		return none, &record.UnsupportedError{What: "names of " + d.db.Version, Reason: "the database does not tell who uses them"}
+	})
+}
+
+// NameCount returns how often a name was used.
+func (d *Database) NameCount(ctx context.Context, name string) (record.NameCount, error) {
+	return watched(ctx, d, func(w nameWatch) (record.NameCount, error) { return w.NameCount(ctx, name) })
+}
+
+// NameUsers returns who uses one of the names at this moment.
+func (d *Database) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
+	return watched(ctx, d, func(w nameWatch) ([]record.NameUser, error) { return w.NameUsers(ctx, names) })
 }

@@ -76,7 +76,7 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type PlanCheck_Verdict int32
@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75, 0}
 }
 
 // Deployment is one service in one region.
@@ -201,7 +201,7 @@ type Deployment struct {
 	// What the call did, or would do if it was a dry run; for people.
 	Effects        []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
 	Pace           *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
-	Readiness      *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                                  // absent: no upgrade runs, or no controller drives it
+	Readiness      *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                                  // absent: no upgrade runs, and no switch is left to be completed
 	RollbackSafe   *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"`        // absent: there is nowhere to go back to
 	Update         *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                        // absent: none runs
 	History        []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                                      // oldest first; absent in lists
@@ -211,6 +211,7 @@ type Deployment struct {
 	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
 	Restored       string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                                    // what a person has to decide about a restored database; empty: nothing
 	Different      string           `protobuf:"bytes,41,opt,name=different,proto3" json:"different,omitempty"`                                  // what a comparison found that is not resolved; empty: nothing
+	FormerNames    *FormerNames     `protobuf:"bytes,42,opt,name=former_names,json=formerNames,proto3" json:"former_names,omitempty"`           // absent: no name was left, or nobody has looked yet
 	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
 	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
 	unknownFields  protoimpl.UnknownFields
@@ -422,6 +423,13 @@ func (x *Deployment) GetDifferent() string {
 	return ""
 }
 
+func (x *Deployment) GetFormerNames() *FormerNames {
+	if x != nil {
+		return x.FormerNames
+	}
+	return nil
+}
+
 func (x *Deployment) GetHistoryDropped() int64 {
 	if x != nil {
 		return x.HistoryDropped
@@ -434,6 +442,213 @@ func (x *Deployment) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+// FormerNames says who still uses names of collections that the latest switch has left.
+type FormerNames struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unknown       string                 `protobuf:"bytes,1,opt,name=unknown,proto3" json:"unknown,omitempty"` // why it is not known; empty: it is
+	Uses          []*NameUse             `protobuf:"bytes,2,rep,name=uses,proto3" json:"uses,omitempty"`       // of names that are used; none is used where there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FormerNames) Reset() {
+	*x = FormerNames{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FormerNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FormerNames) ProtoMessage() {}
+
+func (x *FormerNames) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FormerNames.ProtoReflect.Descriptor instead.
+func (*FormerNames) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FormerNames) GetUnknown() string {
+	if x != nil {
+		return x.Unknown
+	}
+	return ""
+}
+
+func (x *FormerNames) GetUses() []*NameUse {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+// NameUse is that a name which was left is still used.
+type NameUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // that was left
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // the name
+	Reads         int64                  `protobuf:"varint,3,opt,name=reads,proto3" json:"reads,omitempty"`    // since the switch, or since this controller looks
+	Writes        int64                  `protobuf:"varint,4,opt,name=writes,proto3" json:"writes,omitempty"`  // all of them refused
+	Last          string                 `protobuf:"bytes,5,opt,name=last,proto3" json:"last,omitempty"`       // RFC 3339, when use was noticed last
+	Users         []*NameUser            `protobuf:"bytes,6,rep,name=users,proto3" json:"users,omitempty"`     // that were met while they used it; others may, too
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameUse) Reset() {
+	*x = NameUse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameUse) ProtoMessage() {}
+
+func (x *NameUse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameUse.ProtoReflect.Descriptor instead.
+func (*NameUse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NameUse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *NameUse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *NameUse) GetReads() int64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *NameUse) GetWrites() int64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *NameUse) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
+}
+
+func (x *NameUse) GetUsers() []*NameUser {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+// NameUser is a client of a database.
+type NameUser struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"` // name that it gives itself; empty: none
+	Driver        string                 `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`           // name and version
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`         // without the port
+	Last          string                 `protobuf:"bytes,4,opt,name=last,proto3" json:"last,omitempty"`               // RFC 3339, when it was met last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameUser) Reset() {
+	*x = NameUser{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameUser) ProtoMessage() {}
+
+func (x *NameUser) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameUser.ProtoReflect.Descriptor instead.
+func (*NameUser) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *NameUser) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *NameUser) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *NameUser) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NameUser) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
 }
 
 // KeptNamespace is a retired namespace whose collections were set aside under other names.
@@ -449,7 +664,7 @@ type KeptNamespace struct {
 
 func (x *KeptNamespace) Reset() {
 	*x = KeptNamespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +676,7 @@ func (x *KeptNamespace) String() string {
 func (*KeptNamespace) ProtoMessage() {}
 
 func (x *KeptNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[1]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +689,7 @@ func (x *KeptNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptNamespace.ProtoReflect.Descriptor instead.
 func (*KeptNamespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{1}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *KeptNamespace) GetVersion() string {
@@ -520,7 +735,7 @@ type Breach struct {
 
 func (x *Breach) Reset() {
 	*x = Breach{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +747,7 @@ func (x *Breach) String() string {
 func (*Breach) ProtoMessage() {}
 
 func (x *Breach) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[2]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +760,7 @@ func (x *Breach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Breach.ProtoReflect.Descriptor instead.
 func (*Breach) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{2}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Breach) GetAt() string {
@@ -604,7 +819,7 @@ type DecideRestoredRequest struct {
 
 func (x *DecideRestoredRequest) Reset() {
 	*x = DecideRestoredRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +831,7 @@ func (x *DecideRestoredRequest) String() string {
 func (*DecideRestoredRequest) ProtoMessage() {}
 
 func (x *DecideRestoredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[3]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +844,7 @@ func (x *DecideRestoredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRestoredRequest.ProtoReflect.Descriptor instead.
 func (*DecideRestoredRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{3}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DecideRestoredRequest) GetName() string {
@@ -685,7 +900,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +912,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[4]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +925,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{4}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RepairRequest) GetName() string {
@@ -745,7 +960,7 @@ type AcceptBreachesRequest struct {
 
 func (x *AcceptBreachesRequest) Reset() {
 	*x = AcceptBreachesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +972,7 @@ func (x *AcceptBreachesRequest) String() string {
 func (*AcceptBreachesRequest) ProtoMessage() {}
 
 func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[5]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +985,7 @@ func (x *AcceptBreachesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptBreachesRequest.ProtoReflect.Descriptor instead.
 func (*AcceptBreachesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{5}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AcceptBreachesRequest) GetName() string {
@@ -811,7 +1026,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1038,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[6]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1051,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{6}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pace) GetPaused() bool {
@@ -888,14 +1103,14 @@ type SwitchReadiness struct {
 	PredictedPauseMillis *int64                 `protobuf:"varint,2,opt,name=predicted_pause_millis,json=predictedPauseMillis,proto3,oneof" json:"predicted_pause_millis,omitempty"` // absent: not known yet
 	Rollback             string                 `protobuf:"bytes,3,opt,name=rollback,proto3" json:"rollback,omitempty"`                                                              // proved, and how; or why not; or disabled
 	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
-	Blockers             []*SwitchBlocker       `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`                                                              // empty with waits_for: an older controller drives the upgrade
+	Blockers             []*SwitchBlocker       `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`                                                              // all reasons, of every shard too; empty: none is known
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
 
 func (x *SwitchReadiness) Reset() {
 	*x = SwitchReadiness{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1122,7 @@ func (x *SwitchReadiness) String() string {
 func (*SwitchReadiness) ProtoMessage() {}
 
 func (x *SwitchReadiness) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[7]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1135,7 @@ func (x *SwitchReadiness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReadiness.ProtoReflect.Descriptor instead.
 func (*SwitchReadiness) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{7}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SwitchReadiness) GetWaitsFor() []string {
@@ -958,19 +1173,24 @@ func (x *SwitchReadiness) GetBlockers() []*SwitchBlocker {
 	return nil
 }
 
-// SwitchBlocker is one reason that keeps a switch from beginning.
+// SwitchBlocker is one reason that keeps a switch from beginning, or from going on.
 type SwitchBlocker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`       // kind of the reason, for programs
 	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`       // the reason with its place, for people
 	Resolve       string                 `protobuf:"bytes,3,opt,name=resolve,proto3" json:"resolve,omitempty"` // verb or act that resolves it
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // where it holds, as far as each applies
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`
+	Shards        []int32                `protobuf:"varint,6,rep,packed,name=shards,proto3" json:"shards,omitempty"`
+	Controller    string                 `protobuf:"bytes,7,opt,name=controller,proto3" json:"controller,omitempty"`
+	Server        string                 `protobuf:"bytes,8,opt,name=server,proto3" json:"server,omitempty"` // server or application
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchBlocker) Reset() {
 	*x = SwitchBlocker{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1202,7 @@ func (x *SwitchBlocker) String() string {
 func (*SwitchBlocker) ProtoMessage() {}
 
 func (x *SwitchBlocker) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[8]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1215,7 @@ func (x *SwitchBlocker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchBlocker.ProtoReflect.Descriptor instead.
 func (*SwitchBlocker) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{8}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SwitchBlocker) GetCode() string {
@@ -1019,6 +1239,41 @@ func (x *SwitchBlocker) GetResolve() string {
 	return ""
 }
 
+func (x *SwitchBlocker) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SwitchBlocker) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SwitchBlocker) GetShards() []int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *SwitchBlocker) GetController() string {
+	if x != nil {
+		return x.Controller
+	}
+	return ""
+}
+
+func (x *SwitchBlocker) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
 // RollbackSafe says whether a rollback would leave anything behind.
 type RollbackSafe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1032,7 +1287,7 @@ type RollbackSafe struct {
 
 func (x *RollbackSafe) Reset() {
 	*x = RollbackSafe{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1299,7 @@ func (x *RollbackSafe) String() string {
 func (*RollbackSafe) ProtoMessage() {}
 
 func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[9]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1312,7 @@ func (x *RollbackSafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackSafe.ProtoReflect.Descriptor instead.
 func (*RollbackSafe) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{9}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RollbackSafe) GetSafe() bool {
@@ -1101,15 +1356,16 @@ type HistoryEntry struct {
 	Phases        []*PhaseTime           `protobuf:"bytes,8,rep,name=phases,proto3" json:"phases,omitempty"`
 	Outcome       string                 `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"` // empty: it goes on
 	Ended         string                 `protobuf:"bytes,10,opt,name=ended,proto3" json:"ended,omitempty"`
-	Identity      string                 `protobuf:"bytes,11,opt,name=identity,proto3" json:"identity,omitempty"` // who was proven to have asked; by is its own account. Empty: nobody
-	Address       string                 `protobuf:"bytes,12,opt,name=address,proto3" json:"address,omitempty"`   // where identity called from
+	Identity      string                 `protobuf:"bytes,11,opt,name=identity,proto3" json:"identity,omitempty"`                           // who was proven to have asked; by is its own account. Empty: nobody
+	Address       string                 `protobuf:"bytes,12,opt,name=address,proto3" json:"address,omitempty"`                             // where identity called from
+	PauseMillis   int64                  `protobuf:"varint,13,opt,name=pause_millis,json=pauseMillis,proto3" json:"pause_millis,omitempty"` // how long its switch held writes; 0: it held none, or it is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1377,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[10]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1390,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{10}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HistoryEntry) GetAt() string {
@@ -1221,6 +1477,13 @@ func (x *HistoryEntry) GetAddress() string {
 	return ""
 }
 
+func (x *HistoryEntry) GetPauseMillis() int64 {
+	if x != nil {
+		return x.PauseMillis
+	}
+	return 0
+}
+
 type PhaseTime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // INITIAL_SYNCING, READY, HOLD, FENCE, DRAIN, SEAL_TARGET, SEAL_SOURCE, ABORT
@@ -1231,7 +1494,7 @@ type PhaseTime struct {
 
 func (x *PhaseTime) Reset() {
 	*x = PhaseTime{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1506,7 @@ func (x *PhaseTime) String() string {
 func (*PhaseTime) ProtoMessage() {}
 
 func (x *PhaseTime) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[11]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1519,7 @@ func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
 func (*PhaseTime) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{11}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PhaseTime) GetPhase() string {
@@ -1294,7 +1557,7 @@ type DataUpdate struct {
 
 func (x *DataUpdate) Reset() {
 	*x = DataUpdate{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1569,7 @@ func (x *DataUpdate) String() string {
 func (*DataUpdate) ProtoMessage() {}
 
 func (x *DataUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[12]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1582,7 @@ func (x *DataUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataUpdate.ProtoReflect.Descriptor instead.
 func (*DataUpdate) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{12}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DataUpdate) GetId() string {
@@ -1430,7 +1693,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1705,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[13]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1718,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{13}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -1577,7 +1840,7 @@ type SwitchPolicy struct {
 
 func (x *SwitchPolicy) Reset() {
 	*x = SwitchPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1852,7 @@ func (x *SwitchPolicy) String() string {
 func (*SwitchPolicy) ProtoMessage() {}
 
 func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[14]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1865,7 @@ func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
 func (*SwitchPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{14}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SwitchPolicy) GetHold() bool {
@@ -1653,7 +1916,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1928,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[15]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1941,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{15}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -1725,7 +1988,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +2000,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[16]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +2013,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{16}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Encryption) GetKey() string {
@@ -1818,7 +2081,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +2093,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[17]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2106,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{17}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Kind) GetKind() string {
@@ -1906,7 +2169,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2181,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2194,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -1958,13 +2221,14 @@ type LastSwitch struct {
 	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                                                                                    // RFC 3339
 	Back          bool                   `protobuf:"varint,6,opt,name=back,proto3" json:"back,omitempty"`                                                                               // it undid the one before it
 	Snapshot      bool                   `protobuf:"varint,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                       // it left behind what was written since the one before it
+	PauseMillis   int32                  `protobuf:"varint,8,opt,name=pause_millis,json=pauseMillis,proto3" json:"pause_millis,omitempty"`                                              // how long writes were held: all of millis together
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2240,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2253,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -2041,6 +2305,13 @@ func (x *LastSwitch) GetSnapshot() bool {
 	return false
 }
 
+func (x *LastSwitch) GetPauseMillis() int32 {
+	if x != nil {
+		return x.PauseMillis
+	}
+	return 0
+}
+
 // ReverseSync says whether the old namespace is kept up to date after a switch.
 type ReverseSync struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2052,7 +2323,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2335,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2348,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -2121,7 +2392,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2404,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2417,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -2279,7 +2550,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2562,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2575,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -2439,7 +2710,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2722,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2735,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Server) GetId() string {
@@ -2556,7 +2827,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2839,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2852,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -2616,7 +2887,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2899,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2912,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -2673,7 +2944,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2956,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,19 +2969,20 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 type ListDeploymentsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Deployments   []*Deployment          `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	state         protoimpl.MessageState                `protogen:"open.v1"`
+	Deployments   []*Deployment                         `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	Unreadable    []*ListDeploymentsResponse_Unreadable `protobuf:"bytes,2,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2994,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,12 +3007,19 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
 	if x != nil {
 		return x.Deployments
+	}
+	return nil
+}
+
+func (x *ListDeploymentsResponse) GetUnreadable() []*ListDeploymentsResponse_Unreadable {
+	if x != nil {
+		return x.Unreadable
 	}
 	return nil
 }
@@ -2759,7 +3038,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +3050,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +3063,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -2825,7 +3104,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +3116,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +3129,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -2886,7 +3165,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3177,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3190,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -2990,7 +3269,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3281,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3294,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -3065,7 +3344,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3356,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3369,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -3138,7 +3417,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3429,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3442,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -3245,7 +3524,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3536,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3549,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -3339,7 +3618,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3630,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3643,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -3396,7 +3675,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3687,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3700,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -3476,7 +3755,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3767,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3780,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -3533,7 +3812,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3824,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3837,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -3608,7 +3887,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3899,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3912,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -3676,7 +3955,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3688,7 +3967,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3701,7 +3980,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -3743,7 +4022,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +4034,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +4047,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -3811,7 +4090,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3823,7 +4102,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3836,7 +4115,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -3922,7 +4201,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4213,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4226,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -4005,7 +4284,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4296,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4309,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -4098,7 +4377,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4389,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4402,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -4144,7 +4423,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4435,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4448,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -4209,7 +4488,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4500,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4513,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -4295,7 +4574,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4586,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4599,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -4339,7 +4618,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4630,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4643,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -4386,7 +4665,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4677,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4690,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -4455,7 +4734,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4746,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4759,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -4533,7 +4812,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4824,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4837,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -4606,7 +4885,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4897,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4910,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -4657,7 +4936,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4669,7 +4948,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4682,7 +4961,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -4701,7 +4980,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4713,7 +4992,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +5005,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -4745,7 +5024,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4757,7 +5036,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4770,7 +5049,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -4797,7 +5076,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +5088,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +5101,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -4894,7 +5173,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5185,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5198,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -4966,7 +5245,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +5257,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +5270,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -5012,7 +5291,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5024,7 +5303,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5037,7 +5316,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -5071,7 +5350,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5083,7 +5362,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5096,7 +5375,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -5128,7 +5407,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +5419,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +5432,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -5213,7 +5492,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +5504,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,26 +5517,29 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
 type Version struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // such as v1.2.0; devel: no release
-	Commit        string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
-	Date          string                 `protobuf:"bytes,3,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339
-	Go            string                 `protobuf:"bytes,4,opt,name=go,proto3" json:"go,omitempty"`
-	Platform      string                 `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`  // such as linux/amd64
-	Protocol      int32                  `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"` // the least that servers have to speak for an upgrade to begin
-	Format        int32                  `protobuf:"varint,7,opt,name=format,proto3" json:"format,omitempty"`     // of the record; a newer one is refused
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Version  string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // such as v1.2.0; devel: no release
+	Commit   string                 `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	Date     string                 `protobuf:"bytes,3,opt,name=date,proto3" json:"date,omitempty"` // of the commit, RFC 3339
+	Go       string                 `protobuf:"bytes,4,opt,name=go,proto3" json:"go,omitempty"`
+	Platform string                 `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`  // such as linux/amd64
+	Protocol int32                  `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"` // the least that servers have to speak for an upgrade to begin
+	Format   int32                  `protobuf:"varint,7,opt,name=format,proto3" json:"format,omitempty"`     // of the record; a newer one is refused
+	// Fields of requests that this controller compares before it changes anything, such as
+	// CompleteRequest.confirm. An older controller ignores those that it does not list.
+	Features      []string `protobuf:"bytes,8,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5269,7 +5551,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5282,7 +5564,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Version) GetVersion() string {
@@ -5334,6 +5616,13 @@ func (x *Version) GetFormat() int32 {
 	return 0
 }
 
+func (x *Version) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
 type RegisterClientRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5349,7 +5638,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5361,7 +5650,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5374,7 +5663,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -5416,7 +5705,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5717,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5730,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -5475,7 +5764,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5487,7 +5776,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5500,7 +5789,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -5525,7 +5814,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5826,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5839,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
 }
 
 type AckHoldRequest struct {
@@ -5565,7 +5854,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5577,7 +5866,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5590,7 +5879,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -5631,7 +5920,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5643,7 +5932,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5656,7 +5945,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -5685,7 +5974,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5697,7 +5986,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5710,7 +5999,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -5764,7 +6053,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5776,7 +6065,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5789,7 +6078,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Location) GetState() Location_State {
@@ -5881,7 +6170,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5893,7 +6182,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5906,7 +6195,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -5937,6 +6226,59 @@ func (x *KindLocation) GetFixed() bool {
 	return false
 }
 
+// Deployments whose record this controller cannot read, and why.
+type ListDeploymentsResponse_Unreadable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeploymentsResponse_Unreadable) Reset() {
+	*x = ListDeploymentsResponse_Unreadable{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeploymentsResponse_Unreadable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
+
+func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeploymentsResponse_Unreadable.ProtoReflect.Descriptor instead.
+func (*ListDeploymentsResponse_Unreadable) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30, 0}
+}
+
+func (x *ListDeploymentsResponse_Unreadable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListDeploymentsResponse_Unreadable) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ListUpdatesResponse_Task struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5949,7 +6291,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5961,7 +6303,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5974,7 +6316,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -6009,7 +6351,8 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xca\t\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x8b\n" +
+	"\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -6040,9 +6383,25 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04kept\x18  \x03(\v2\x1e.dbcontroller.v1.KeptNamespaceR\x04kept\x123\n" +
 	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12\x1a\n" +
 	"\brestored\x18( \x01(\tR\brestored\x12\x1c\n" +
-	"\tdifferent\x18) \x01(\tR\tdifferent\x12'\n" +
+	"\tdifferent\x18) \x01(\tR\tdifferent\x12?\n" +
+	"\fformer_names\x18* \x01(\v2\x1c.dbcontroller.v1.FormerNamesR\vformerNames\x12'\n" +
 	"\x0fhistory_dropped\x18\x1f \x01(\x03R\x0ehistoryDropped\x12\x1a\n" +
-	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"}\n" +
+	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"U\n" +
+	"\vFormerNames\x12\x18\n" +
+	"\aunknown\x18\x01 \x01(\tR\aunknown\x12,\n" +
+	"\x04uses\x18\x02 \x03(\v2\x18.dbcontroller.v1.NameUseR\x04uses\"\xaa\x01\n" +
+	"\aNameUse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05reads\x18\x03 \x01(\x03R\x05reads\x12\x16\n" +
+	"\x06writes\x18\x04 \x01(\x03R\x06writes\x12\x12\n" +
+	"\x04last\x18\x05 \x01(\tR\x04last\x12/\n" +
+	"\x05users\x18\x06 \x03(\v2\x19.dbcontroller.v1.NameUserR\x05users\"r\n" +
+	"\bNameUser\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x16\n" +
+	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\tR\x04last\"}\n" +
 	"\rKeptNamespace\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12\x14\n" +
@@ -6083,16 +6442,23 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\brollback\x18\x03 \x01(\tR\brollback\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\tR\x02at\x12:\n" +
 	"\bblockers\x18\x05 \x03(\v2\x1e.dbcontroller.v1.SwitchBlockerR\bblockersB\x19\n" +
-	"\x17_predicted_pause_millis\"Q\n" +
+	"\x17_predicted_pause_millis\"\xcf\x01\n" +
 	"\rSwitchBlocker\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x18\n" +
-	"\aresolve\x18\x03 \x01(\tR\aresolve\"n\n" +
+	"\aresolve\x18\x03 \x01(\tR\aresolve\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06shards\x18\x06 \x03(\x05R\x06shards\x12\x1e\n" +
+	"\n" +
+	"controller\x18\a \x01(\tR\n" +
+	"controller\x12\x16\n" +
+	"\x06server\x18\b \x01(\tR\x06server\"n\n" +
 	"\fRollbackSafe\x12\x12\n" +
 	"\x04safe\x18\x01 \x01(\bR\x04safe\x12\x1a\n" +
 	"\bblocking\x18\x02 \x01(\x03R\bblocking\x12\x16\n" +
 	"\x06waived\x18\x03 \x01(\x03R\x06waived\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa8\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xcb\x02\n" +
 	"\fHistoryEntry\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\tR\x02at\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12\x12\n" +
@@ -6106,7 +6472,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x05ended\x18\n" +
 	" \x01(\tR\x05ended\x12\x1a\n" +
 	"\bidentity\x18\v \x01(\tR\bidentity\x12\x18\n" +
-	"\aaddress\x18\f \x01(\tR\aaddress\"1\n" +
+	"\aaddress\x18\f \x01(\tR\aaddress\x12!\n" +
+	"\fpause_millis\x18\r \x01(\x03R\vpauseMillis\"1\n" +
 	"\tPhaseTime\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\tR\x02at\"\xa9\x02\n" +
@@ -6185,7 +6552,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\tnext_name\x18\a \x01(\tR\bnextName\"`\n" +
 	"\x10AvailableUpgrade\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12%\n" +
-	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\x9a\x02\n" +
+	"\x0etransform_hash\x18\x02 \x01(\tR\rtransformHash\"\xbd\x02\n" +
 	"\n" +
 	"LastSwitch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
@@ -6195,7 +6562,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06millis\x18\x04 \x03(\v2'.dbcontroller.v1.LastSwitch.MillisEntryR\x06millis\x12\x0e\n" +
 	"\x02at\x18\x05 \x01(\tR\x02at\x12\x12\n" +
 	"\x04back\x18\x06 \x01(\bR\x04back\x12\x1a\n" +
-	"\bsnapshot\x18\a \x01(\bR\bsnapshot\x1a9\n" +
+	"\bsnapshot\x18\a \x01(\bR\bsnapshot\x12!\n" +
+	"\fpause_millis\x18\b \x01(\x05R\vpauseMillis\x1a9\n" +
 	"\vMillisEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"?\n" +
@@ -6270,9 +6638,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\"\x18\n" +
-	"\x16ListDeploymentsRequest\"X\n" +
+	"\x16ListDeploymentsRequest\"\xe7\x01\n" +
 	"\x17ListDeploymentsResponse\x12=\n" +
-	"\vdeployments\x18\x01 \x03(\v2\x1b.dbcontroller.v1.DeploymentR\vdeployments\"}\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x1b.dbcontroller.v1.DeploymentR\vdeployments\x12S\n" +
+	"\n" +
+	"unreadable\x18\x02 \x03(\v23.dbcontroller.v1.ListDeploymentsResponse.UnreadableR\n" +
+	"unreadable\x1a8\n" +
+	"\n" +
+	"Unreadable\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"}\n" +
 	"\x17CreateDeploymentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
@@ -6510,7 +6885,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06millis\x18\x05 \x01(\x03R\x06millis\x12\x16\n" +
 	"\x06waived\x18\x06 \x01(\x03R\x06waived\x12'\n" +
 	"\x0fwaived_examples\x18\a \x03(\tR\x0ewaivedExamples\"\x13\n" +
-	"\x11GetVersionRequest\"\xaf\x01\n" +
+	"\x11GetVersionRequest\"\xcb\x01\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x12\n" +
@@ -6518,7 +6893,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x02go\x18\x04 \x01(\tR\x02go\x12\x1a\n" +
 	"\bplatform\x18\x05 \x01(\tR\bplatform\x12\x1a\n" +
 	"\bprotocol\x18\x06 \x01(\x05R\bprotocol\x12\x16\n" +
-	"\x06format\x18\a \x01(\x05R\x06format\"\x81\x01\n" +
+	"\x06format\x18\a \x01(\x05R\x06format\x12\x1a\n" +
+	"\bfeatures\x18\b \x03(\tR\bfeatures\"\x81\x01\n" +
 	"\x15RegisterClientRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12 \n" +
@@ -6621,197 +6997,205 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
-	(UpgradeState_State)(0),          // 0: dbcontroller.v1.UpgradeState.State
-	(PlanCheck_Verdict)(0),           // 1: dbcontroller.v1.PlanCheck.Verdict
-	(Location_State)(0),              // 2: dbcontroller.v1.Location.State
-	(*Deployment)(nil),               // 3: dbcontroller.v1.Deployment
-	(*KeptNamespace)(nil),            // 4: dbcontroller.v1.KeptNamespace
-	(*Breach)(nil),                   // 5: dbcontroller.v1.Breach
-	(*DecideRestoredRequest)(nil),    // 6: dbcontroller.v1.DecideRestoredRequest
-	(*RepairRequest)(nil),            // 7: dbcontroller.v1.RepairRequest
-	(*AcceptBreachesRequest)(nil),    // 8: dbcontroller.v1.AcceptBreachesRequest
-	(*Pace)(nil),                     // 9: dbcontroller.v1.Pace
-	(*SwitchReadiness)(nil),          // 10: dbcontroller.v1.SwitchReadiness
-	(*SwitchBlocker)(nil),            // 11: dbcontroller.v1.SwitchBlocker
-	(*RollbackSafe)(nil),             // 12: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),             // 13: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                // 14: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),               // 15: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),             // 16: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),             // 17: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                // 18: dbcontroller.v1.Namespace
-	(*Encryption)(nil),               // 19: dbcontroller.v1.Encryption
-	(*Kind)(nil),                     // 20: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),         // 21: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),               // 22: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),              // 23: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                 // 24: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),            // 25: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                   // 26: dbcontroller.v1.Server
-	(*VersionUsage)(nil),             // 27: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),     // 28: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),   // 29: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),  // 30: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),  // 31: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil), // 32: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),      // 33: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),      // 34: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),            // 35: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),         // 36: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),           // 37: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),              // 38: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),               // 39: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),             // 40: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),             // 41: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                // 42: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),          // 43: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),         // 44: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),           // 45: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                // 46: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),          // 47: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),      // 48: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),     // 49: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),               // 50: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),       // 51: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),      // 52: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),       // 53: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),      // 54: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),         // 55: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),        // 56: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),   // 57: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),        // 58: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),       // 59: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),             // 60: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),       // 61: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),            // 62: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),           // 63: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),           // 64: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),             // 65: dbcontroller.v1.VerifyReport
-	(*GetVersionRequest)(nil),        // 66: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                  // 67: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),    // 68: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),   // 69: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),  // 70: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil), // 71: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),           // 72: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),          // 73: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),       // 74: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                 // 75: dbcontroller.v1.Location
-	(*KindLocation)(nil),             // 76: dbcontroller.v1.KindLocation
-	nil,                              // 77: dbcontroller.v1.LastSwitch.MillisEntry
-	nil,                              // 78: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 79: dbcontroller.v1.ListUpdatesResponse.Task
+	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
+	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
+	(Location_State)(0),                        // 2: dbcontroller.v1.Location.State
+	(*Deployment)(nil),                         // 3: dbcontroller.v1.Deployment
+	(*FormerNames)(nil),                        // 4: dbcontroller.v1.FormerNames
+	(*NameUse)(nil),                            // 5: dbcontroller.v1.NameUse
+	(*NameUser)(nil),                           // 6: dbcontroller.v1.NameUser
+	(*KeptNamespace)(nil),                      // 7: dbcontroller.v1.KeptNamespace
+	(*Breach)(nil),                             // 8: dbcontroller.v1.Breach
+	(*DecideRestoredRequest)(nil),              // 9: dbcontroller.v1.DecideRestoredRequest
+	(*RepairRequest)(nil),                      // 10: dbcontroller.v1.RepairRequest
+	(*AcceptBreachesRequest)(nil),              // 11: dbcontroller.v1.AcceptBreachesRequest
+	(*Pace)(nil),                               // 12: dbcontroller.v1.Pace
+	(*SwitchReadiness)(nil),                    // 13: dbcontroller.v1.SwitchReadiness
+	(*SwitchBlocker)(nil),                      // 14: dbcontroller.v1.SwitchBlocker
+	(*RollbackSafe)(nil),                       // 15: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),                       // 16: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                          // 17: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),                         // 18: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),                       // 19: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),                       // 20: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                          // 21: dbcontroller.v1.Namespace
+	(*Encryption)(nil),                         // 22: dbcontroller.v1.Encryption
+	(*Kind)(nil),                               // 23: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),                   // 24: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),                         // 25: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),                        // 26: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                           // 27: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),                      // 28: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                             // 29: dbcontroller.v1.Server
+	(*VersionUsage)(nil),                       // 30: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),               // 31: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),             // 32: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),            // 33: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),            // 34: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil),           // 35: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),                // 36: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),                // 37: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),                      // 38: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),                   // 39: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),                     // 40: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),                        // 41: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),                         // 42: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),                       // 43: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),                       // 44: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                          // 45: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),                    // 46: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),                   // 47: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),                     // 48: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                          // 49: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),                    // 50: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),                // 51: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),               // 52: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),                         // 53: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),                 // 54: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),                // 55: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),                 // 56: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),                // 57: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),                   // 58: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),                  // 59: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),             // 60: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),                  // 61: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),                 // 62: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),                       // 63: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),                 // 64: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),                      // 65: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),                     // 66: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),                     // 67: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),                       // 68: dbcontroller.v1.VerifyReport
+	(*GetVersionRequest)(nil),                  // 69: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 70: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 71: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 72: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 73: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 74: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 75: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 76: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 77: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 78: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 79: dbcontroller.v1.KindLocation
+	nil,                                        // 80: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 81: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 82: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 83: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	16, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	18, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	21, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	22, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	23, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	24, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	26, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
-	9,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
-	10, // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
-	12, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
-	15, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	13, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
-	4,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
-	5,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	11, // 14: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
-	14, // 15: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,  // 16: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	17, // 17: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	20, // 18: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	19, // 19: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	77, // 20: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	25, // 21: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	27, // 22: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	3,  // 23: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	3,  // 24: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	17, // 25: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	42, // 26: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	41, // 27: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	39, // 28: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,  // 29: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	45, // 30: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	41, // 31: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	46, // 32: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	78, // 33: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	50, // 34: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	41, // 35: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	79, // 36: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	60, // 37: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	64, // 38: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	65, // 39: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	41, // 40: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	75, // 41: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 42: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	76, // 43: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	28, // 44: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	29, // 45: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	31, // 46: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	33, // 47: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	34, // 48: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	35, // 49: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	8,  // 50: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	7,  // 51: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	6,  // 52: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	36, // 53: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	37, // 54: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	38, // 55: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	38, // 56: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	43, // 57: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	47, // 58: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	48, // 59: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	51, // 60: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	53, // 61: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	54, // 62: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	57, // 63: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	58, // 64: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	61, // 65: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	55, // 66: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	62, // 67: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	66, // 68: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	68, // 69: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	70, // 70: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	72, // 71: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	74, // 72: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 73: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	30, // 74: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	32, // 75: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 76: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 77: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 78: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 79: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 80: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	3,  // 81: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	3,  // 82: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 83: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	39, // 84: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	40, // 85: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	44, // 86: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 87: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	49, // 88: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	52, // 89: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 90: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 91: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 92: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	59, // 93: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	60, // 94: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	56, // 95: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	63, // 96: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	67, // 97: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	69, // 98: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	71, // 99: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	73, // 100: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	75, // 101: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	73, // [73:102] is the sub-list for method output_type
-	44, // [44:73] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	19, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	21, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	24, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	25, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	26, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	27, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	29, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	12, // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
+	13, // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
+	15, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	18, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	16, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	7,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
+	8,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
+	4,  // 14: dbcontroller.v1.Deployment.former_names:type_name -> dbcontroller.v1.FormerNames
+	5,  // 15: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
+	6,  // 16: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
+	14, // 17: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
+	17, // 18: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,  // 19: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	20, // 20: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	23, // 21: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	22, // 22: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	80, // 23: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	28, // 24: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	30, // 25: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	3,  // 26: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	81, // 27: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	3,  // 28: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	20, // 29: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	45, // 30: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	44, // 31: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	42, // 32: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,  // 33: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	48, // 34: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	44, // 35: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	49, // 36: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	82, // 37: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	53, // 38: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	44, // 39: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	83, // 40: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	63, // 41: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	67, // 42: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	68, // 43: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	44, // 44: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	78, // 45: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,  // 46: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	79, // 47: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	31, // 48: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	32, // 49: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	34, // 50: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	36, // 51: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	37, // 52: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	38, // 53: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	11, // 54: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	10, // 55: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	9,  // 56: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	39, // 57: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	40, // 58: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	41, // 59: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	41, // 60: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	46, // 61: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	50, // 62: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	51, // 63: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	54, // 64: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	56, // 65: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	57, // 66: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	60, // 67: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	61, // 68: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	64, // 69: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	58, // 70: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	65, // 71: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	69, // 72: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	71, // 73: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	73, // 74: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	75, // 75: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	77, // 76: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	3,  // 77: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	33, // 78: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	35, // 79: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	3,  // 80: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 81: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	3,  // 82: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	3,  // 83: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	3,  // 84: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	3,  // 85: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	3,  // 86: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	3,  // 87: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	42, // 88: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	43, // 89: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	47, // 90: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	3,  // 91: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	52, // 92: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	55, // 93: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	3,  // 94: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 95: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	3,  // 96: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	62, // 97: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	63, // 98: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	59, // 99: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	66, // 100: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	70, // 101: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	72, // 102: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	74, // 103: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	76, // 104: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	78, // 105: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	77, // [77:106] is the sub-list for method output_type
+	48, // [48:77] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -6819,22 +7203,22 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	if File_dbcontroller_v1_deployment_proto != nil {
 		return
 	}
-	file_dbcontroller_v1_deployment_proto_msgTypes[7].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[21].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[22].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[33].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[34].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[10].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[24].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[25].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[36].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[38].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[44].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[52].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[37].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[39].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[41].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[47].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   77,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

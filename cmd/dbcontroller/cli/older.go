@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"dbcontroller.dev/access/client"
+	"dbcontroller.dev/deployment/api"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+)
+
+// needs is the feature without which a controller would do what a request asks for unconfirmed,
+// and the flag for it. Empty: none. A dry run changes nothing.
+func needs(request any) (feature, flag string) {
+	switch r := request.(type) {
+	case *dbv1.CompleteRequest:
+		if !r.GetDryRun() {
+			return api.ConfirmsComplete, "--confirm"
+		}
+	case *dbv1.WaiveKindRequest:
+		if !r.GetDryRun() {
+			return api.CountsWaived, "--count"
+		}
+	case *dbv1.BeginUpgradeRequest:
+		if !r.GetDryRun() && (r.GetAcceptLoss() || r.GetConfirm() != "") {
+			return api.ConfirmsLoss, "--confirm"
+		}
+	}
+	return "", ""
+}
+
+// refusesOlder asks a controller for its features before a request that an older one would not
+// have confirmed. The limit: where --server names several controllers, another one than the one
+// that was asked may get the request.
+func refusesOlder(plain dbcontrollerv1connect.DeploymentServiceClient, at string) connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			feature, flag := needs(req.Any())
+			if feature == "" {
+				return next(ctx, req)
+			}
+			there, err := plain.GetVersion(client.Repeatable(ctx), connect.NewRequest(&dbv1.GetVersionRequest{}))
+			switch {
+			case connect.CodeOf(err) == connect.CodeUnimplemented:
+			case err != nil:
+				return nil, &client.NotSentError{Err: fmt.Errorf("ask the controller for its version: %w", err)}
+			case slices.Contains(there.Msg.GetFeatures(), feature):
+				return next(ctx, req)
+			}
+			return nil, failed(exitRefused, &client.NotSentError{Err: fmt.Errorf(
+				"the controller at %s is older than this command and ignores %s, so nothing was sent: update the controllers first", at, flag)})
+		}
+	}
+}

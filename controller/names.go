@@ -1,0 +1,186 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// After a switch an application that nobody updated still reads and writes the names that were left.
+// Its writes are refused, and nobody may see that. The leader compares, every five seconds, how often
+// each name was used: one cheap command for each. Only while that grows it samples for a moment which
+// clients are at it. What was seen is shown as long as this controller leads, and no longer.
+
+// NameWatch is a Connection that tells how names of collections are used.
+type NameWatch interface {
+	NameCount(ctx context.Context, name string) (record.NameCount, error)
+	NameUsers(ctx context.Context, names []string) ([]record.NameUser, error)
+}
+
+const (
+	lookNamesEvery = 5 * time.Second
+	mostNames      = 100 // that are watched
+	mostNameUsers  = 20  // of one name that are shown
+	nameSamples    = 20  // while a name is used
+	nameSampleGap  = 25 * time.Millisecond
+)
+
+// nameWatcher is what one leader has seen since a switch.
+type nameWatcher struct {
+	app    *App
+	id     string // of the switch
+	counts map[string]record.NameCount
+	uses   map[string]*deployment.NameUse
+	said   *deployment.FormerNames
+}
+
+// watchNames looks who still uses names that were left, whenever this controller leads.
+func (a *App) watchNames(ctx context.Context) error {
+	look := time.NewTicker(lookNamesEvery)
+	defer look.Stop()
+	w := &nameWatcher{app: a}
+	var failing reconcile.Complaint
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+		switch err := w.look(ctx); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			failing.Over()
+		case failing.News(err):
+			a.log.Warn("who uses the names that were left is not known", zap.Error(err))
+		}
+	}
+}
+
+// leftNames are the names of a version that was left, where a view refuses writes.
+func leftNames(d upgradestate.Deployment) (version string, names []string) {
+	last := d.LastSwitch
+	if last == nil || last.To != d.CurrentVersion || d.Upgrade != nil || upgradestate.Retired(d, last.From) {
+		return "", nil
+	}
+	ns, _ := d.Namespace(last.From)
+	for _, k := range ns.Kinds {
+		if k.Fixed && k.Fence == string(record.FenceView) && k.Fenced != "" && k.Pending == nil && len(names) < mostNames && !upgradestate.Namesake(d, ns, k) {
+			names = append(names, k.Kind)
+		}
+	}
+	return last.From, names
+}
+
+func (w *nameWatcher) look(ctx context.Context) error {
+	d, err := w.app.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	version, names := leftNames(d)
+	if len(names) == 0 {
+		w.id, w.counts, w.uses = "", nil, nil
+		return w.publish(ctx, nil)
+	}
+	if w.id != d.LastSwitch.ID {
+		w.id, w.counts, w.uses = d.LastSwitch.ID, map[string]record.NameCount{}, map[string]*deployment.NameUse{}
+	}
+	shown := &deployment.FormerNames{ID: w.id}
+	if watch, ok := w.app.databases[version].(NameWatch); !ok {
+		shown.Unknown = "the database does not tell"
+	} else if err = w.count(ctx, watch, version, names); err != nil {
+		shown.Unknown = err.Error()
+	}
+	for _, name := range names {
+		if u := w.uses[name]; u != nil {
+			use := *u
+			use.Users = slices.Clone(u.Users)
+			shown.Uses = append(shown.Uses, use)
+		}
+	}
+	return errors.Join(err, w.publish(ctx, shown))
+}
+
+// count notes which names were used since the last look, and by whom.
+func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string, names []string) error {
+	now := time.Now().UTC().Format(time.RFC3339)
+	var used []string
+	for _, name := range names {
+		is, err := watch.NameCount(ctx, name)
+		if err != nil {
+			return err
+		}
+		was, known := w.counts[name]
+		w.counts[name] = is
+		reads, writes := is.Reads-was.Reads-1, is.Writes-was.Writes // the look is a read, too
+		if !known || reads < 0 || writes < 0 {
+			continue // the server has begun to count anew
+		}
+		if reads+writes == 0 {
+			continue
+		}
+		u := w.uses[name]
+		if u == nil {
+			u = &deployment.NameUse{Version: version, Kind: name}
+			w.uses[name] = u
+		}
+		u.Reads, u.Writes, u.Last = u.Reads+reads, u.Writes+writes, now
+		used = append(used, name)
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	for range nameSamples {
+		users, err := watch.NameUsers(ctx, used)
+		if err != nil {
+			return err
+		}
+		for _, u := range users {
+			w.met(u, now)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(nameSampleGap):
+		}
+	}
+	return nil
+}
+
+func (w *nameWatcher) met(u record.NameUser, now string) {
+	use := w.uses[u.Name]
+	if use == nil {
+		return
+	}
+	client := deployment.NameUser{Application: u.Application, Driver: u.Driver, Address: u.Address, Last: now}
+	for i, known := range use.Users {
+		if client.Last = known.Last; client == known {
+			use.Users[i].Last = now
+			return
+		}
+	}
+	if client.Last = now; len(use.Users) < mostNameUsers {
+		use.Users = append(use.Users, client)
+	}
+}
+
+func (w *nameWatcher) publish(ctx context.Context, f *deployment.FormerNames) error {
+	lease := w.app.pool.Lease()
+	if lease == 0 || reflect.DeepEqual(f, w.said) {
+		return nil // without a lease it would outlive this controller
+	}
+	if err := w.app.deployment.PublishNames(ctx, f, lease); err != nil {
+		return err
+	}
+	w.said = f
+	return nil
+}

@@ -1,0 +1,89 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"unicode"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// NameCount returns how often a collection or view was read, and written by commands that may have
+// been refused. The look itself counts as a read. The server counts inserts, updates and deletes
+// that a view refuses, and no refused findAndModify. Each member counts what it serves alone.
+func (n *Namespace) NameCount(ctx context.Context, name string) (count record.NameCount, err error) {
+	cursor, err := n.db.Collection(name).Aggregate(ctx, bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "latencyStats", Value: bson.D{}}}}}})
+	if err != nil {
+		return count, fmt.Errorf("count uses of %s.%s: %w", n.name, name, withPrivilege(err))
+	}
+	var shards []struct {
+		LatencyStats struct {
+			Reads, Writes struct{ Ops int64 }
+		} `bson:"latencyStats"`
+	}
+	if err := cursor.All(ctx, &shards); err != nil {
+		return count, fmt.Errorf("count uses of %s.%s: %w", n.name, name, err)
+	}
+	for _, s := range shards {
+		count.Reads += s.LatencyStats.Reads.Ops
+		count.Writes += s.LatencyStats.Writes.Ops
+	}
+	return count, nil
+}
+
+// NameUsers returns the clients that use one of the names at this moment. Nothing of their commands
+// leaves the server.
+func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
+	spaces := make(bson.A, len(names))
+	for i, name := range names {
+		spaces[i] = n.name + "." + name
+	}
+	cursor, err := n.admin().Aggregate(ctx, bson.A{
+		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleCursors", Value: true}}}},
+		bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}}}},
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "ns", Value: 1}, {Key: "client", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$client", "$client_s"}}}}, {Key: "appName", Value: 1},
+			{Key: "driver", Value: "$clientMetadata.driver"},
+		}}},
+		bson.D{{Key: "$limit", Value: 100}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look who uses names of %s: %w", n.name, withPrivilege(err))
+	}
+	var ops []struct {
+		NS, Client string
+		AppName    string `bson:"appName"`
+		Driver     struct{ Name, Version string }
+	}
+	if err := cursor.All(ctx, &ops); err != nil {
+		return nil, fmt.Errorf("look who uses names of %s: %w", n.name, err)
+	}
+	var users []record.NameUser
+	for _, op := range ops {
+		u := record.NameUser{
+			Name: strings.TrimPrefix(op.NS, n.name+"."), Application: printable(op.AppName),
+			Driver: printable(strings.TrimSpace(op.Driver.Name + " " + op.Driver.Version)), Address: printable(op.Client),
+		}
+		if host, _, err := net.SplitHostPort(op.Client); err == nil {
+			u.Address = printable(host)
+		}
+		users = append(users, u)
+	}
+	return users, nil
+}
+
+// printable is what a client says of itself, without what would disturb a terminal.
+func printable(text string) string {
+	const most = 128
+	clean := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text))
+	return string(clean[:min(most, len(clean))])
+}

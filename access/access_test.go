@@ -147,7 +147,6 @@ func TestTokens(t *testing.T) {
 func TestTokenFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                      "tokens: tokens: it has no token",
 		"alice " + aliceToken + " x":            "tokens: tokens:1: want a name and a token",
 		aliceToken:                              "tokens: tokens:1: want a name and a token",
 		"\nalice short":                         "tokens: tokens:2: the token has fewer than 20 characters: make one with 'openssl rand -hex 32'",
@@ -173,8 +172,8 @@ func TestTokenFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTokensAreReadAgain: a token that is taken out counts no more, a file that is broken for
-// a moment changes nothing, and no token is in the log.
+// TestTokensAreReadAgain: a token that is taken out counts no more, be it the last one; nor does one
+// whose line is broken, while the others stay valid. No token is in the log.
 func TestTokensAreReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -189,10 +188,30 @@ func TestTokensAreReadAgain(t *testing.T) {
 			_, err := tokens.Authenticate(t.Context(), with("Bearer "+token))
 			return err == nil
 		}
-		for _, text := range []string{"alice", aliceToken + " alice", ""} {
-			accesstest.Replace(t, path, []byte(text))
-			if !proves(aliceToken) {
-				t.Errorf("a file with %q takes tokens away", text)
+		for _, tc := range []struct {
+			text       string
+			alice, bob bool
+			broken     int
+		}{
+			{"alice\nbob " + bobToken, false, true, 1},
+			{"alice " + aliceToken + "\nbob", true, false, 1},
+			{aliceToken + " alice\nbob " + bobToken + " x\n", false, false, 2},
+			{"", false, false, 0},
+			{"# alice " + aliceToken, false, false, 0},
+			{"x " + strings.Repeat("x", 100_000) + " y\nalice " + aliceToken, true, false, 1},
+		} {
+			seen.TakeAll()
+			accesstest.Replace(t, path, []byte(tc.text))
+			if alice, bob := proves(aliceToken), proves(bobToken); alice != tc.alice || bob != tc.bob {
+				t.Errorf("with %.40q alice is known %t, bob %t", tc.text, alice, bob)
+			}
+			if n := seen.FilterLevelExact(zap.ErrorLevel).Len(); n != tc.broken {
+				t.Errorf("with %.40q the log has %d lines", tc.text, n)
+			}
+			for _, e := range seen.All() {
+				if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, bobToken) || strings.Contains(text, aliceToken) {
+					t.Errorf("the log shows a token: %s", text)
+				}
 			}
 		}
 		accesstest.Replace(t, path, []byte("bob "+bobToken))

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -15,8 +16,12 @@ type Audit struct {
 	log *zap.Logger
 }
 
-// NewAudit writes to a logger, under the name audit.
-func NewAudit(log *zap.Logger) *Audit { return &Audit{log: log.Named("audit")} }
+// AuditLog is the name of the logger that the audit writes to. A process must write its
+// lines at every level of its log.
+const AuditLog = "audit"
+
+// NewAudit writes to a logger, under the name AuditLog.
+func NewAudit(log *zap.Logger) *Audit { return &Audit{log: log.Named(AuditLog)} }
 
 // asking is what requests have that change something.
 type asking interface {
@@ -25,14 +30,27 @@ type asking interface {
 	GetDryRun() bool
 }
 
-func (a *Audit) answered(c Caller, procedure string, req any, err error) {
+type renewalKey struct{}
+
+// Renewed says that a call has renewed what its caller had already. The audit leaves such calls out,
+// which each application makes every few seconds. Calls that fail stay in it.
+func Renewed(ctx context.Context) {
+	if r, ok := ctx.Value(renewalKey{}).(*bool); ok {
+		*r = true
+	}
+}
+
+// panicked tells of a call whose handler has panicked, so that nobody knows what it has done.
+func (a *Audit) panicked(r *http.Request, c Caller) {
 	if a == nil {
 		return
 	}
-	if r, ok := req.(interface{ GetClientId() string }); ok && r.GetClientId() != "" && err == nil {
-		if _, renewal := req.(interface{ GetTtlMs() int32 }); renewal {
-			return // every few seconds, of each application
-		}
+	a.log.Error("panicked", append(a.fields(c, clip(callName(r.URL.Path))), zap.String("answer", "none"))...)
+}
+
+func (a *Audit) answered(c Caller, procedure string, req any, renewed bool, err error) {
+	if a == nil || renewed && err == nil {
+		return
 	}
 	fields := a.fields(c, callName(procedure))
 	if r, ok := req.(interface{ GetName() string }); ok && r.GetName() != "" {
@@ -43,6 +61,9 @@ func (a *Audit) answered(c Caller, procedure string, req any, err error) {
 	}
 	if r, ok := req.(interface{ GetApplication() string }); ok {
 		fields = append(fields, zap.String("application", clip(r.GetApplication())))
+	}
+	if r, ok := req.(interface{ GetClientId() string }); ok && r.GetClientId() != "" {
+		fields = append(fields, zap.String("client", clip(r.GetClientId())))
 	}
 	a.log.Info("call", append(fields, answer(err)...)...)
 }

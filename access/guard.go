@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -61,8 +62,24 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			g.refuse(w, r, caller, err)
 			return
 		}
+		defer g.panicked(r, caller)
 		next.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), caller)))
 	})
+}
+
+// panicked reports a handler's panic and ends the connection: what the call has done is not known,
+// so that no answer would be true. net/http would only write it to a log of its own.
+func (g *Guard) panicked(r *http.Request, caller Caller) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+		g.cfg.Log.Error("a handler panicked", zap.String("path", clip(r.URL.Path)), zap.String("identity", caller.Name),
+			zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+		g.cfg.Audit.panicked(r, caller)
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // admit finds out who calls, and whether it may. Its errors are a *connect.Error.

@@ -37,11 +37,12 @@ func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		caller, row, err := i.check(ctx, req.Spec().Procedure)
 		var res connect.AnyResponse
+		var renewed bool
 		if err == nil {
-			res, err = next(ctx, req)
+			res, err = next(context.WithValue(ctx, renewalKey{}, &renewed), req)
 		}
 		if row.Changes {
-			i.audit.answered(caller, req.Spec().Procedure, req.Any(), err)
+			i.audit.answered(caller, req.Spec().Procedure, req.Any(), renewed, err)
 		}
 		return res, err
 	}
@@ -55,7 +56,7 @@ func (i Interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 			err = next(ctx, heard)
 		}
 		if row.Changes {
-			i.audit.answered(caller, conn.Spec().Procedure, heard.first, err)
+			i.audit.answered(caller, conn.Spec().Procedure, heard.first, false, err)
 		}
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +43,9 @@ type Issuer struct {
 
 	mu       sync.Mutex
 	verifier *oidc.IDTokenVerifier // nil: not discovered yet
-	tried    time.Time
+	asking   chan struct{}         // closed at the end of the try that goes on; nil: none does
+	waiting  int                   // for that
+	ended    time.Time             // of the latest try, which failed
 	failure  error
 }
 
@@ -52,6 +56,10 @@ const (
 	// become requests to it.
 	fetchEvery   = 5 * time.Second
 	fetchTimeout = 10 * time.Second
+	// waitTime is how long a request waits for an issuer, and mostWaiting how many do: each takes a
+	// place of the listener, and its token may be made up.
+	waitTime     = 5 * time.Second
+	mostWaiting  = 64
 	longestKeys  = 1 << 20
 	longestToken = 16 << 10
 )
@@ -75,7 +83,7 @@ func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 	}
 	i.client = &http.Client{
 		Timeout:   fetchTimeout,
-		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, last: map[string]time.Time{}},
+		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, hosts: hostsOf(cfg.Issuer, cfg.KeysURL), last: map[string]time.Time{}},
 		// A token for the issuer must not go elsewhere, and keys come from where it was said.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -89,6 +97,11 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 	if !ok || len(raw) > longestToken || issuerOf(raw) != i.cfg.Issuer {
 		return Identity{}, ErrNoProof
 	}
+	if err := i.impossible(raw); err != nil {
+		return Identity{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
+	defer cancel()
 	verifier, err := i.discovered(ctx)
 	if err != nil {
 		i.log.Warn("tokens cannot be checked", zap.String("issuer", i.cfg.Name), zap.Error(err))
@@ -127,30 +140,99 @@ func (i *Issuer) nameIn(token *oidc.IDToken) (string, error) {
 	return name, nil
 }
 
-// discovered is the verifier, once the issuer has answered.
+// impossible refuses a token that cannot count whatever the issuer's keys are, so that nobody waits
+// for them.
+func (i *Issuer) impossible(raw string) error {
+	var head struct {
+		Algorithm string `json:"alg"`
+	}
+	var claims struct {
+		Audience audience `json:"aud"`
+		Expiry   float64  `json:"exp"`
+	}
+	parts := strings.Split(raw, ".")
+	switch {
+	case !decoded(parts[0], &head) || !decoded(parts[1], &claims):
+		return ErrNoProof
+	case !slices.Contains(algorithms, head.Algorithm), !slices.Contains(claims.Audience, i.cfg.Audience):
+		return unproven("the token of %s does not count here: it must be signed by it and be for the audience %q", i.cfg.Issuer, i.cfg.Audience)
+	case float64(time.Now().Unix()) > claims.Expiry:
+		return unproven("the token has expired")
+	}
+	return nil
+}
+
+// audience is one text, or several.
+type audience []string
+
+func (a *audience) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(a))
+}
+
+var errManyWait = errors.New("too many wait for its answer")
+
+// discovered is the verifier, once the issuer has answered. One try serves all who wait, and each of
+// them waits no longer than its own call.
 func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	i.mu.Lock()
+	if i.verifier != nil || i.failure != nil && time.Since(i.ended) < fetchEvery {
+		defer i.mu.Unlock()
+		if i.verifier != nil {
+			return i.verifier, nil
+		}
+		return nil, i.failure
+	}
+	if i.waiting >= mostWaiting {
+		i.mu.Unlock()
+		return nil, errManyWait
+	}
+	if i.asking == nil {
+		i.asking = make(chan struct{})
+		go i.discover(context.WithoutCancel(ctx), i.asking)
+	}
+	asking := i.asking
+	i.waiting++
+	i.mu.Unlock()
+	var err error
+	select {
+	case <-asking:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.verifier != nil {
+	i.waiting--
+	switch {
+	case i.verifier != nil:
 		return i.verifier, nil
+	case err != nil:
+		return nil, err
 	}
-	if i.failure != nil && time.Since(i.tried) < fetchEvery {
-		return nil, i.failure
-	}
-	i.tried = time.Now()
-	ctx = oidc.ClientContext(context.WithoutCancel(ctx), i.client)
+	return nil, i.failure
+}
+
+// discover asks the issuer once, within fetchTimeout, which the client has.
+func (i *Issuer) discover(ctx context.Context, done chan struct{}) {
+	ctx = oidc.ClientContext(ctx, i.client)
 	cfg := &oidc.Config{ClientID: i.cfg.Audience, SupportedSigningAlgs: algorithms}
+	var verifier *oidc.IDTokenVerifier
+	var failure error
 	if i.cfg.KeysURL != "" {
-		i.verifier = oidc.NewVerifier(i.cfg.Issuer, oidc.NewRemoteKeySet(ctx, i.cfg.KeysURL), cfg)
-		return i.verifier, nil
+		verifier = oidc.NewVerifier(i.cfg.Issuer, oidc.NewRemoteKeySet(ctx, i.cfg.KeysURL), cfg)
+	} else if provider, err := oidc.NewProvider(ctx, i.cfg.Issuer); err != nil {
+		failure = fmt.Errorf("discover %s: %w", i.cfg.Issuer, err)
+	} else {
+		verifier = provider.VerifierContext(ctx, cfg)
 	}
-	provider, err := oidc.NewProvider(ctx, i.cfg.Issuer)
-	if err != nil {
-		i.failure = fmt.Errorf("discover %s: %w", i.cfg.Issuer, err)
-		return nil, i.failure
-	}
-	i.verifier, i.failure = provider.VerifierContext(ctx, cfg), nil
-	return i.verifier, nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.verifier, i.failure, i.ended, i.asking = verifier, failure, time.Now(), nil
+	close(done)
 }
 
 // issuerOf is what a token says of its issuer, to choose who checks it; empty if it is no
@@ -160,23 +242,36 @@ func issuerOf(raw string) string {
 	if len(parts) != 3 {
 		return ""
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return ""
-	}
 	var claims struct {
 		Issuer string `json:"iss"`
 	}
-	if json.Unmarshal(payload, &claims) != nil {
+	if !decoded(parts[1], &claims) {
 		return ""
 	}
 	return claims.Issuer
+}
+
+// decoded reads a part of a JSON web token.
+func decoded(part string, into any) bool {
+	text, err := base64.RawURLEncoding.DecodeString(part)
+	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// hostsOf are the schemes and hosts of addresses, with their ports.
+func hostsOf(addresses ...string) (hosts []string) {
+	for _, a := range addresses {
+		if u, err := url.Parse(a); err == nil && u.Host != "" {
+			hosts = append(hosts, u.Scheme+"://"+u.Host)
+		}
+	}
+	return hosts
 }
 
 // modest asks for each address once in fetchEvery at most, and reads no endless answers.
 type modest struct {
 	next      http.RoundTripper
 	tokenFile string
+	hosts     []string // that get the token: the issuer's, and that of the keys as configured
 
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -192,7 +287,12 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 	if soon {
 		return nil, errors.New("it was asked a moment ago")
 	}
-	if m.tokenFile != "" {
+	defer func() { // it may have taken long
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.last[r.URL.String()] = time.Now()
+	}()
+	if m.tokenFile != "" && slices.Contains(m.hosts, r.URL.Scheme+"://"+r.URL.Host) {
 		token, err := watchedfile.Read("token for the issuer", watchedfile.Secret(m.tokenFile))
 		if err != nil {
 			return nil, err

@@ -1,8 +1,6 @@
 package access
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -12,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -48,57 +47,76 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,199}$`)
 
 // OpenTokens reads the file.
 func OpenTokens(path string, log *zap.Logger) (*Tokens, error) {
-	f, err := watchedfile.Open("tokens", log, func(texts [][]byte) ([]token, error) { return parseTokens(path, texts[0]) }, watchedfile.Secret(path))
+	if log == nil {
+		log = zap.NewNop()
+	}
+	running := false
+	f, err := watchedfile.Open("tokens", log, func(texts [][]byte) ([]token, error) {
+		all, broken := parseTokens(path, texts[0])
+		if err := errors.Join(broken...); err != nil && !running {
+			return nil, broken[0] // somebody starts it, and reads this
+		}
+		// A line may be broken, or gone, because its token is to count no more.
+		for _, err := range broken {
+			log.Error("a line of the tokens cannot be read: no token of it counts", zap.Error(err))
+		}
+		if len(all) == 0 {
+			log.Warn("no token counts: the file has none", zap.String("file", path))
+		}
+		return all, nil
+	}, watchedfile.Secret(path))
+	running = true
 	if err != nil {
 		return nil, err
 	}
 	return &Tokens{file: f}, nil
 }
 
-// parseTokens never puts what it reads into an error: it may be a token, and what stands in
-// the place of a name as well.
-func parseTokens(path string, text []byte) ([]token, error) {
-	var all []token
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		fields := strings.Fields(lines.Text())
+// parseTokens returns what lines hold, and what is wrong with the others. It never puts what it
+// reads into an error: it may be a token, and what stands in the place of a name as well.
+func parseTokens(path string, text []byte) (all []token, broken []error) {
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		at := fmt.Sprintf("%s:%d", filepath.Base(path), n)
-		if len(fields) != 2 {
-			return nil, fmt.Errorf("%s: want a name and a token", at)
+		t, err := parseToken(fields)
+		if err == nil && slices.ContainsFunc(all, func(o token) bool { return o.hash == t.hash && o.name != t.name }) {
+			err = errors.New("another name has this token already")
 		}
-		if !tokenName.MatchString(fields[0]) {
-			return nil, fmt.Errorf("%s: the name is none: want letters, digits, and any of . _ @ / -, and a token after it", at)
-		}
-		t := token{name: fields[0]}
-		if digits, hashed := strings.CutPrefix(fields[1], hashPrefix); hashed {
-			sum, err := hex.DecodeString(digits)
-			if err != nil || len(sum) != sha256.Size {
-				return nil, fmt.Errorf("%s: want 64 hexadecimal digits after %s", at, hashPrefix)
-			}
-			copy(t.hash[:], sum)
-		} else {
-			if len(fields[1]) < leastToken {
-				return nil, fmt.Errorf("%s: the token has fewer than %d characters: make one with 'openssl rand -hex 32'", at, leastToken)
-			}
-			t.hash = sha256.Sum256([]byte(fields[1]))
-		}
-		for _, other := range all {
-			if other.hash == t.hash && other.name != t.name {
-				return nil, fmt.Errorf("%s: another name has this token already", at)
-			}
+		if err != nil {
+			broken = append(broken, fmt.Errorf("%s:%d: %w", filepath.Base(path), n, err))
+			continue
 		}
 		all = append(all, t)
 	}
-	if lines.Err() != nil {
-		return nil, fmt.Errorf("%s: a line is too long", filepath.Base(path))
+	return all, broken
+}
+
+func parseToken(fields []string) (token, error) {
+	if len(fields) != 2 {
+		return token{}, errors.New("want a name and a token")
 	}
-	if len(all) == 0 {
-		return nil, errors.New(filepath.Base(path) + ": it has no token")
+	if !tokenName.MatchString(fields[0]) {
+		return token{}, errors.New("the name is none: want letters, digits, and any of . _ @ / -, and a token after it")
 	}
-	return all, nil
+	t := token{name: fields[0]}
+	digits, hashed := strings.CutPrefix(fields[1], hashPrefix)
+	if !hashed {
+		if len(fields[1]) < leastToken {
+			return t, fmt.Errorf("the token has fewer than %d characters: make one with 'openssl rand -hex 32'", leastToken)
+		}
+		t.hash = sha256.Sum256([]byte(fields[1]))
+		return t, nil
+	}
+	sum, err := hex.DecodeString(digits)
+	if err != nil || len(sum) != sha256.Size {
+		return t, fmt.Errorf("want 64 hexadecimal digits after %s", hashPrefix)
+	}
+	copy(t.hash[:], sum)
+	return t, nil
 }
 
 func (t *Tokens) Wants() string { return "a bearer token" }

@@ -132,7 +132,7 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 func (s *Store) export(cur, next upgradestate.Deployment) {
 	gone := min(next.HistoryDropped-cur.HistoryDropped, len(cur.History))
 	for _, e := range cur.History[:max(0, gone)] {
-		s.cfg.Log.Named("audit").Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
+		s.cfg.Log.Named(access.AuditLog).Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
 	}
 }
 

@@ -266,6 +266,14 @@ func (s *Store) Replace(ctx context.Context, d upgradestate.Deployment, revision
 	if err := checkName(d.Name); err != nil {
 		return err
 	}
+	var before upgradestate.Deployment
+	if revision != 0 { // the entries of the record that goes are nowhere else
+		var err error
+		if before, err = s.Get(ctx); err != nil {
+			return fmt.Errorf("replace %s: %w", s.name, err)
+		}
+		d = upgradestate.Continue(d, before)
+	}
 	d = upgradestate.Note(d, d, by, at)
 	value, err := json.Marshal(d)
 	if err == nil {
@@ -274,6 +282,7 @@ func (s *Store) Replace(ctx context.Context, d upgradestate.Deployment, revision
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", s.name, err)
 	}
+	s.export(before, d)
 	_, err = s.coord.Commit(ctx,
 		[]coord.Condition{{Key: s.recordKey(), Revision: revision}},
 		[]coord.Op{{Key: s.recordKey(), Value: value}, {Key: indexKey(s.cfg.Prefix, s.name)}})

@@ -58,6 +58,17 @@ func (d *Deployment) addEntry(e Entry) {
 	}
 }
 
+// Continue returns d with the history of another record of the same deployment in front of its own.
+func Continue(d, before Deployment) Deployment {
+	d = Clone(d)
+	added := d.History
+	d.History, d.HistoryDropped = slices.Clone(before.History), before.HistoryDropped
+	for _, e := range added {
+		d.addEntry(e)
+	}
+	return d
+}
+
 // entry is the latest one about an ID, to be modified; nil when it has gone.
 func (d *Deployment) entry(what, id string) *Entry {
 	for i := len(d.History) - 1; i >= 0; i-- {

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/access"
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
@@ -41,7 +42,8 @@ type client struct {
 	lease coord.Lease // nil: none yet
 	ttl   time.Duration
 	until time.Time
-	gone  bool // out of the map: look there again
+	by    string // identity that registered or renewed it last
+	gone  bool   // out of the map: look there again
 }
 
 type clients struct {
@@ -151,6 +153,8 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	}
 	defer c.mu.Unlock()
 	lease := c.lease
+	caller, _ := access.CallerOf(ctx)
+	renewal := lease != nil && !lost(lease) && c.ttl == ttl && c.by == caller.Name
 	if lease == nil || lost(lease) || c.ttl != ttl {
 		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
 			return err
@@ -167,7 +171,10 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	if c.lease != nil && c.lease != lease {
 		v.closeLease(context.WithoutCancel(ctx), key, c.lease) // the key has the new one already
 	}
-	c.lease, c.ttl, c.until = lease, ttl, time.Now().Add(ttl)
+	c.lease, c.ttl, c.until, c.by = lease, ttl, time.Now().Add(ttl), caller.Name
+	if renewal {
+		access.Renewed(ctx)
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"dbcontroller.dev/access"
 	"dbcontroller.dev/cmd/internal/etcdlogin"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/coord"
@@ -142,10 +143,35 @@ func (p *Process) Close() {
 // DataDir is where an etcd of this machine keeps its data, and is found.
 func DataDir(cfg config.Config) string { return cmp.Or(cfg.DataDir, DefaultDataDir) }
 
-// NewLogger writes one JSON object a line to standard error.
-func NewLogger(level zapcore.Level) *zap.Logger {
+// NewLogger writes one JSON object a line to standard error. The audit is a stream of its own, which
+// no level silences.
+func NewLogger(level zapcore.Level) *zap.Logger { return newLogger(level, zapcore.Lock(os.Stderr)) }
+
+func newLogger(level zapcore.Level, to zapcore.WriteSyncer) *zap.Logger {
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeDuration = zapcore.StringDurationEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(enc), zapcore.Lock(os.Stderr), level))
+	return zap.New(audited{zapcore.NewCore(zapcore.NewJSONEncoder(enc), to, zapcore.DebugLevel), level})
+}
+
+// audited writes what is of a level, and all of the audit.
+type audited struct {
+	zapcore.Core
+	level zapcore.Level
+}
+
+func (a audited) Enabled(l zapcore.Level) bool {
+	return l >= zapcore.InfoLevel || a.level.Enabled(l) // which logger it is Check knows alone
+}
+
+func (a audited) With(fields []zapcore.Field) zapcore.Core {
+	return audited{a.Core.With(fields), a.level}
+}
+
+func (a audited) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	name := e.LoggerName[strings.LastIndexByte(e.LoggerName, '.')+1:]
+	if name == access.AuditLog || a.level.Enabled(e.Level) {
+		return ce.AddCore(e, a.Core)
+	}
+	return ce
 }

@@ -1,0 +1,48 @@
+package deployment_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"dbcontroller.dev/access"
+	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/upgradestate"
+)
+
+// TestReplaceKeepsTheHistory: a record that is rebuilt goes on with the history of the one that it
+// replaces, and what has no room there is in the audit before it is dropped.
+func TestReplaceKeepsTheHistory(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	s := deployment.New(memcoord.New(), "services/a/deployments/b", deployment.Config{Log: zap.New(core)})
+	if _, err := s.Create(t.Context(), "v1", 1); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Get(t.Context())
+	for i := 0; err == nil && len(d.History) < 50; i++ {
+		d, err = s.Apply(t.Context(), upgradestate.Remark{What: "waive", Detail: fmt.Sprint("number ", i)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs.TakeAll()
+	rebuilt, oldest, latest := upgradestate.Clone(d), d.History[0], d.History[49]
+	rebuilt.History, rebuilt.HistoryDropped = []upgradestate.Entry{{What: "recover", To: "v1"}}, 0
+	if err := s.Replace(t.Context(), rebuilt, d.Revision, "ann", "2026-01-01T00:00:00Z"); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = s.Get(t.Context()); err != nil || len(d.History) != 50 || d.HistoryDropped != 1 {
+		t.Fatalf("%d entries, %d dropped, %v", len(d.History), d.HistoryDropped, err)
+	}
+	if e := d.History[49]; e.What != "recover" || e.By != "ann" || d.History[48].Detail != latest.Detail {
+		t.Errorf("it ends with %+v, %+v", d.History[48], e)
+	}
+	lines := logs.All()
+	if len(lines) != 1 || lines[0].LoggerName != access.AuditLog || fmt.Sprint(lines[0].ContextMap()["entry"]) != fmt.Sprint(oldest) {
+		t.Errorf("the audit has %v, want %+v", lines, oldest)
+	}
+}

@@ -353,6 +353,8 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	r.version = "v1"
 	r.mu.Unlock()
 	r.follow("after the rollback")
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.acks < 100 {
 		t.Errorf("only %d writes were acknowledged", r.acks)
 	}

@@ -158,6 +158,9 @@ func (a served) fails(t *testing.T, method, body, want string) {
 		"failed_precondition": refusal.NotInThisState, "unavailable": refusal.CoordinationUnavailable,
 		"resource_exhausted": refusal.Full, "data_loss": refusal.Unreadable,
 	}[e.Code]
+	if strings.Contains(want, "this controller is starting") && e.Code == "unavailable" {
+		reason = refusal.NotReady
+	}
 	if strings.Contains(want, "newer format") { // no state, but a controller that is too old
 		reason = refusal.ControllerTooOld
 	}

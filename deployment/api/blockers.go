@@ -14,7 +14,7 @@ import (
 )
 
 // The driver knows reasons of the record and of the databases, each owner those of its shards, and
-// the process that is asked its own. Whoever asks sees all of them in one list. That nothing keeps
+// the process that is asked its own. A caller sees all of them in one list. That nothing keeps
 // the switch from beginning is said only when every shard has reported and the driver has looked.
 
 // readinessStatus is what stands between an upgrade and its switch, or between a switch and its
@@ -78,7 +78,7 @@ func blockers(s deployment.State, o *switchover.Readiness, own []upgradestate.Bl
 		add(shards...)
 		add(own...)
 		if u.State == upgradestate.InitialSyncing && o.ID == "" && len(all) == 0 {
-			add(upgradestate.Blocker{Code: upgradestate.BlockUndriven, Text: "a controller to look whether it may begin"})
+			add(upgradestate.Blocker{Code: upgradestate.BlockUndriven, Text: "a controller that drives it, and checks what is in its way"})
 		}
 	}
 	return all

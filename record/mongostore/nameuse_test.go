@@ -47,7 +47,7 @@ func TestNameUse(t *testing.T) {
 	}
 	look("what keeps the fence", 0, 0)
 
-	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName("old-shop\n"))
+	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName("old-shop"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestNameUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(users) > 0 {
-			if u := users[0]; u.Name != "orders" || u.Application != "old-shop?" || u.Driver == "" || u.Address != "127.0.0.1" {
+			if u := users[0]; u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
 				t.Errorf("met %+v", u)
 			}
 			return

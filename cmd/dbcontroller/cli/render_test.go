@@ -138,7 +138,7 @@ func TestEveryReasonIsPrinted(t *testing.T) {
 			t.Errorf("%s: 'watch' shows %s", code, got)
 		}
 	}
-	// Whoever has said nothing is not taken to wait for nothing.
+	// A driver that has said nothing does not count as one that waits for nothing.
 	u := &dbv1.UpgradeState{State: dbv1.UpgradeState_SWITCHING}
 	if got := readinessText(&dbv1.SwitchReadiness{}, u); strings.Contains(got, "nothing else") {
 		t.Errorf("while it switches: %s", got)

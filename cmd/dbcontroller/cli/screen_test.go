@@ -140,7 +140,7 @@ func TestTheViewFitsTheTerminal(t *testing.T) {
 						t.Errorf("it scrolls by %d lines", v.scrolled)
 					}
 					text := v.shown()
-					for label, from := range map[string]int{"upgrade": 3, "readiness": 5, "waits for": 8, "copied": 12, "SHARD": 24} {
+					for label, from := range map[string]int{"upgrade": 3, "readiness": 5, "copied": 12, "SHARD": 24} {
 						if label == "SHARD" && shards == 0 || height < from || width < 40 {
 							continue
 						}

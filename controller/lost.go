@@ -16,7 +16,7 @@ import (
 const lostLook = 8 * time.Second
 
 // ServedLost refuses a rollback whose switch could never begin: the database of the version that
-// is served is lost, or does not answer. It names the way back that needs no such database.
+// is served is lost, or does not answer. It names the verb that needs no such database.
 func (a *App) ServedLost(ctx context.Context, d upgradestate.Deployment) error {
 	db := a.databases[d.CurrentVersion]
 	if db == nil {

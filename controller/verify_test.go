@@ -1,6 +1,13 @@
 package controller
 
 import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/collections"
 	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/record"
@@ -8,9 +15,6 @@ import (
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"strings"
-	"testing"
-	"time"
 )
 
 // TestVerifyBeforeTheCopy: an empty target is no difference while nobody has copied.
@@ -69,6 +73,10 @@ func newCopyWorld(t *testing.T) copyWorld {
 		cfg:        Settings{Databases: []Database{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
 		deployment: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
 	}
+	w.app.collections = collections.New(collections.Parts{
+		Deployments: w.app.deployment, Registry: registry, Log: zap.NewNop(),
+		Database: func(version string) collections.Database { return w.app.namespaces[version] },
+	})
 	dir, err := registry.Direction("v1", "v2")
 	check(err)
 	_, err = w.app.deployment.Create(t.Context(), "v1", 4)

@@ -284,11 +284,13 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 			}
 			// A record that was changed after its entry was read, or that stands in the index in
 			// another order than its message has: no token may rest on that.
-			if c := compareEntries(q.order, last, e); started && c >= 0 {
-				if c == 0 {
+			if started {
+				switch c := compareEntries(q.order, last, e); {
+				case c == 0:
 					continue
+				case c > 0:
+					return page, record.ErrNoIndex
 				}
-				return page, record.ErrNoIndex
 			}
 			if q.filter.Eval(e.msg) {
 				if len(page.Items) == q.size {

@@ -263,7 +263,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 	keep := func() {
 		slices.SortFunc(all, compare)
 		n, size := 0, 0
-		for n < len(all) && n <= q.size && (n == 0 || size <= maxBytes) {
+		for n < len(all) && n <= q.size && (n < 2 || size <= maxBytes) {
 			size += proto.Size(all[n].msg)
 			n++
 		}

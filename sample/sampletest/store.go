@@ -51,7 +51,7 @@ func New(t testing.TB, kinds ...string) *Store {
 // Open is New for an example, which has no test.
 func Open(kinds ...string) (*Store, error) {
 	ns := memstore.New()
-	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, feeds: map[*feed]bool{}}
+	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, indexed: map[string][]string{}, feeds: map[*feed]bool{}}
 	for _, k := range kinds {
 		tok, err := ns.Provision(context.Background(), record.KindSpec{Name: k}, record.PhysicalName(k, 1))
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 
+	"connectrpc.com/connect"
+
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/watchedfile"
@@ -80,7 +82,7 @@ func loopback(host string) bool {
 }
 
 // Open returns a client of the API. Certificates are read again when they change.
-func Open(c Config) (dbcontrollerv1connect.DeploymentServiceClient, error) {
+func Open(c Config, opts ...connect.ClientOption) (dbcontrollerv1connect.DeploymentServiceClient, error) {
 	at, err := c.URLs()
 	if err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func Open(c Config) (dbcontrollerv1connect.DeploymentServiceClient, error) {
 		// A controller never redirects; a server that does wants the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return dbcontrollerv1connect.NewDeploymentServiceClient(h, at[0].String()), nil
+	return dbcontrollerv1connect.NewDeploymentServiceClient(h, at[0].String(), opts...), nil
 }
 
 // transport proves who calls.

@@ -35,8 +35,10 @@ func (n Names) check(r *http.Request) error {
 			return errForeign
 		}
 	}
-	// What a page embeds has no Origin. A link that somebody follows is no request of the page.
-	if origin == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Dest") != "document" {
+	// What a page embeds has no Origin. A link that somebody follows is no request of the page. For a
+	// browser all ports of localhost are one site, and any user's program may serve one of them.
+	site := r.Header.Get("Sec-Fetch-Site")
+	if origin == "" && (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
 		return errForeign
 	}
 	return nil

@@ -50,7 +50,7 @@ func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
 			return nil, errors.New(path + " has no certificate in PEM form")
 		}
 		return pool, nil
-	}, watchedfile.Secret(path))
+	}, watchedfile.Trusted(path))
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,8 @@ func (d DB) meets(other DB) bool {
 	}
 }
 
-// Plaintext returns the hosts beyond this machine that are reached without TLS.
+// Plaintext returns the hosts beyond this machine that are reached without TLS, or with TLS that takes
+// any server for the right one: who is on the way reads and changes what is sent there, too.
 func (d DB) Plaintext() []string {
 	if d.Backend == "etcd" {
 		if d.Etcd.IsTLS() {
@@ -118,6 +119,7 @@ func (d DB) Plaintext() []string {
 	uri := d.Endpoint.Reveal()
 	scheme, hosts := hostsOf(uri)
 	secure := scheme == "mongodb+srv" // unless it says otherwise
+	unverified := false
 	_, options, _ := strings.Cut(uri, "?")
 	for option := range strings.SplitSeq(options, "&") {
 		name, value, _ := strings.Cut(option, "=")
@@ -127,8 +129,11 @@ func (d DB) Plaintext() []string {
 		case name != "tlsinsecure" && (strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sslc")):
 			secure = true // the driver takes TLS for wanted by any of its options
 		}
+		if slices.Contains([]string{"tlsinsecure", "sslinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames"}, name) && value == "true" {
+			unverified = true
+		}
 	}
-	if secure {
+	if secure && !unverified {
 		return nil
 	}
 	return Beyond(hosts)

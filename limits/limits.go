@@ -40,6 +40,9 @@ const (
 	Requests = 4096
 	// Watches bounds the streams of WatchDeployment of a process.
 	Watches = 128
+	// OperatorShare is the part of the requests of a listener, and of the watches, that is kept for
+	// operators: one in so many.
+	OperatorShare = 8
 )
 
 // Of a server's API.

@@ -30,18 +30,23 @@ const (
 	maxBytes = 4 << 20
 )
 
-// File is one file, and whether it matters who can write it.
+// File is one file, and whether it matters who can write and read it.
 type File struct {
-	path   string
-	secret bool
+	path    string
+	secret  bool // only its owner may write it
+	private bool // others had better not read it
 }
 
-// Secret is a file that is refused when others than its owner can write it: a password, a key,
-// tokens, or authorities, since who writes these decides who is let in.
-func Secret(path string) File { return File{path, true} }
+// Secret is a file that is refused when others than its owner can write it: a password, a key, or
+// tokens. The log warns when everybody can read it.
+func Secret(path string) File { return File{path, true, true} }
+
+// Trusted is a file that is refused when others than its owner can write it, and no secret:
+// authorities, since who writes these decides who is let in.
+func Trusted(path string) File { return File{path, true, false} }
 
 // Public is a file that proves nothing by itself, such as a certificate next to its key.
-func Public(path string) File { return File{path, false} }
+func Public(path string) File { return File{path, false, false} }
 
 // Value is what files say.
 type Value[T any] struct {
@@ -54,7 +59,8 @@ type Value[T any] struct {
 	value     T
 	digest    [sha256.Size]byte // of the texts that value was made of
 	looked    time.Time
-	complaint string // the latest that was logged; empty once the files are good again
+	warned    map[string]bool // files that everybody can read
+	complaint string          // the latest that was logged; empty once the files are good again
 }
 
 // Open reads files for the first time, when they have to be right. what names them in
@@ -63,7 +69,7 @@ func Open[T any](what string, log *zap.Logger, parse func(texts [][]byte) (T, er
 	if log == nil {
 		log = zap.NewNop()
 	}
-	v := &Value[T]{what: what, files: files, parse: parse, log: log}
+	v := &Value[T]{what: what, files: files, parse: parse, log: log, warned: map[string]bool{}}
 	if _, err := v.look(); err != nil {
 		return nil, err
 	}
@@ -97,6 +103,7 @@ func (v *Value[T]) Get() T {
 func (v *Value[T]) look() (changed bool, err error) {
 	v.looked = time.Now()
 	texts, err := Read(v.what, v.files...)
+	v.exposed()
 	if err != nil {
 		return false, err
 	}
@@ -114,6 +121,19 @@ func (v *Value[T]) look() (changed bool, err error) {
 	}
 	v.value, v.digest = value, digest
 	return true, nil
+}
+
+// exposed warns once of secrets that everybody on the machine can read. They are not refused: that is
+// how a volume of Kubernetes has them unless its defaultMode says otherwise.
+func (v *Value[T]) exposed() {
+	for _, f := range v.files {
+		info, err := os.Stat(f.path)
+		open := err == nil && f.private && info.Mode().Perm()&0o004 != 0
+		if open && !v.warned[f.path] {
+			v.log.Warn("everybody on this machine can read a secret: chmod o-r it", zap.String("what", v.what), zap.String("file", f.path))
+		}
+		v.warned[f.path] = open
+	}
 }
 
 // Read reads files once, under the same bounds.

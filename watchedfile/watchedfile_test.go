@@ -157,3 +157,36 @@ func ExampleValue() {
 	fmt.Println(password.Get())
 	// Output: hunter2
 }
+
+// TestSecretsThatEverybodyCanRead are told of once, until that is corrected.
+func TestSecretsThatEverybodyCanRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		core, logs := observer.New(zap.WarnLevel)
+		parse := func(texts [][]byte) (string, error) { return string(texts[0]), nil }
+		for file, want := range map[watchedfile.File]int{watchedfile.Secret(path): 2, watchedfile.Public(path): 0, watchedfile.Trusted(path): 0} {
+			logs.TakeAll()
+			v, err := watchedfile.Open("token", zap.New(core), parse, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, mode := range []os.FileMode{0o600, 0o640, 0o644, 0o644, 0o600, 0o604} {
+				if err := os.Chmod(path, mode); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				v.Get()
+			}
+			if logs.Len() != want {
+				t.Errorf("%d lines, want %d: %v", logs.Len(), want, logs.All())
+			}
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -161,7 +161,7 @@ func (d *Door) Close() error { return d.listener.Close() }
 // Serve serves until ctx ends, then lets running requests finish for a while.
 func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	s := &http.Server{
-		Handler:           d.bounded(d.guard.Handler(h)),
+		Handler:           d.bounded(d.guard.Handler(d.reserved(h))),
 		ReadHeaderTimeout: d.cfg.HeaderTime,
 		IdleTimeout:       limits.IdleTime,
 		MaxHeaderBytes:    limits.HeaderBytes,
@@ -228,6 +228,24 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 			r.Body = b
 		}
 		next.ServeHTTP(&patient{ResponseWriter: w, rc: rc, most: d.cfg.WriteTime}, r)
+	})
+}
+
+// reserved keeps a share of the requests for operators: a viewer's or an application's calls, some of
+// which wait for minutes, must not lock out who has to act. A listener without operators needs none.
+func (d *Door) reserved(next http.Handler) http.Handler {
+	others := make(chan struct{}, max(1, d.cfg.Requests-d.cfg.Requests/limits.OperatorShare))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := access.CallerOf(r.Context()); !ok || !c.May(access.Operator) {
+			select {
+			case others <- struct{}{}:
+				defer func() { <-others }()
+			default:
+				busy(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -1,12 +1,15 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
@@ -94,6 +97,50 @@ func TestAuditSaysWhatTheCallerHears(t *testing.T) {
 				t.Errorf("%d of these refusals have a reason: the test no longer tells of them", reasons)
 			}
 		})
+	}
+}
+
+// TestRegistrationsAreAudited: a registration is in the audit, with whatever client_id it comes; its
+// renewals are not.
+func TestRegistrationsAreAudited(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	core, logs := observer.New(zap.InfoLevel)
+	service := api.New(w.Coord, w.Store, api.Config{Upgrades: upgrades{}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- service.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	_, handler := api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, access.NewAudit(zap.New(core)))))
+	for _, tc := range []struct {
+		who, client string
+		ttl         int32
+		lines       int
+	}{
+		{"token:a", "client-a-1", 60_000, 1}, {"token:a", "client-a-1", 60_000, 0}, {"token:a", "client-a-1", 60_000, 0},
+		{"token:a", "client-a-2", 60_000, 1}, {"token:b", "client-a-2", 60_000, 1}, {"token:b", "client-a-2", 60_000, 0},
+		{"token:b", "client-a-2", 30_000, 1}, {"token:b", "no client", 60_000, 1},
+	} {
+		body, err := proto.Marshal(&dbv1.RegisterClientRequest{ClientId: tc.client, TtlMs: tc.ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller := access.Caller{Identity: access.Identity{Name: tc.who, Proof: "token"}, Roles: []access.Role{access.Application}}
+		var res *httptest.ResponseRecorder
+		for end := time.Now().Add(time.Minute); ; { // until it runs
+			logs.TakeAll()
+			r := httptest.NewRequest(http.MethodPost, "/dbcontroller.v1.DeploymentService/RegisterClient", bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/proto")
+			res = httptest.NewRecorder()
+			handler.ServeHTTP(res, r.WithContext(access.WithCaller(r.Context(), caller)))
+			if res.Code != http.StatusServiceUnavailable || time.Now().After(end) {
+				break
+			}
+			runtime.Gosched()
+		}
+		if n := logs.Len(); n != tc.lines {
+			t.Errorf("%s registers %s for %d ms (%d): %d lines in the audit, want %d", tc.who, tc.client, tc.ttl, res.Code, n, tc.lines)
+		}
 	}
 }
 

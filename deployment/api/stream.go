@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/access"
 	"dbcontroller.dev/deployment"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/limits"
@@ -28,9 +29,13 @@ func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 	if _, err := s.Get(ctx); err != nil {
 		return err
 	}
-	if v.watches.Add(1) > limits.Watches {
+	most := int64(limits.Watches)
+	if c, ok := access.CallerOf(ctx); ok && !c.May(access.Operator) {
+		most -= limits.Watches / limits.OperatorShare
+	}
+	if v.watches.Add(1) > most {
 		v.watches.Add(-1)
-		return &FullError{"watches at this controller", limits.Watches, "ask another one, or ask with GetDeployment and wait_revision"}
+		return &FullError{"watches at this controller", int(most), "ask another one, or ask with GetDeployment and wait_revision"}
 	}
 	defer v.watches.Add(-1)
 	ctx, cancel := v.untilStopped(ctx)

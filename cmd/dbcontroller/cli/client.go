@@ -94,6 +94,9 @@ func (c *connection) config() (client.Config, error) {
 		return given, usage("there is no context %s: 'dbcontroller context list' shows those there are", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
+	if c.context != "" || os.Getenv("DBCONTROLLER_CONTEXT") != "" {
+		given = c.flags // what the environment has is for another server: a token must not go to this one
+	}
 	at.CA, at.Cert, at.Key = cmp.Or(given.CA, at.CA), cmp.Or(given.Cert, at.Cert), cmp.Or(given.Key, at.Key)
 	at.TokenFile = cmp.Or(given.TokenFile, at.TokenFile)
 	return at.Config, nil
@@ -111,7 +114,11 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	if err != nil {
 		return nil, failed(exitUsage, err)
 	}
-	api, err := client.Open(cfg, connect.WithInterceptors(refusesOlder(plain, c.address())))
+	interceptors := []connect.Interceptor{refusesOlder(plain, c.address())}
+	if !c.json { // which quotes by itself, and programs want what is there
+		interceptors = append(interceptors, quoting{})
+	}
+	api, err := client.Open(cfg, connect.WithInterceptors(interceptors...))
 	return api, failed(exitUsage, err)
 }
 

@@ -34,6 +34,7 @@ type progress struct {
 
 // newProgress shows on w.
 func newProgress(w io.Writer) *progress {
+	w = bare(w)
 	p := &progress{w: w, start: time.Now()}
 	if isTerminal(w) {
 		p.width, _ = terminalSize(w)
@@ -86,13 +87,13 @@ func cut(text string, most int) string {
 
 // isTerminal reports whether a person looks at what is written.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := bare(w).(*os.File)
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 // terminalSize is that of a terminal, or what is usual where it cannot be told.
 func terminalSize(w io.Writer) (width, height int) {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := bare(w).(*os.File); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
 			return width, height
 		}

@@ -44,9 +44,10 @@ func (p Program) Command() *cobra.Command {
 		Long: "dbcontroller keeps two databases, the old namespace and the new one: it copies and syncs every\n" +
 			"record through transformers, holds writes for a moment, and switches. Start controllers with\n" +
 			"'run', then 'begin-upgrade' and 'watch'.",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Version:       build.Read().String(),
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		Version:          build.Read().String(),
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { quoteOutput(cmd) },
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	if p.Etcd != nil {
@@ -202,7 +203,7 @@ func (p Program) Main() {
 	err := p.Command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "dbcontroller:", err)
+		fmt.Fprintln(os.Stderr, "dbcontroller:", printable(err.Error()))
 	}
 	os.Exit(ExitStatus(err))
 }

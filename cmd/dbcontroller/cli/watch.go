@@ -52,7 +52,7 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 	case c.json:
 		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
 	case isTerminal(w):
-		s := &screen{w: w, size: func() (int, int) { return terminalSize(w) }}
+		s := &screen{w: bare(w), size: func() (int, int) { return terminalSize(w) }}
 		return s.draw, s.note // a line of its own would put the view out of its place
 	default:
 		return (&lines{w: w, now: time.Now}).draw, note

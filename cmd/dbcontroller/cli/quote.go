@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Keys of records, ids and names are chosen by users of the service. What a terminal would take
+// for a command, or for the end of a row, is printed as Go quotes it.
+
+// printable quotes what is not text of one line.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	quoteTo(&b, s, unprintable)
+	return b.String()
+}
+
+// unprintable is also true of what turns the direction of text, and of bytes that are no text.
+func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
+	for i, r := range s {
+		switch {
+		case !bad(r):
+			b.WriteRune(r)
+		case r == utf8.RuneError && s[i] != "\uFFFD"[0]:
+			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i])|0x100, 16)[1:])
+		default:
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+}
+
+// quoting makes all texts of what is received printable.
+type quoting struct{}
+
+func (quoting) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		res, err := next(ctx, req)
+		if err == nil {
+			quoteAll(res.Any())
+		}
+		return res, err
+	}
+}
+
+func (quoting) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		return quotingConn{next(ctx, spec)}
+	}
+}
+
+func (quoting) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+type quotingConn struct{ connect.StreamingClientConn }
+
+func (c quotingConn) Receive(m any) error {
+	err := c.StreamingClientConn.Receive(m)
+	if err == nil {
+		quoteAll(m)
+	}
+	return err
+}
+
+func quoteAll(m any) {
+	if m, ok := m.(proto.Message); ok {
+		quoteMessage(m.ProtoReflect())
+	}
+}
+
+func quoteMessage(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		text, message := f.Kind() == protoreflect.StringKind, f.Message() != nil
+		switch {
+		case f.IsMap():
+			quoteMap(f, v.Map())
+		case f.IsList():
+			for i := range v.List().Len() {
+				if text {
+					v.List().Set(i, protoreflect.ValueOfString(printable(v.List().Get(i).String())))
+				} else if message {
+					quoteMessage(v.List().Get(i).Message())
+				}
+			}
+		case text:
+			m.Set(f, protoreflect.ValueOfString(printable(v.String())))
+		case message:
+			quoteMessage(v.Message())
+		}
+		return true
+	})
+}
+
+func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
+	keys, values := f.MapKey().Kind() == protoreflect.StringKind, f.MapValue()
+	next := map[string]protoreflect.Value{}
+	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		if values.Kind() == protoreflect.StringKind {
+			v = protoreflect.ValueOfString(printable(v.String()))
+			m.Set(k, v)
+		} else if values.Message() != nil {
+			quoteMessage(v.Message())
+		}
+		if name := k.String(); keys && printable(name) != name {
+			m.Clear(k)
+			next[printable(name)] = v
+		}
+		return true
+	})
+	for k, v := range next {
+		m.Set(protoreflect.ValueOfString(k).MapKey(), v)
+	}
+}
+
+// quoted is a writer of lines for people, on which no text is a command of the terminal. Verbs that
+// read databases themselves have no messages in which texts could be quoted.
+type quoted struct {
+	io.Writer
+	rest *string // of a character that is not written whole
+}
+
+func (q quoted) Write(p []byte) (int, error) {
+	text := *q.rest + string(p)
+	whole := len(text)
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if at := len(text) - back; utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(text[at:]) {
+				whole = at
+			}
+			break
+		}
+	}
+	*q.rest = text[whole:]
+	var b strings.Builder
+	quoteTo(&b, text[:whole], func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+	if _, err := io.WriteString(q.Writer, b.String()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// quoteOutput has all that a command prints for people quoted. JSON quotes by itself, and in its way.
+func quoteOutput(cmd *cobra.Command) {
+	if f := cmd.Flags().Lookup("json"); f != nil && f.Value.String() == "true" {
+		return
+	}
+	if _, is := cmd.OutOrStdout().(quoted); !is {
+		cmd.SetOut(quoted{cmd.OutOrStdout(), new(string)})
+		cmd.SetErr(quoted{cmd.ErrOrStderr(), new(string)})
+	}
+}
+
+// bare is a writer that commands of the terminal may be written to.
+func bare(w io.Writer) io.Writer {
+	if q, ok := w.(quoted); ok {
+		return q.Writer
+	}
+	return w
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+)
+
+// evil is what a user of the service chose as an id: it clears the screen, sets the title, forges a
+// row, and turns the direction of the text behind it.
+const evil = "id\x1b[2J\x1b]0;owned\x07\nFORGED row\r\u202e\u009b31m\xff"
+
+// TestNothingIsACommandOfTheTerminal: whatever keys and names hold, no verb prints a command of the
+// terminal, or a row that is none. JSON has them as they are.
+func TestNothingIsACommandOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	text := strings.ToValidUTF8(evil, "")
+	d := sample()
+	d.History = []*dbv1.HistoryEntry{{At: text, What: text, Id: text, By: text, Outcome: text, Detail: text, Identity: text}}
+	d.UpgradeState.LastFailure = text
+	d.Effects = []string{text}
+	f := &fake{deployment: d, parked: []*dbv1.ParkedRecord{{Kind: text, Key: text, Error: text}}}
+	server := "--server=" + serve(t, f)
+	for _, args := range [][]string{
+		{"parked"}, {"history"}, {"get", "deployment"}, {"switch", "--dry-run"}, {"keys", "rotate"},
+	} {
+		out, diag, err := run(t, append(args, server)...)
+		if err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		for _, line := range strings.Split(out+diag, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && unprintable(r) }) {
+				t.Errorf("%v prints %q", args, line)
+			}
+		}
+		if !strings.Contains(out+diag, `id\x1b[2J\x1b]0;owned\a\nFORGED row\r\u202e\u009b31m`) && args[0] != "get" {
+			t.Errorf("%v does not show the text: %q", args, out+diag)
+		}
+	}
+	if out, _, err := run(t, "parked", "--json", server); err != nil || !strings.Contains(out, `id\u001b[2J`) {
+		t.Errorf("as JSON: %q, %v", out, err)
+	}
+	f.err = connect.NewError(connect.CodeFailedPrecondition, errors.New(text))
+	if _, _, err := run(t, "history", server); err == nil || strings.ContainsFunc(printable(err.Error()), unprintable) {
+		t.Errorf("an error: %q", err)
+	}
+}
+
+// TestPrintable: text stays as it is, also where a character is written in two parts.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "größe 日本 \\x1b 'a'": "größe 日本 \\x1b 'a'", evil: `id\x1b[2J\x1b]0;owned\a\nFORGED row\r\u202e\u009b31m\xff`, "\uFFFD": `\ufffd`,
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("%q is printed as %s, want %s", text, got, want)
+		}
+	}
+	var b strings.Builder
+	q := quoted{&b, new(string)}
+	for i := range []byte("a\t日\x1b本\n") {
+		if n, err := q.Write([]byte("a\t日\x1b本\n")[i : i+1]); n != 1 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	if b.String() != "a\t日\\x1b本\n" {
+		t.Errorf("it is %q", b.String())
+	}
+}

@@ -93,7 +93,8 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 			// The active version goes on without the passive one: applications still ask where
 			// it is. sync announces upgrades as soon as the database is there.
 			a.engines.fail(err)
-			return d, nil
+			a.incarnation, err = a.deployment.Incarnation(ctx)
+			return d, err
 		case err != nil:
 			return d, err
 		}

@@ -98,6 +98,13 @@ func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bring
 				left, err = e.bringOnce(ctx, ids, b)
 				return err
 			})
+			if errors.Is(err, record.ErrFenced) {
+				// Nothing can be read of a collection that is gone, as after movePrimary. The stream,
+				// which would say so, waits for this.
+				if gone := e.sameSource(ctx); gone != nil && permanent(gone) {
+					err = gone
+				}
+			}
 			return left, err
 		})
 		if !errors.Is(err, transform.ErrChanging) {

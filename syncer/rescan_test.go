@@ -320,6 +320,34 @@ func TestAnotherSourceIsRefused(t *testing.T) {
 	})
 }
 
+// TestSourceGoneBeforeAChangeIsRead: a change whose record cannot be read any more, since the
+// collection is gone, does not keep the engine from finding out.
+func TestSourceGoneBeforeAChangeIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.put("a1", "kept", 1)
+		var isGone atomic.Bool
+		reads := faultstore.On(faultstore.InjectorFunc(func(faultstore.Op) faultstore.Fault {
+			if isGone.Load() {
+				return faultstore.Fault{Before: fmt.Errorf("read: %w: the kind has moved", record.ErrFenced)}
+			}
+			return faultstore.Fault{}
+		}), faultstore.Read)
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Source = gone{faultstore.Wrap(p.Source, reads)} })
+		w.begin()
+		w.eventually("ready", w.allReady)
+		isGone.Store(true)
+		w.put("a1", "kept", 2)
+		var refused *record.UnsupportedError
+		if err := <-e.done; !errors.As(err, &refused) || !strings.Contains(err.Error(), "dropped") {
+			t.Fatalf("the engine ended with %v", err)
+		}
+		if got := w.target("a2", "kept"); got != 1 {
+			t.Errorf("the target was changed: %d", got)
+		}
+	})
+}
+
 // TestWaivedInTheRescan: a waived group that has become transformable while the history was
 // lost comes over, as it would by its change.
 func TestWaivedInTheRescan(t *testing.T) {

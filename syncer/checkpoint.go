@@ -138,7 +138,9 @@ func (e *Engine) keep(ctx context.Context) error {
 		e.wrote(written)
 		next.Reset(e.untilWrite())
 		if err == nil {
-			e.recovered("checkpoint")
+			if e.savesNow() { // other rounds show nothing of what failed in one that does
+				e.recovered("checkpoint")
+			}
 		} else if ctx.Err() == nil {
 			e.failed("checkpoint", err)
 		}
@@ -186,9 +188,12 @@ const idleCheckpoint = 30 * time.Second
 // costs a majority write in both databases.
 const roundsToSave = 2
 
+// savesNow reports whether checkpoints are stored in this round.
+func (e *Engine) savesNow() bool { return e.round%roundsToSave == 0 }
+
 // keepOnce returns about how many bytes it has written.
 func (e *Engine) keepOnce(ctx context.Context) (written int, err error) {
-	if e.round++; e.round%roundsToSave == 0 {
+	if e.round++; e.savesNow() {
 		// Now and then also the checkpoints of idle shards: their positions would fall out of
 		// the source's history otherwise.
 		all := time.Since(e.savedAll) > idleCheckpoint

@@ -96,7 +96,7 @@ func TestHooksOfAnUpgrade(t *testing.T) {
 			}
 			return nil
 		}
-		s.hooks = []hooks.Hook{{Name: "hangs", Timeout: 5 * time.Minute, GiveUp: time.Hour, Sender: hang{}}, good.hook("good"), picky.hook("picky", hooks.Switched, hooks.Aborted), flaky.hook("flaky")}
+		s.hooks = []hooks.Hook{{Name: "hangs", Timeout: time.Minute, GiveUp: 15 * time.Minute, Sender: hang{}}, good.hook("good"), picky.hook("picky", hooks.Switched, hooks.Aborted), flaky.hook("flaky")}
 		r, server := s.server(ctx, "server-a", nil)
 		c := s.controller(ctx, "controller-1", nil)
 		pass(10 * time.Second)
@@ -129,7 +129,7 @@ func TestHooksOfAnUpgrade(t *testing.T) {
 		if e := good.got[5]; e.Detail != "a test" || e.Upgrade != "held" {
 			t.Errorf("aborted: %+v", e)
 		}
-		pass(2 * time.Hour)
+		pass(30 * time.Minute)
 		for _, m := range []struct {
 			metric string
 			want   float64

@@ -40,7 +40,7 @@ import (
 // settings are the flags. Sizes are records.
 type settings struct {
 	records, others, large, hot, changes int
-	size, workers                        int
+	size, workers, calls                 int // bytes of a record; workers of a copy; calls of a kind by one client
 	runs, seconds                        int
 	switches, pauseRate, pauseRecords    int
 	kinds, kindRecords, lists            int
@@ -69,6 +69,7 @@ func main() {
 	flag.IntVar(&o.large, "large", 40_000, "records of 10 KiB")
 	flag.IntVar(&o.hot, "hot", 50_000, "records that updates fall on")
 	flag.IntVar(&o.changes, "changes", 60_000, "changes to catch up on, of distinct records; three times as many of hot ones")
+	flag.IntVar(&o.calls, "calls", 1000, "reads, and writes, of one client at a time")
 	flag.IntVar(&o.size, "size", 500, "bytes of a record, about")
 	flag.IntVar(&o.workers, "workers", 4, "copy workers, also of the limit")
 	flag.IntVar(&o.runs, "runs", 3, "interleaved runs; their median counts")

@@ -29,7 +29,8 @@ const (
 // faster one stays as it is while they are connected: so the driver has two, one connected before
 // the store's and one after it, and the store is compared with both together.
 func storeLatency(ctx context.Context, b *bench, _ int) error {
-	const records, reads, writes = 1000, 1000, 1000
+	records := b.calls
+	reads, writes := records, records
 	database := scratch("store")
 	defer b.from.drop(ctx, database)
 	var clients [2]*mongo.Client

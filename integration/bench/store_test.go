@@ -11,7 +11,7 @@ import (
 // TestStoreLatency: the store is measured next to the driver, which finds what both are to read.
 func TestStoreLatency(t *testing.T) {
 	t.Parallel()
-	b := &bench{settings: settings{size: 500}, from: &cluster{mongotest.Server(t), mongotest.Client(t)}}
+	b := &bench{settings: settings{size: 500, calls: 60}, from: &cluster{mongotest.Server(t), mongotest.Client(t)}}
 	b.rows = figures.Rows()
 	if err := storeLatency(t.Context(), b, 0); err != nil {
 		t.Fatal(err)

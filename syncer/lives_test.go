@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -37,7 +38,7 @@ func TestBeatFollowsACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		journal := &beaten{Journal: w.store, t: t}
-		writes := 0
+		var writes atomic.Int64
 		r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
 			p.Journal = journal
 			p.Lives = func(ctx context.Context) error {
@@ -49,14 +50,14 @@ func TestBeatFollowsACheckpoint(t *testing.T) {
 				journal.at = at
 				journal.mu.Unlock()
 				// Changes are applied while the beat is counted.
-				if writes++; writes < 20 {
-					w.put("a1", "key", writes)
+				if n := writes.Add(1); n < 20 {
+					w.put("a1", "key", int(n))
 					synctest.Wait()
 				}
 				return nil
 			}
 		})
-		w.eventually("ready", func() bool { return r.synced() && writes > 5 })
+		w.eventually("ready", func() bool { return r.synced() && writes.Load() > 5 })
 		r.stop(t)
 		if journal.n == 0 {
 			t.Error("no checkpoint was stored")

@@ -167,7 +167,7 @@ func (l *loaders) load(t *testing.T, seed uint64) string {
 	pass(time.Second)
 	l.still.Store(true)
 	flipped := false
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(10 * time.Minute) // each load may sleep for 40 s, and is repeated where its process dies
 	for watch := s.admin.Watch(ctx); !flipped; {
 		select {
 		case p := <-l.died:
@@ -184,10 +184,14 @@ func (l *loaders) load(t *testing.T, seed uint64) string {
 			stands, err := s.admin.Progress(ctx)
 			s.check(err)
 			cancel()
-			for _, p := range append(slices.Collect(maps.Values(running)), pa) {
-				p.kill()
+			ended := ""
+			for id, p := range running {
+				if p.kill(); p.astray != nil {
+					ended += fmt.Sprintf("%s has ended: %v; ", id, p.astray)
+				}
 			}
-			return fmt.Sprintf("it stands still: %+v", stands)
+			pa.kill()
+			return fmt.Sprintf("%sit stands still: %+v", ended, stands)
 		}
 	}
 	pass(30 * time.Second) // loaders that still sleep wake up

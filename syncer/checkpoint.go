@@ -167,13 +167,6 @@ func (e *Engine) wrote(bytes int) {
 	e.writeAfter = from.Add(time.Duration(float64(bytes) / rate * float64(time.Second)))
 }
 
-// mayWrite reports whether the rate allows to write now.
-func (e *Engine) mayWrite() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !time.Now().Before(e.writeAfter)
-}
-
 // untilWrite is how long keep rests.
 func (e *Engine) untilWrite() time.Duration {
 	e.mu.Lock()
@@ -184,16 +177,19 @@ func (e *Engine) untilWrite() time.Duration {
 // idleCheckpoint is how often the checkpoints of idle shards are stored.
 const idleCheckpoint = 30 * time.Second
 
-// roundsToSave is how many rounds of keep there are for each in which it stores checkpoints: each time
-// costs a majority write in both databases.
-const roundsToSave = 2
+// roundsToSave is how many rounds of keep there are for each in which it stores checkpoints, unless a
+// shard waits for nothing else: each time costs a majority write in both databases.
+const roundsToSave = 4
 
 // savesNow reports whether checkpoints are stored in this round.
 func (e *Engine) savesNow() bool { return e.round%roundsToSave == 0 }
 
 // keepOnce returns about how many bytes it has written.
 func (e *Engine) keepOnce(ctx context.Context) (written int, err error) {
-	if e.round++; e.savesNow() {
+	if e.round++; e.unstored() {
+		e.round = roundsToSave
+	}
+	if e.savesNow() {
 		// Now and then also the checkpoints of idle shards: their positions would fall out of
 		// the source's history otherwise.
 		all := time.Since(e.savedAll) > idleCheckpoint

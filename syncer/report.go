@@ -81,14 +81,8 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
-	// What is reported must not be lost with this process: a shard is reported once its
-	// checkpoint is stored, here or by keep, whose turn comes when this would be too much.
-	if e.unstored() && e.mayWrite() {
-		written, err := e.saveCheckpoints(ctx, false)
-		if e.wrote(written); err != nil {
-			return e.lostOwnership(err)
-		}
-	}
+	// What is reported must not be lost with this process: a shard is reported once keep has stored
+	// its checkpoint.
 	return e.reportReady(ctx)
 }
 

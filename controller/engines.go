@@ -23,6 +23,7 @@ type engines struct {
 	mu      sync.Mutex
 	now     *syncer.Engine
 	problem error
+	stopped []syncer.Progress // of the shards while none runs because of problem
 }
 
 // replace makes now the engine that runs; the one before, should it still watch for late
@@ -30,7 +31,7 @@ type engines struct {
 func (e *engines) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
-	e.now, e.problem = now, nil
+	e.now, e.problem, e.stopped = now, nil, nil
 	e.mu.Unlock()
 	if before != nil {
 		before.HandOver(now)
@@ -72,10 +73,10 @@ func (e *engines) ready() error {
 
 func (e *engines) progress() []syncer.Progress {
 	e.mu.Lock()
-	now := e.now
+	now, stopped := e.now, e.stopped
 	e.mu.Unlock()
 	if now == nil {
-		return nil
+		return stopped
 	}
 	return now.Progress()
 }
@@ -134,6 +135,7 @@ func (a *App) sync(ctx context.Context) error {
 			failing.Over()
 			continue
 		}
+		a.tellStopped(ctx, err)
 		if failing.News(err) {
 			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
 		}
@@ -240,6 +242,7 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 				return d, to, nil
 			}
 			a.engines.fail(nil)
+			a.tellStopped(ctx, nil)
 		case <-owned.Changes():
 		}
 	}

@@ -67,8 +67,12 @@ func (s *shard) differing() (n int64) {
 // StateCopying is the Progress.State of a shard that has ranges to copy.
 const StateCopying = "copying"
 
+// StateStopped is the Progress.State of a shard whose engine has ended with an error. Its
+// controller publishes it.
+const StateStopped = "stopped"
+
 // States are all that Progress.State may be.
-var States = []string{StateCopying, "rescan", "comparing", "following", "ready", "draining", "drained", "switched"}
+var States = []string{StateCopying, "rescan", "comparing", "following", "ready", "draining", "drained", "switched", StateStopped}
 
 func (e *Engine) stateOf(s *shard, waits string) string {
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching

@@ -87,7 +87,7 @@ type Parked struct {
 type Progress struct {
 	Shard  int     `json:"shard"`
 	Owner  string  `json:"owner"`
-	State  string  `json:"state"` // copying, comparing, rescan, following, ready, draining, drained, switched
+	State  string  `json:"state"` // copying, comparing, rescan, following, ready, draining, drained, switched, stopped
 	Copied int64   `json:"copied"`
 	Total  int64   `json:"total"`
 	Rate   float64 `json:"rate"` // records a second, recent

@@ -2540,7 +2540,7 @@ type ShardProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         int32                  `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // copying, comparing, following, ready, draining, drained, switched; waiting: no owner reports
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // copying, comparing, following, ready, draining, drained, switched; stopped: its sync has ended with an error, and is tried again; waiting: no owner reports
 	Copied        int64                  `protobuf:"varint,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	Total         int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`

@@ -180,14 +180,15 @@ func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
 	c.run(t, bson.D{{Key: "reshardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
 }
 
-// Unshard makes a sharded collection anew on its database's primary shard.
+// Unshard makes a sharded collection anew on its database's primary shard. Left to choose, MongoDB
+// takes the shard with the least data, and a MoveCollection after it may have nothing to do.
 func (c *Cluster) Unshard(t testing.TB, db, collection string) {
 	t.Helper()
-	c.run(t, bson.D{{Key: "unshardCollection", Value: db + "." + collection}})
+	c.run(t, bson.D{{Key: "unshardCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 
-// otherShard is one that is not the primary shard of the database.
-func (c *Cluster) otherShard(t testing.TB, db string) string {
+// primaryShard is the primary shard of the database.
+func (c *Cluster) primaryShard(t testing.TB, db string) string {
 	t.Helper()
 	var entry struct {
 		Primary string `bson:"primary"`
@@ -195,8 +196,15 @@ func (c *Cluster) otherShard(t testing.TB, db string) string {
 	if err := c.client.Database("config").Collection("databases").FindOne(t.Context(), bson.D{{Key: "_id", Value: db}}).Decode(&entry); err != nil {
 		t.Fatalf("find the primary shard of %s: %v", db, err)
 	}
+	return entry.Primary
+}
+
+// otherShard is one that is not the primary shard of the database.
+func (c *Cluster) otherShard(t testing.TB, db string) string {
+	t.Helper()
+	primary := c.primaryShard(t, db)
 	for _, s := range c.Shards() {
-		if s.Name != entry.Primary {
+		if s.Name != primary {
 			return s.Name
 		}
 	}

@@ -29,9 +29,12 @@ const (
 // errExchange is why groups that exchange values are parked although none of them is wrong.
 var errExchange = fmt.Errorf("it exchanges unique values with other records, and together they are more than %d records or %d bytes, which cannot be written at once: give one of them another value first, then the others theirs", exchangeGroups, transform.GroupBytes)
 
+// errLongRing is the same for a ring that is followed from one group to the next for too long.
+var errLongRing = fmt.Errorf("it exchanges unique values with other records in a ring of more than %d: give one of them another value first, then the others theirs", exchangeRounds)
+
 // exchange brings the groups that a unique index refused, with those that hold their values:
-// first all of them together, which is what exchanges of small groups need, and then each
-// with its own ring. What is refused even so fails, each group for its own reason. A group
+// first all of them together, which is what exchanges of small groups need, however many
+// shards a ring goes through, and then each with its own ring. What is refused even so fails, each group for its own reason. A group
 // that is brought along for another one's sake does not.
 func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 	refused, at := b.blocked, b.at
@@ -39,13 +42,21 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 	for id := range refused {
 		set[id] = true
 	}
-	if grown := e.addHolders(set, refused); grown || len(set) > 1 {
+	blocked := refused
+	for round := range exchangeRounds {
+		if grown := e.addHolders(set, blocked); !grown && (round > 0 || len(set) == 1) {
+			break
+		}
 		tried, err := e.attempt(ctx, set, b)
 		if err != nil {
 			return err
 		}
-		if tried != nil {
-			settle(refused, set, tried)
+		if tried == nil {
+			break
+		}
+		settle(refused, set, tried)
+		if blocked = tried; len(blocked) == 0 {
+			break
 		}
 	}
 	for len(refused) > 0 {
@@ -92,7 +103,7 @@ func (e *Engine) exchangeOne(ctx context.Context, first transform.GroupID, refus
 		}
 		why, blocked = f.Err, tried
 	}
-	return fmt.Errorf("%w: %w", errExchange, why), nil
+	return fmt.Errorf("%w: %w", errLongRing, why), nil
 }
 
 // addHolders adds the groups that hold the values for which others are blocked, and reports

@@ -38,12 +38,20 @@ const (
 
 func newShapeWorld(t *testing.T, indexes ...bson.D) *shapeWorld {
 	t.Helper()
+	return newShapeWorldOf(t, func(*transform.Spec) {}, indexes...)
+}
+
+// newShapeWorldOf is newShapeWorld with another declaration of the kinds.
+func newShapeWorldOf(t *testing.T, declare func(*transform.Spec), indexes ...bson.D) *shapeWorld {
+	t.Helper()
 	w := &shapeWorld{t: t, db: map[string]*memstore.Store{}, at: map[string]Database{}, coord: memcoord.New()}
 	cluster := memstore.NewCluster(memstore.Options{})
 	l, err := lens.Parse("sessions.yaml", []byte("lens: 1\noperations:\n  - rename: {from: mail, to: address}\n"))
 	w.check(err)
 	registry := transform.NewRegistry("shop")
-	w.check(registry.Add("v1", "v2", l.Spec(shapeKind, shapeKind)))
+	spec := l.Spec(shapeKind, shapeKind)
+	declare(&spec)
+	w.check(registry.Add("v1", "v2", spec))
 	w.dir, err = registry.Direction("v1", "v2")
 	w.check(err)
 	w.store = deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{})
@@ -84,9 +92,13 @@ func newShapeWorld(t *testing.T, indexes ...bson.D) *shapeWorld {
 		w.db[v] = cluster.Open(v)
 		w.at[v] = w.db[v]
 	}
-	_, err = w.db["v1"].Provision(t.Context(), record.KindSpec{Name: shapeKind, Fixed: true}, shapeKind)
-	w.check(err)
-	w.index(indexes...)
+	if spec.Old.Kinds[0].Fixed {
+		_, err = w.db["v1"].Provision(t.Context(), record.KindSpec{Name: shapeKind, Fixed: true}, shapeKind)
+		w.check(err)
+		w.index(indexes...)
+	} else {
+		clear(carry)
+	}
 	_, err = w.store.Create(t.Context(), "v1", shapeRing)
 	w.check(err)
 	d := w.record()

@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -105,6 +106,29 @@ func TestIndexesOfTheTarget(t *testing.T) {
 	w.lacks("")
 	w.indexes("address_1", "n_1", "m_1")
 	w.check(w.keep.CheckIndexes(t.Context(), w.record()))
+}
+
+// TestDeclaredIndexesOfTheTarget: no switch begins before the target has the indexes of the fields
+// that it declares, and the version that is left keeps its own.
+func TestDeclaredIndexesOfTheTarget(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorldOf(t, func(s *transform.Spec) {
+		s.Old.Kinds[0].Fixed, s.New.Kinds[0].Fixed = false, false
+		s.Old.Kinds[0].Indexed, s.New.Kinds[0].Indexed = []string{"mail"}, []string{"address"}
+	})
+	w.check(w.keep.buildActive(t.Context(), w.record()))
+	w.lacks("index dbc_by_address of sessions, which is built once everything is copied")
+	w.indexes()
+	if err := w.keep.CheckIndexes(t.Context(), w.begin("u1")); err == nil || !strings.Contains(err.Error(), "dbc_by_address") {
+		t.Errorf("a switch would begin: %v", err)
+	}
+	w.copied()
+	w.lacks("")
+	w.indexes("dbc_by_address")
+	w.check(w.keep.CheckIndexes(t.Context(), w.record()))
+	if left := names(w.shape("v1").Indexes); len(left) != 1 || left[0] != "dbc_by_mail" {
+		t.Errorf("v1 has the indexes %v", left)
+	}
 }
 
 // TestIndexThatDiffers: another index under a declared name is named, with what to do.

@@ -21,7 +21,7 @@ import (
 // then an EventPut for each record that was made or changed and an EventDelete for each
 // that was deleted. A handler that gets ErrLost, or any error at a flip, returns it.
 type WatchProcedure[Res any] struct {
-	Procedure string // the path, "/bbs.v2.LRPDeploymentService/Watch"
+	Procedure string // the path, "/bbs.v2.LRPDeploymentService/WatchLRPDeployments"
 	// Event returns what a message means. Without it messages are passed on as they are,
 	// and the stream ends at a flip with UNAVAILABLE.
 	Event func(*Res) (Event, error)

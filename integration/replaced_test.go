@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
@@ -47,11 +50,33 @@ var ways = map[string]func(r *replacing, k string) map[string]int{
 		r.ok(cursor.Close(r.ctx))
 		return next
 	},
-	"restored": func(r *replacing, k string) map[string]int { // as mongorestore --drop does
+	// As mongorestore --drop --bypassDocumentValidation does: it drops the collection, creates it with
+	// the options and the index of _id that the dump has, inserts batches of documents without regard
+	// to their order, and builds all other indexes afterwards.
+	"restored": func(r *replacing, k string) map[string]int {
 		same := maps.Clone(r.has[k])
+		ns := r.db().Name() + "." + k
 		r.ok(r.db().Collection(k).Drop(r.ctx))
-		r.ok(r.db().CreateCollection(r.ctx, k))
-		r.insert(k, same)
+		r.ok(r.db().RunCommand(r.ctx, bson.D{
+			{Key: "create", Value: k},
+			{Key: "changeStreamPreAndPostImages", Value: bson.D{{Key: "enabled", Value: true}}},
+			{Key: "idIndex", Value: bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}, {Key: "ns", Value: ns}}},
+		}).Err())
+		for batch := range slices.Chunk(slices.Sorted(maps.Keys(same)), 40) {
+			docs := bson.A{}
+			for _, id := range batch {
+				docs = append(docs, r.document(id, same[id]))
+			}
+			r.ok(r.db().RunCommand(r.ctx, bson.D{
+				{Key: "insert", Value: k}, {Key: "documents", Value: docs},
+				{Key: "ordered", Value: false}, {Key: "bypassDocumentValidation", Value: true},
+			}).Err())
+		}
+		r.ok(r.db().RunCommand(r.ctx, bson.D{
+			{Key: "createIndexes", Value: k},
+			{Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n_1"}, {Key: "ns", Value: ns}}}},
+			{Key: "ignoreUnknownIndexOptions", Value: true},
+		}).Err())
 		return same
 	},
 	"away": func(r *replacing, k string) map[string]int {
@@ -250,6 +275,26 @@ func (r *replacing) follow(phase string) {
 	r.t.Logf("%s: followed after %v", phase, time.Since(since).Round(time.Millisecond))
 }
 
+// pauses pauses bulk work, or lets it go on.
+func (s *system) pauses(ctx context.Context, paused bool) {
+	s.t.Helper()
+	if _, err := s.apis()[0].SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{Paused: &paused})); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// awaitShown waits until what is shown of replaced collections is as wanted; nil is nothing.
+func (s *system) awaitShown(ctx context.Context, ok func(shown *dbv1.Replaced) bool) {
+	s.t.Helper()
+	eventually(ctx, s.t, "replaced collections are shown as they are", func() error {
+		d, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err == nil && !ok(d.Msg.GetReplaced()) {
+			err = fmt.Errorf("shown is %v", d.Msg.GetReplaced())
+		}
+		return err
+	})
+}
+
 // noted reports whether the record has so many replacements of each kind of a version. One that
 // was away and is back needs no note of its own where everything is copied anew anyway.
 func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
@@ -322,11 +367,20 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	seen := d.Revision
 	ns, _ := d.Namespace("v1")
 	dropped, _ := ns.Kind("dropped")
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
+	r.pauses(ctx, true) // so that it stays visible what is copied anew
 	r.replace("held at ready")
 	r.await(ctx, "reports to be withdrawn", func(d upgradestate.Deployment) bool { return d.Revision > seen && !ready(d) })
 	r.await(ctx, "the replacements at ready", noted("v1", dropped.Replaced+1))
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool {
+		i := slices.IndexFunc(shown.GetKinds(), func(k *dbv1.ReplacedKind) bool { return k.GetKind() == "dropped" })
+		return i >= 0 && shown.GetKinds()[i].GetWas() == dropped.ID && shown.GetKinds()[i].GetId() != dropped.ID && shown.GetKinds()[i].GetAt() != "" &&
+			shown.GetVersion() == "v1" && shown.GetTo() == "v2" && shown.GetTotal() > shown.GetCopied() && shown.GetReportingShards() == ring && shown.GetComparedShards() < ring
+	})
+	r.pauses(ctx, false)
 	r.follow("held at ready")
 	r.await(ctx, "readiness again", ready)
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
 
 	r.goOn(ctx)
 	for controller.awaitReached(ctx) != string(step) {

@@ -79,6 +79,24 @@ var ways = map[string]func(r *replacing, k string) map[string]int{
 		}).Err())
 		return same
 	},
+	// As mongorestore --drop --preserveUUID does: another content has the identity of the former one.
+	"preserved": func(r *replacing, k string) map[string]int {
+		if r.switching { // the server would give the fenced collection of this identity its name back
+			return r.has[k]
+		}
+		next := r.fresh(k)
+		specs, err := r.db().ListCollectionSpecifications(r.ctx, bson.D{{Key: "name", Value: k}})
+		r.ok(err)
+		r.ok(r.db().Collection(k).Drop(r.ctx))
+		r.ok(r.db().Client().Database("admin").RunCommand(r.ctx, bson.D{{Key: "applyOps", Value: bson.A{bson.D{
+			{Key: "op", Value: "c"}, {Key: "ns", Value: r.db().Name() + ".$cmd"}, {Key: "ui", Value: specs[0].UUID},
+			{Key: "o", Value: bson.D{{Key: "create", Value: k}, {Key: "idIndex", Value: bson.D{
+				{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"},
+			}}}},
+		}}}}).Err())
+		r.insert(k, next)
+		return next
+	},
 	"away": func(r *replacing, k string) map[string]int {
 		next := maps.Clone(r.has[k])
 		r.rename(k, k+"_away")
@@ -105,12 +123,13 @@ type replacing struct {
 	*system
 	ctx context.Context
 
-	mu      sync.Mutex // held while collections are replaced or compared
-	version string
-	round   int
-	keeps   bool                      // nothing is deleted
-	has     map[string]map[string]int // by kind and _id
-	acks    int
+	mu        sync.Mutex // held while collections are replaced or compared
+	version   string
+	round     int
+	switching bool                      // collections are fenced
+	keeps     bool                      // nothing is deleted
+	has       map[string]map[string]int // by kind and _id
+	acks      int
 }
 
 func (r *replacing) db() *mongo.Database { return r.system.db[r.version] }
@@ -214,6 +233,7 @@ func (r *replacing) replace(phase string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.round++
+	r.switching = phase == "during the switch"
 	for k, way := range ways {
 		r.has[k] = way(r, k)
 	}
@@ -296,12 +316,12 @@ func (s *system) awaitShown(ctx context.Context, ok func(shown *dbv1.Replaced) b
 }
 
 // noted reports whether the record has so many replacements of each kind of a version. One that
-// was away and is back needs no note of its own where everything is copied anew anyway.
+// has its identity again needs no note of its own where everything is copied anew anyway.
 func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 	return func(d upgradestate.Deployment) bool {
 		ns, _ := d.Namespace(version)
 		for _, k := range ns.Kinds {
-			if k.Fixed && k.Replaced < least && k.Kind != "away" {
+			if k.Fixed && k.Replaced < least && k.Kind != "away" && k.Kind != "preserved" {
 				return false
 			}
 		}
@@ -309,7 +329,7 @@ func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 	}
 }
 
-// TestReplacedCollections: an application replaces its collections in five ways, in each phase of
+// TestReplacedCollections: an application replaces its collections in six ways, in each phase of
 // an upgrade, under its own writes. Each is followed without anybody's help; a switch that runs is
 // given up and tried again; nothing is lost, wrong, or back.
 func TestReplacedCollections(t *testing.T) {

@@ -60,7 +60,7 @@ func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool
 		return w, err
 	}
 	for _, p := range list {
-		if p.Waived != waived {
+		if p.Waived != waived || p.Spec == syncer.UnreadableSpec {
 			continue
 		}
 		if deployment.IsOverflow(p) {

@@ -168,6 +168,10 @@ const noSpec = -1
 // list, for there are too many of them.
 const OverflowSpec = -2
 
+// UnreadableSpec marks an entry that the journal has and cannot read. It stands for a group that
+// nobody knows.
+const UnreadableSpec = -5
+
 // longSpec marks the parked entry of a key that is too long to be stored. A digest stands
 // for it, so that only a change of the record itself shows that it is gone.
 const longSpec = -4

@@ -76,7 +76,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
 			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": [], "warnings": []}],
-		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "restored": "", "different": "", "historyDropped": "0"
+		"controllers": ["ctl/1"], "breaches": [], "warnings": [], "unreadable": [], "restored": "", "different": "", "historyDropped": "0"
 	}`, revision), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,23 @@ func TestListOfACorruptRecord(t *testing.T) {
 	if len(list.Deployments) != 1 || list.Deployments[0].Name != name || len(list.Unreadable) != 1 ||
 		list.Unreadable[0].Name != other || !strings.Contains(list.Unreadable[0].Reason, "get "+other+": stored value is corrupt") {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestGetOfCorruptValues: a value beside the record that cannot be read is named, and the rest shown.
+func TestGetOfCorruptValues(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, w)
+	bad := deploymenttest.Key("progress/c-1")
+	deploymenttest.Put(t, w.Coord, bad, "{")
+	var got struct {
+		CurrentVersion string
+		Unreadable     []string
+	}
+	a.ok(t, "GetDeployment", `{}`, &got)
+	if got.CurrentVersion != "v1" || len(got.Unreadable) != 1 || !strings.Contains(got.Unreadable[0], bad) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -186,6 +186,9 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 		add("reverse sync", "%s", state)
 	}
+	for _, line := range d.GetUnreadable() {
+		add("UNREADABLE", "%s", line)
+	}
 	for _, w := range d.GetWarnings() {
 		add("INSECURE", "%s", w)
 	}

@@ -211,6 +211,7 @@ type Deployment struct {
 	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
 	Restored       string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                                    // what a person has to decide about a restored database; empty: nothing
 	Different      string           `protobuf:"bytes,41,opt,name=different,proto3" json:"different,omitempty"`                                  // what a comparison found that is not resolved; empty: nothing
+	Unreadable     []string         `protobuf:"bytes,44,rep,name=unreadable,proto3" json:"unreadable,omitempty"`                                // values of it in etcd that cannot be read, each with its key
 	FormerNames    *FormerNames     `protobuf:"bytes,42,opt,name=former_names,json=formerNames,proto3" json:"former_names,omitempty"`           // absent: no name was left, or nobody has looked yet
 	Replaced       *Replaced        `protobuf:"bytes,43,opt,name=replaced,proto3" json:"replaced,omitempty"`                                    // absent: what follows was compared since the latest replacement
 	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
@@ -422,6 +423,13 @@ func (x *Deployment) GetDifferent() string {
 		return x.Different
 	}
 	return ""
+}
+
+func (x *Deployment) GetUnreadable() []string {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
 }
 
 func (x *Deployment) GetFormerNames() *FormerNames {
@@ -6548,7 +6556,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xc2\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xe2\n" +
 	"\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
@@ -6580,7 +6588,10 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04kept\x18  \x03(\v2\x1e.dbcontroller.v1.KeptNamespaceR\x04kept\x123\n" +
 	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12\x1a\n" +
 	"\brestored\x18( \x01(\tR\brestored\x12\x1c\n" +
-	"\tdifferent\x18) \x01(\tR\tdifferent\x12?\n" +
+	"\tdifferent\x18) \x01(\tR\tdifferent\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18, \x03(\tR\n" +
+	"unreadable\x12?\n" +
 	"\fformer_names\x18* \x01(\v2\x1c.dbcontroller.v1.FormerNamesR\vformerNames\x125\n" +
 	"\breplaced\x18+ \x01(\v2\x19.dbcontroller.v1.ReplacedR\breplaced\x12'\n" +
 	"\x0fhistory_dropped\x18\x1f \x01(\x03R\x0ehistoryDropped\x12\x1a\n" +

@@ -31,9 +31,18 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 		return w, fmt.Errorf("list what was waived: %w", err)
 	}
 	for _, p := range list {
+		if p.Waived && deployment.IsOverflow(p) {
+			w.LeftKinds[p.Kind] = true
+			if w.Back == nil {
+				if w.Back, err = a.registry.Direction(to, d.CurrentVersion); err != nil {
+					return w, err
+				}
+			}
+			continue
+		}
 		// From its plan on the direction itself has the groups that were left behind, and
 		// drops those that come over again. Records without a group it has never.
-		if !p.Waived || p.Kept || deployment.IsOverflow(p) || p.Spec >= 0 && kept {
+		if !p.Waived || p.Kept || p.Spec >= 0 && kept {
 			continue
 		}
 		if err := letGo(&w, p); err != nil {
@@ -45,13 +54,13 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 
 // parked is what is parked in the direction that is synced, and waived or not.
 func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool) (verify.Waived, error) {
-	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}}
+	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}, LeftKinds: map[string]bool{}}
 	list, err := a.deployment.ParkedOf(ctx, d)
 	if err != nil {
 		return w, err
 	}
 	for _, p := range list {
-		if p.Waived != waived {
+		if p.Waived != waived || p.Spec == syncer.UnreadableSpec {
 			continue
 		}
 		if deployment.IsOverflow(p) {

@@ -77,7 +77,7 @@ func (s *Store) load(ctx context.Context, key string, v any) (found bool, err er
 		return false, err
 	}
 	if err := json.Unmarshal(kv.Value, v); err != nil {
-		return false, fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
+		return false, corrupt(key, err)
 	}
 	return true, nil
 }
@@ -171,34 +171,36 @@ func (s *Store) PublishProgress(ctx context.Context, owner string, ps []syncer.P
 	return nil
 }
 
-// Progress returns what the owners of shards last published, by shard.
+// Progress returns what the owners of shards last published, by shard. What cannot be read counts
+// as not published; State names it.
 func (s *Store) Progress(ctx context.Context) ([]syncer.Progress, error) {
+	ps, _, err := s.progress(ctx)
+	return ps, err
+}
+
+func (s *Store) progress(ctx context.Context) (ps []syncer.Progress, bad []error, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("progress", ""))
 	if err != nil {
-		return nil, fmt.Errorf("progress: %w", err)
+		return nil, nil, fmt.Errorf("progress: %w", err)
 	}
-	return decodeProgress(kvs)
+	ps, bad = decodeProgress(kvs)
+	return ps, bad, nil
 }
 
 // decodeProgress keeps, of a shard that several claim, what was published last: the
 // earlier owner has lost it and not said so yet.
-func decodeProgress(kvs []coord.KV) ([]syncer.Progress, error) {
+func decodeProgress(kvs []coord.KV) (ps []syncer.Progress, bad []error) {
 	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
 	byShard := map[int]syncer.Progress{}
-	for _, kv := range kvs {
-		var ps []syncer.Progress
-		if err := json.Unmarshal(kv.Value, &ps); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
-		}
-		for _, p := range ps {
-			byShard[p.Shard] = p
-		}
+	published, bad := decodeAll[[]syncer.Progress](kvs)
+	for _, p := range slices.Concat(published...) {
+		byShard[p.Shard] = p
 	}
-	ps := make([]syncer.Progress, 0, len(byShard))
+	ps = make([]syncer.Progress, 0, len(byShard))
 	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
 		ps = append(ps, byShard[shard])
 	}
-	return ps, nil
+	return ps, bad
 }
 
 // ForgetBefore removes what is kept for the directions of earlier epochs: plans,

@@ -64,7 +64,7 @@ func (s *Store) FormerNames(ctx context.Context) (*FormerNames, error) {
 	}
 	f := &FormerNames{}
 	if err := json.Unmarshal(kv.Value, f); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		return nil, corrupt(kv.Key, err)
 	}
 	return f, nil
 }

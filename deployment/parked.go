@@ -198,8 +198,8 @@ func (s *Store) updateParked(ctx context.Context, key string, conditions []coord
 		var old *storedParked
 		if kv.Mod > 0 {
 			old = &storedParked{}
-			if err := json.Unmarshal(kv.Value, old); err != nil {
-				return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
+			if json.Unmarshal(kv.Value, old) != nil {
+				old = nil // made anew: nothing else would ever make it readable
 			}
 		}
 		value, err := json.Marshal(change(old))
@@ -257,11 +257,8 @@ func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
 			return err
 		}
 		var old storedParked
-		if err := json.Unmarshal(kv.Value, &old); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
-		}
-		if old.Version > upTo {
-			return nil
+		if json.Unmarshal(kv.Value, &old) != nil || old.Version > upTo {
+			return nil // it stays, and blocks, where its version is not known
 		}
 		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: kv.Mod}}, []coord.Op{{Key: key, Delete: true}})
 		if err == nil || !again(err) {
@@ -290,19 +287,18 @@ func (s *Store) Parked(ctx context.Context, dir syncer.DirectionKey, shard int) 
 		}
 		kvs = append(kvs, more...)
 	}
-	return decodeParked(prefix, kvs)
+	return decodeParked(dir, prefix, kvs), nil
 }
 
-// decodeParked reads what lies below the prefix of a direction; other keys are left out.
-func decodeParked(prefix string, kvs []coord.KV) ([]syncer.Parked, error) {
+// decodeParked reads what lies below the prefix of a direction; other keys are left out. An entry
+// that cannot be read is one of UnreadableSpec.
+func decodeParked(dir syncer.DirectionKey, prefix string, kvs []coord.KV) []syncer.Parked {
 	waived := map[string]bool{}
 	for _, kv := range kvs {
 		if escaped, ok := strings.CutPrefix(kv.Key, prefix+waivedKinds); ok {
-			kind, err := url.PathUnescape(escaped)
-			if err != nil {
-				return nil, fmt.Errorf("list parked: %w: %s: %w", ErrCorrupt, kv.Key, err)
+			if kind, err := url.PathUnescape(escaped); err == nil { // otherwise it waives nothing
+				waived[kind] = true
 			}
-			waived[kind] = true
 		}
 	}
 	list := make([]syncer.Parked, 0, len(kvs))
@@ -312,12 +308,13 @@ func decodeParked(prefix string, kvs []coord.KV) ([]syncer.Parked, error) {
 		}
 		var p storedParked
 		if err := json.Unmarshal(kv.Value, &p); err != nil {
-			return nil, fmt.Errorf("list parked: %w: %s: %w", ErrCorrupt, kv.Key, err)
+			list = append(list, unreadableParked(dir, prefix, kv, err))
+			continue
 		}
 		p.Waived = p.Waived || waived[p.Kind]
 		list = append(list, p.Parked)
 	}
-	return list, nil
+	return list
 }
 
 // ParkedNow lists what is parked in the directions that the record says are copied now.

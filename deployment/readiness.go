@@ -45,7 +45,7 @@ func (s *Store) Readiness(ctx context.Context) (*switchover.Readiness, error) {
 func decodeReadiness(kv coord.KV) (*switchover.Readiness, error) {
 	o := &switchover.Readiness{}
 	if err := json.Unmarshal(kv.Value, o); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
+		return nil, corrupt(kv.Key, err)
 	}
 	return o, nil
 }

@@ -101,26 +101,20 @@ func bounded(warnings []string) []string {
 	return some
 }
 
-// Insecure lists the controllers that warn of themselves now, by id.
-func (s *Store) Insecure(ctx context.Context) ([]Insecure, error) {
+// insecure lists the controllers that warn of themselves now, by id.
+func (s *Store) insecure(ctx context.Context) (all []Insecure, bad []error, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("insecure", ""))
 	if err != nil {
-		return nil, fmt.Errorf("list insecure controllers: %w", err)
+		return nil, nil, fmt.Errorf("list insecure controllers: %w", err)
 	}
-	return decodeInsecure(kvs)
+	all, bad = decodeInsecure(kvs)
+	return all, bad, nil
 }
 
-func decodeInsecure(kvs []coord.KV) ([]Insecure, error) {
-	var all []Insecure
-	for _, kv := range kvs {
-		var i Insecure
-		if err := json.Unmarshal(kv.Value, &i); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
-		}
-		all = append(all, i)
-	}
+func decodeInsecure(kvs []coord.KV) (all []Insecure, bad []error) {
+	all, bad = decodeAll[Insecure](kvs)
 	slices.SortFunc(all, func(a, b Insecure) int { return cmp.Compare(a.ID, b.ID) })
-	return all, nil
+	return all, bad
 }
 
 // updateServer changes what a registered server says, and keeps its lease. With a lease
@@ -139,26 +133,29 @@ func (s *Store) updateServer(ctx context.Context, id string, lease coord.LeaseID
 	})
 }
 
-// Servers lists the servers and clients that are registered now, by id.
+// Servers lists the servers and clients that are registered now, by id. It fails where one cannot
+// be read: nobody knows what that one can follow.
 func (s *Store) Servers(ctx context.Context) ([]upgradestate.ServerState, error) {
-	kvs, _, err := s.coord.List(ctx, s.key("servers", ""))
-	if err != nil {
-		return nil, fmt.Errorf("list servers: %w", err)
+	servers, bad, err := s.servers(ctx)
+	if err == nil {
+		err = firstOf(bad)
 	}
-	return decodeServers(kvs)
+	return servers, err
 }
 
-func decodeServers(kvs []coord.KV) ([]upgradestate.ServerState, error) {
-	servers := make([]upgradestate.ServerState, 0, len(kvs))
-	for _, kv := range kvs {
-		var state upgradestate.ServerState
-		if err := json.Unmarshal(kv.Value, &state); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
-		}
-		servers = append(servers, state)
+func (s *Store) servers(ctx context.Context) (servers []upgradestate.ServerState, bad []error, err error) {
+	kvs, _, err := s.coord.List(ctx, s.key("servers", ""))
+	if err != nil {
+		return nil, nil, fmt.Errorf("list servers: %w", err)
 	}
+	servers, bad = decodeServers(kvs)
+	return servers, bad, nil
+}
+
+func decodeServers(kvs []coord.KV) (servers []upgradestate.ServerState, bad []error) {
+	servers, bad = decodeAll[upgradestate.ServerState](kvs)
 	slices.SortFunc(servers, func(a, b upgradestate.ServerState) int { return cmp.Compare(a.ID, b.ID) })
-	return servers, nil
+	return servers, bad
 }
 
 // WatchServers delivers the registered servers, first as they are and then as they
@@ -166,8 +163,9 @@ func decodeServers(kvs []coord.KV) ([]upgradestate.ServerState, error) {
 func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerState {
 	return conflate(ctx, func(emit func([]upgradestate.ServerState)) {
 		s.follow(ctx, s.key("servers", ""), func(kvs map[string]coord.KV) {
-			servers, err := decodeServers(values(kvs))
-			if err != nil {
+			// Who waits for all of them to hold waits for those that cannot be read, too.
+			servers, bad := decodeServers(values(kvs))
+			if err := firstOf(bad); err != nil {
 				s.cfg.Log.Error("servers cannot be read", zap.String("deployment", s.name), zap.Error(err))
 				return
 			}
@@ -188,7 +186,7 @@ func (s *Store) TakeOver(ctx context.Context, lease coord.LeaseID, fresh upgrade
 		return err
 	}
 	return s.put(ctx, key, lease, func(old []byte) ([]byte, error) {
-		if old != nil {
+		if json.Unmarshal(old, new(upgradestate.ServerState)) == nil {
 			return old, nil
 		}
 		return json.Marshal(fresh)
@@ -244,11 +242,11 @@ func (s *Store) AckHold(ctx context.Context, id, upgrade string, attempt uint64)
 
 // Acks counts the registered servers and those of them that hold writes for an attempt.
 func (s *Store) Acks(ctx context.Context, id string, attempt uint64) (acked, total int, err error) {
-	servers, err := s.Servers(ctx)
+	servers, bad, err := s.servers(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	return countAcks(servers, id, attempt), len(servers), nil
+	return countAcks(servers, id, attempt), len(servers) + len(bad), nil
 }
 
 func countAcks(servers []upgradestate.ServerState, id string, attempt uint64) (acked int) {

@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/deployment/deploymenttest"
 	"dbcontroller.dev/limits"
+	"dbcontroller.dev/upgradestate"
 )
 
 func TestServers(t *testing.T) {
@@ -198,7 +199,11 @@ func TestWarningsAreBounded(t *testing.T) {
 		if err != nil || len(servers) != 1 {
 			t.Fatalf("%+v, %v", servers, err)
 		}
-		controllers, err := w.Store.Insecure(ctx)
+		insecure := func() ([]deployment.Insecure, error) {
+			s, err := w.Store.State(t.Context(), upgradestate.Deployment{})
+			return s.Insecure, err
+		}
+		controllers, err := insecure()
 		if err != nil || len(controllers) != 1 || controllers[0].ID != "c/1" {
 			t.Fatalf("%+v, %v", controllers, err)
 		}
@@ -209,7 +214,7 @@ func TestWarningsAreBounded(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		if left, err := w.Store.Insecure(t.Context()); err != nil || len(left) != 0 {
+		if left, err := insecure(); err != nil || len(left) != 0 {
 			t.Errorf("%+v is left, %v", left, err)
 		}
 	})

@@ -2,6 +2,8 @@ package deployment
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -26,6 +28,7 @@ type State struct {
 	Names       *FormerNames          // nil: nobody has looked
 	Back        ParkedCount           // in the direction of BackDirection
 	Updating    []backfill.Progress   // of the data update that runs
+	Unreadable  []string              // values that are missing above, each with its key and why
 }
 
 // BackDirection is the direction in which the version that the latest switch came from is
@@ -45,46 +48,84 @@ func BackDirection(d upgradestate.Deployment) (dir syncer.DirectionKey, ok bool)
 // State reads what is known next to a record of the deployment.
 func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, error) {
 	state := State{Record: d}
-	var err error
-	if state.Progress, err = s.Progress(ctx); err != nil {
+	progress, bad, err := s.progress(ctx)
+	if err != nil {
 		return State{}, err
 	}
-	if state.Servers, err = s.Servers(ctx); err != nil {
+	state.Progress = progress
+	state.lacks(bad...)
+	if state.Servers, bad, err = s.servers(ctx); err != nil {
 		return State{}, err
 	}
+	state.lacks(bad...)
 	if state.Controllers, err = s.Controllers(ctx); err != nil {
 		return State{}, err
 	}
-	if state.Insecure, err = s.Insecure(ctx); err != nil {
+	if state.Insecure, bad, err = s.insecure(ctx); err != nil {
 		return State{}, err
 	}
-	if state.Readiness, err = s.Readiness(ctx); err != nil {
+	state.lacks(bad...)
+	if state.Readiness, err = s.Readiness(ctx); state.lost(err) {
 		return State{}, err
 	}
 	if d.LastSwitch != nil {
-		if state.Names, err = s.FormerNames(ctx); err != nil {
+		if state.Names, err = s.FormerNames(ctx); state.lost(err) {
 			return State{}, err
 		}
 	}
 	if d.Update != nil {
-		if state.Updating, err = s.UpdateProgress(ctx); err != nil {
+		if state.Updating, bad, err = s.updateProgress(ctx); err != nil {
 			return State{}, err
 		}
+		state.lacks(bad...)
 	}
-	if state.Back, err = s.ParkedBack(ctx, d); err != nil {
+	back, err := s.parkedBack(ctx, d)
+	if err != nil {
 		return State{}, err
 	}
+	state.back(back)
 	return state, nil
+}
+
+// lacks notes values that cannot be read.
+func (s *State) lacks(bad ...error) {
+	for _, err := range bad {
+		s.Unreadable = append(s.Unreadable, err.Error())
+	}
+}
+
+// lost reports an error for which the state cannot be shown. A value that cannot be read is none:
+// it is noted.
+func (s *State) lost(err error) bool {
+	if errors.Is(err, ErrCorrupt) {
+		s.lacks(err)
+		return false
+	}
+	return err != nil
+}
+
+// back notes what is parked in the direction of BackDirection.
+func (s *State) back(list []syncer.Parked) {
+	s.Back = CountParked(list)
+	for _, p := range list {
+		if p.Spec == syncer.UnreadableSpec {
+			s.Unreadable = append(s.Unreadable, p.Error)
+		}
+	}
 }
 
 // ParkedBack counts what is parked in the direction of BackDirection.
 func (s *Store) ParkedBack(ctx context.Context, d upgradestate.Deployment) (ParkedCount, error) {
+	list, err := s.parkedBack(ctx, d)
+	return CountParked(list), err
+}
+
+func (s *Store) parkedBack(ctx context.Context, d upgradestate.Deployment) ([]syncer.Parked, error) {
 	dir, ok := BackDirection(d)
 	if !ok {
-		return ParkedCount{}, nil
+		return nil, nil
 	}
-	list, err := s.Parked(ctx, dir, -1)
-	return CountParked(list), err
+	return s.Parked(ctx, dir, -1)
 }
 
 // Feed follows the state of a deployment by watches of its parts. Run does the work.
@@ -163,30 +204,22 @@ func (f *Feed) State() (state State, ok bool, err error) {
 	if state.Record, err = f.store.decode(kv); err != nil {
 		return State{}, false, err
 	}
-	if state.Progress, err = decodeProgress(values(f.parts[partProgress])); err != nil {
-		return State{}, false, err
-	}
-	if state.Servers, err = decodeServers(values(f.parts[partServers])); err != nil {
-		return State{}, false, err
-	}
+	var bad [4][]error
+	state.Progress, bad[0] = decodeProgress(values(f.parts[partProgress]))
+	state.Servers, bad[1] = decodeServers(values(f.parts[partServers]))
 	state.Controllers = controllerIDs(values(f.parts[partControllers]))
-	if state.Insecure, err = decodeInsecure(values(f.parts[partInsecure])); err != nil {
-		return State{}, false, err
-	}
-	if state.Updating, err = decodeUpdating(values(f.parts[partUpdating])); err != nil {
-		return State{}, false, err
+	state.Insecure, bad[2] = decodeInsecure(values(f.parts[partInsecure]))
+	state.Updating, bad[3] = decodeUpdating(values(f.parts[partUpdating]))
+	for _, of := range bad {
+		state.lacks(of...)
 	}
 	if dir, ok := BackDirection(state.Record); ok {
-		parked, err := decodeParked(f.store.parkedPrefix(dir), values(f.parts[partParked]))
-		if err != nil {
-			return State{}, false, err
-		}
-		state.Back = CountParked(parked)
+		state.back(decodeParked(dir, f.store.parkedPrefix(dir), values(f.parts[partParked])))
 	}
 	if kv, ok := f.parts[partReadiness][f.store.readinessKey()]; ok {
-		if state.Readiness, err = decodeReadiness(kv); err != nil {
-			return State{}, false, err
-		}
+		state.Readiness, err = decodeReadiness(kv)
+		state.lost(err) // it fails for a corrupt value only
 	}
+	slices.Sort(state.Unreadable) // the parts are in no order
 	return state, true, nil
 }

@@ -121,23 +121,24 @@ func (s *Store) PublishUpdateProgress(ctx context.Context, p backfill.Progress, 
 	return nil
 }
 
-// UpdateProgress is what controllers say of their parts in the run.
+// UpdateProgress is what controllers say of their parts in the run. What cannot be read counts as
+// not said; State names it.
 func (s *Store) UpdateProgress(ctx context.Context) ([]backfill.Progress, error) {
-	kvs, _, err := s.coord.List(ctx, s.updatingPrefix())
-	if err != nil {
-		return nil, fmt.Errorf("progress of the update: %w", err)
-	}
-	return decodeUpdating(kvs)
+	ps, _, err := s.updateProgress(ctx)
+	return ps, err
 }
 
-func decodeUpdating(kvs []coord.KV) ([]backfill.Progress, error) {
+func (s *Store) updateProgress(ctx context.Context) (ps []backfill.Progress, bad []error, err error) {
+	kvs, _, err := s.coord.List(ctx, s.updatingPrefix())
+	if err != nil {
+		return nil, nil, fmt.Errorf("progress of the update: %w", err)
+	}
+	ps, bad = decodeUpdating(kvs)
+	return ps, bad, nil
+}
+
+func decodeUpdating(kvs []coord.KV) (ps []backfill.Progress, bad []error) {
 	// Of a shard that several claim, the one who published last counts.
 	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
-	ps := make([]backfill.Progress, len(kvs))
-	for i, kv := range kvs {
-		if err := json.Unmarshal(kv.Value, &ps[i]); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
-		}
-	}
-	return ps, nil
+	return decodeAll[backfill.Progress](kvs)
 }

@@ -168,6 +168,10 @@ const noSpec = -1
 // list, for there are too many of them.
 const OverflowSpec = -2
 
+// UnreadableSpec marks an entry that the journal has and cannot read. It stands for a group that
+// nobody knows.
+const UnreadableSpec = -5
+
 // longSpec marks the parked entry of a key that is too long to be stored. A digest stands
 // for it, so that only a change of the record itself shows that it is gone.
 const longSpec = -4
@@ -272,6 +276,12 @@ func selectNamed(ids []transform.GroupID) []record.Selector {
 	return sel
 }
 
+// overflowed is a kind of which more groups of a shard are parked than are listed.
+type overflowed struct {
+	shard int
+	kind  string
+}
+
 // refreshParked lists what is parked in the whole direction: other controllers park
 // groups of our shards when they copy their ranges, and operators waive. What this engine
 // parks or unparks while the list is on its way is newer than the list.
@@ -288,15 +298,28 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 		return fmt.Errorf("list parked: %w", err)
 	}
 	parked := map[transform.GroupID]Parked{}
+	beyond := map[overflowed]bool{} // whether it is waived
 	for _, p := range list {
 		id, err := p.ID()
 		if err != nil {
 			return err
 		}
 		parked[id] = p
+		if p.Spec == OverflowSpec {
+			beyond[overflowed{p.Shard, p.Kind}] = p.Waived
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// Groups that the list has no room for are parked all the same: forgotten, they would count
+	// as different for ever, and a waiver of their kind would not let the switch begin.
+	for id, p := range e.parked {
+		waived, over := beyond[overflowed{p.Shard, p.Kind}]
+		if _, listed := parked[id]; !listed && over && id.Spec != OverflowSpec && e.shards[p.Shard] != nil {
+			p.Waived = waived
+			parked[id] = p
+		}
+	}
 	for id := range e.unlisted {
 		delete(parked, id)
 		if p, stands := e.parked[id]; stands {

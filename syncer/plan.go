@@ -163,7 +163,8 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	return true, nil
 }
 
-func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec }
+// standsForOthers reports an entry that does not say which groups it stands for.
+func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec || p.Spec == UnreadableSpec }
 
 // Left is the direction that the latest switch ended, if what is synced to a version now is the
 // rollback of it. (A switch to a snapshot has left everything behind; a new upgrade gives that
@@ -211,6 +212,13 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 	return nil
 }
 
+func ofKind(kind string) string {
+	if kind == "" {
+		return ""
+	}
+	return "of " + kind + " "
+}
+
 // allKept refuses to compare everything where more was left behind than is listed: nobody
 // could distinguish it from what was deleted since.
 func (e *Engine) allKept(ctx context.Context) error {
@@ -220,7 +228,7 @@ func (e *Engine) allKept(ctx context.Context) error {
 	}
 	if i := slices.IndexFunc(list, standsForOthers); i >= 0 {
 		return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
-			Reason: fmt.Sprintf("when %s was left, more records of %s were waived than are listed, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), list[i].Kind, e.Direction.To())}
+			Reason: fmt.Sprintf("when %s was left, more records %swere waived than are listed or can be read, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), ofKind(list[i].Kind), e.Direction.To())}
 	}
 	return nil
 }

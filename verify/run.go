@@ -149,8 +149,12 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 			if err != nil {
 				return rep, fmt.Errorf("verify again: %w", err)
 			}
+			behind, err := c.leftBehind(ctx, src, dst, s.Waived, ds)
+			if err != nil {
+				return rep, fmt.Errorf("verify again: %w", err)
+			}
 			for _, d := range ds {
-				if name := c.nameOf(d.ID); s.Waived.group(d, name) {
+				if name := c.nameOf(d.ID); s.Waived.group(d, name) || behind[d.ID] {
 					rep.note(name.Key)
 				} else {
 					left = append(left, d.ID)

@@ -41,3 +41,35 @@ func TestWaivedIsCountedApart(t *testing.T) {
 		})
 	}
 }
+
+// TestLeftBehindBeyondTheList: a switch waived more records of a kind than are listed. Those that
+// cannot be brought to the version that is active now count as waived; a record that was deleted
+// there since, and one of another kind, count as different.
+func TestLeftBehindBeyondTheList(t *testing.T) {
+	t.Parallel()
+	up, _ := directions(t)
+	for name, tc := range map[string]struct {
+		kind          string
+		differ, waive []string
+	}{
+		"the kind":     {"wholes", []string{"b"}, []string{"z"}},
+		"another kind": {"others", []string{"b", "z"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.put(t, "wholes", "z", whole("z", -1, 0)) // in the version that was left alone
+			w.put(t, "heads", "b", nil)                // deleted in the active one, not yet in the other
+			w.put(t, "parts", "b/0", nil)
+			rep, err := w.down.Run(t.Context(), w.newView(), w.oldView(),
+				verify.Recheck{Tries: 1, Waived: verify.Waived{LeftKinds: map[string]bool{tc.kind: true}, Back: up}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(rep.Examples)
+			if !slices.Equal(rep.Examples, tc.differ) || !slices.Equal(rep.WaivedExamples, tc.waive) {
+				t.Errorf("%q differ and %q are waived, want %q and %q", rep.Examples, rep.WaivedExamples, tc.differ, tc.waive)
+			}
+		})
+	}
+}

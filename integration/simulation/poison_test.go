@@ -6,10 +6,15 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/hooks"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -98,6 +103,62 @@ func poison(t *testing.T, seed uint64) {
 	}
 	cancel()
 	for _, p := range []*process{pa, c1, c2} {
+		p.kill()
+	}
+}
+
+// TestWaivedBeyondTheList: more of a kind is parked in a shard than is listed, and the kind is
+// waived. The switch begins, and a comparison tells what was left behind from what differs.
+func TestWaivedBeyondTheList(t *testing.T) {
+	eachSeed(t, 1, waivedBeyondTheList)
+}
+
+func waivedBeyondTheList(t *testing.T, _ uint64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := newSystem(ctx, t)
+	a, pa := s.server(ctx, "server-a", nil)
+	for i := range 20 {
+		request(t, a, http.MethodPut, fmt.Sprintf("good-%d", i), fmt.Sprintf("?n=%d&parts=1", i))
+	}
+	pass(time.Second)
+	c1 := s.controller(ctx, "controller-1", nil)
+	s.begin(ctx)
+	d, err := s.admin.Get(ctx)
+	s.check(err)
+	const full = 3 // the shard whose list has room for nothing more
+	s.check(s.admin.Park(ctx, syncer.Parked{
+		Direction: deployment.Directions(d)[0], Shard: full, Kind: "items1", Key: "full", Group: "ZnVsbA==",
+		Error: strings.Repeat("x", deployment.MaxParkedBytes-400), Waived: true,
+	}))
+	const bad = 6
+	for i, n := 0, 0; n < bad; i++ {
+		name := fmt.Sprintf("bad-%d", i)
+		if shards.Of(string(record.StringKey(name)), d.RingSize) == full {
+			request(t, a, http.MethodPut, name, "?n=-1&parts=1")
+			n++
+		}
+	}
+	pass(4 * time.Second)
+	list, err := s.admin.ParkedNow(ctx)
+	s.check(err)
+	if len(list) != 2 || !slices.ContainsFunc(list, deployment.IsOverflow) {
+		t.Fatalf("%d entries are parked, want the one that fills the list, and the one for the others", len(list))
+	}
+	_, err = s.admin.WaiveKind(ctx, "items1")
+	s.check(err)
+	compare := func(when string) {
+		t.Helper()
+		if rep, err := c1.app.Verify(ctx, nil); err != nil || rep.Mismatched != 0 || rep.Waived != bad {
+			t.Errorf("%s the comparison says %+v, %v; want that %d were waived", when, rep, err, bad)
+		}
+	}
+	s.await(ctx, "the flip", active("v2"))
+	compare("at the flip")
+	pass(5 * time.Second)
+	compare("later")
+	cancel()
+	for _, p := range []*process{pa, c1} {
 		p.kill()
 	}
 }

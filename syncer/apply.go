@@ -82,6 +82,7 @@ type bringing struct {
 	// them. They wait for exchange.
 	blocked map[transform.GroupID]transform.Failure
 	at      record.Version
+	steps   int // for which rings were followed one by one
 }
 
 // changingTries is how often in a row groups may keep changing under the write (each time that

@@ -24,6 +24,10 @@ const (
 	exchangeRounds = 50
 	// exchangeGroups bounds how many groups are brought together.
 	exchangeGroups = 500
+	// exchangeSteps bounds how many steps the rings of all refused groups of a run are followed
+	// together: members of one large ring would each follow it for exchangeRounds. The first step
+	// of each is not counted.
+	exchangeSteps = 100
 )
 
 // errExchange is why groups that exchange values are parked although none of them is wrong.
@@ -31,6 +35,10 @@ var errExchange = fmt.Errorf("it exchanges unique values with other records, and
 
 // errLongRing is the same for a ring that is followed from one group to the next for too long.
 var errLongRing = fmt.Errorf("it exchanges unique values with other records in a ring of more than %d: give one of them another value first, then the others theirs", exchangeRounds)
+
+// errManyRings is why a group is parked whose ring was not followed to its end. Parked groups are
+// tried again, a hundred at a time.
+var errManyRings = errors.New("it exchanges unique values with other records, and more of them are refused at once than can be followed: it is tried again; or give one of them another value first, then the others theirs")
 
 // exchange brings the groups that a unique index refused, with those that hold their values:
 // first all of them together, which is what exchanges of small groups need, however many
@@ -85,9 +93,14 @@ func (e *Engine) exchangeOne(ctx context.Context, first transform.GroupID, refus
 	why := refused[first].Err
 	set := map[transform.GroupID]bool{first: true}
 	blocked := map[transform.GroupID]transform.Failure{first: refused[first]}
-	for range exchangeRounds {
+	for round := range exchangeRounds {
 		if !e.addHolders(set, blocked) {
 			return why, nil // the holders keep the value, or nobody knows them
+		}
+		if round > 0 {
+			if b.steps++; b.steps > exchangeSteps {
+				return fmt.Errorf("%w: %w", errManyRings, why), nil
+			}
 		}
 		tried, err := e.attempt(ctx, set, b)
 		if err != nil {

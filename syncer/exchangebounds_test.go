@@ -91,6 +91,55 @@ func TestRingOfManyRecords(t *testing.T) {
 	})
 }
 
+// together counts the writes of groups that exchange values.
+type together struct {
+	record.Namespace
+	n *atomic.Int64
+}
+
+func (c together) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	if b.Together {
+		c.n.Add(1)
+	}
+	return c.Namespace.Apply(ctx, b)
+}
+
+// TestRingOfTooManyRecords: a ring of more records than are written at once is parked after a
+// bounded number of attempts, with a reason that is true. Others go on.
+func TestRingOfTooManyRecords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.uniqueN()
+		const members = 600
+		state := func(by int) (out []record.Mutation) {
+			for i := range members {
+				out = append(out, w.sized(keyIn(i%ring, i/ring), (i+by)%members, 10))
+			}
+			return out
+		}
+		w.write(w.src, "v1", state(0)...)
+		var tries atomic.Int64
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Target = together{p.Target, &tries} })
+		w.begin()
+		w.eventually("ready", w.allReady)
+		w.write(w.src, "v1", state(1)...)
+		w.eventually("parking", func() bool { return len(w.parked()) == members })
+		if n := tries.Load(); n > 2*members {
+			t.Errorf("%d attempts", n)
+		}
+		for _, p := range w.parked() {
+			if !strings.Contains(p.Error, "exchanges unique values") {
+				t.Errorf("parked is %s for %q", p.Key, p.Error)
+			}
+		}
+		beside := w.sized(keyIn(0, 5000), 7000, 10)
+		w.write(w.src, "v1", beside)
+		w.eventually("a record beside", func() bool { return w.has(beside) })
+		e.stop(t)
+	})
+}
+
 // restless is a target in which somebody else changes one record under every write.
 type restless struct {
 	record.Namespace

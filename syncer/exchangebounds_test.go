@@ -196,7 +196,7 @@ func TestGroupThatKeepsChanging(t *testing.T) {
 			t.Errorf("parked is %s for %q", p.Key, p.Error)
 		}
 		w.put("a1", later, 12)
-		w.eventually("those beside it", func() bool { return w.target("a2", beside) == 11 && w.target("a2", later) == 12 })
+		w.eventually("those next to it", func() bool { return w.target("a2", beside) == 11 && w.target("a2", later) == 12 })
 		on.Store(false)
 		w.eventually("the record", func() bool { return w.target("a2", busy) == 10 && len(w.parked()) == 0 })
 		w.eventually("ready again", w.allReady)

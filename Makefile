@@ -54,6 +54,13 @@ test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, wit
 	go list -export ./cmd/... >/dev/null
 	scripts/test $(TEST)
 
+# CI has no time for these. Of seeds there are SOAK times as many.
+SOAK := 50
+.PHONY: soak
+soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all elections: make soak SOAK=100.
+	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
+	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h -run 'TestElections$$' ./integration
+
 # What can be tried without a database: packages whose tests need one are left to make test,
 # and those that need one for some of them skip these.
 .PHONY: check

@@ -68,6 +68,7 @@ var (
 	throttled       = desc("deployment_throttled_shards", "Shards whose bulk work is held back, by why.", "reason")
 	breaches        = desc("fence_breaches", "Fences that were found not in force, and that nobody has accepted.")
 	undecided       = desc("deployment_restored", "1 while a person has to decide which data count, for the database of the version that is served was restored from a backup.")
+	anew            = desc("deployment_replaced_collections", "Collections that applications have replaced, and that are not copied and compared anew yet.")
 
 	target         = desc("upgrade_target", "1 for the version that the upgrade that runs goes to.", "version")
 	stepIs         = desc("upgrade_step", "1 for the step that the switch is in; all 0: none runs.", "step")
@@ -90,7 +91,7 @@ var (
 )
 
 var wholeDescs = []*prometheus.Desc{known, version, epoch, phaseIs, ringSize, reporting, controllerCount, processes, heldWrites, lagKnown,
-	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, target, stepIs, readyShards, failedAttempts, blockers, blockedBy, holdSeconds,
+	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, anew, target, stepIs, readyShards, failedAttempts, blockers, blockedBy, holdSeconds,
 	predicted, proof, switchedAt, switchPause, switchStep, rollbackPossible, rollbackSafe, rollbackParked, reverseSync}
 
 func (w *whole) Describe(ch chan<- *prometheus.Desc) {
@@ -146,6 +147,7 @@ func (w *whole) show(s deployment.State, now time.Time) {
 	w.gauge(paused, truth(s.Record.Pace.Paused))
 	w.gauge(breaches, float64(len(d.Breaches)))
 	w.gauge(undecided, truth(d.Restored != ""))
+	w.gauge(anew, float64(len(d.Replaced.GetKinds())))
 	w.showProcesses(d)
 	w.showSync(s, d)
 	w.showUpgrade(s, d, now)

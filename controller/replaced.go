@@ -76,6 +76,9 @@ func (a *App) followReplaced(ctx context.Context) error {
 		case <-look.C:
 		}
 		waits, err := a.lookReplaced(ctx)
+		if ended := a.endAnew(ctx); err == nil && ended != nil {
+			err = fmt.Errorf("what is copied anew: %w", ended)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -148,7 +151,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	if u := d.Upgrade; len(found) > 0 && u != nil && u.State == upgradestate.Switching {
 		return a.refuseReplaced(ctx, u, found)
 	}
-	var ev upgradestate.Replace
+	ev := upgradestate.Replace{At: time.Now().UTC().Format(time.RFC3339)}
 	for _, r := range found {
 		next, err := a.claimReplaced(ctx, d, r)
 		if err != nil {

@@ -21,9 +21,9 @@ import (
 )
 
 // TestElections takes the primary of three nodes away under traffic, again and again: in
-// the copy, in the tail, and in each step of SWITCHING, there, back and there again. It
-// steps down, is killed, or is stopped and comes back later; twice it takes writes with it
-// that no majority had, and once a fence. Both versions are on these nodes, so that source
+// the copy, in the tail, and in each step of SWITCHING, there and back (in make soak: there
+// again). It steps down, is killed, or is stopped and comes back later; twice it takes writes
+// with it that no majority had, and once a fence. Both versions are on these nodes, so that source
 // and target lose it together. Nothing that was acknowledged is lost, duplicated or
 // resurrected, and nothing that was rolled back is found anywhere.
 func TestElections(t *testing.T) {
@@ -36,39 +36,46 @@ func TestElections(t *testing.T) {
 
 	e.pace(ctx, 40)
 	e.beginHolding(ctx, "v2")
-	for _, f := range []fault{e.stepDown, e.stop, e.kill, e.rollBack} {
+	for _, f := range inTurn(e.kill, e.rollBack, e.stepDown, e.stop) {
 		e.inCopy(ctx, f)
 	}
 	e.pace(ctx, 0)
 	e.awaitSync(ctx)
-	for _, f := range []fault{e.stop, e.stepDown, e.kill, e.rollBack} {
+	for _, f := range inTurn(e.stop, e.rollBack, e.stepDown, e.kill) {
 		e.inTail(ctx, f)
 	}
 	var d upgradestate.Deployment
-	for _, round := range []struct {
-		to     string
-		faults map[upgradestate.Step]fault
-	}{
-		{"v2", map[upgradestate.Step]fault{
-			upgradestate.StepHold: e.stepDown, upgradestate.StepFence: e.kill, upgradestate.StepDrain: e.stop,
+	to, other := "v1", "v2"
+	for _, faults := range inTurn(
+		map[upgradestate.Step]fault{
+			upgradestate.StepHold: e.stop, upgradestate.StepFence: e.rollBackFence, upgradestate.StepDrain: e.kill,
 			upgradestate.StepSealTarget: e.stepDown, upgradestate.StepSealSource: e.kill,
-		}},
-		{"v1", map[upgradestate.Step]fault{
+		},
+		map[upgradestate.Step]fault{
 			upgradestate.StepHold: e.kill, upgradestate.StepFence: e.stop, upgradestate.StepDrain: e.stepDown,
 			upgradestate.StepSealTarget: e.kill, upgradestate.StepSealSource: e.stop,
-		}},
-		{"v2", map[upgradestate.Step]fault{
-			upgradestate.StepHold: e.stop, upgradestate.StepFence: e.rollBackFence, upgradestate.StepDrain: e.kill,
+		},
+		map[upgradestate.Step]fault{
+			upgradestate.StepHold: e.stepDown, upgradestate.StepFence: e.kill, upgradestate.StepDrain: e.stop,
 			upgradestate.StepSealTarget: e.stop, upgradestate.StepSealSource: e.stepDown,
-		}},
-	} {
-		d = e.switchTo(ctx, round.to, round.faults)
+		},
+	) {
+		to, other = other, to
+		d = e.switchTo(ctx, to, faults)
 	}
 	e.traffic.settle(ctx, d)
 	for _, l := range []*ledger{e.traffic.processes, e.traffic.packages} {
 		t.Logf("%d writes of a %s are acknowledged, %d calls failed: %v", len(l.acks), l.Name, len(l.unknown), l.unknown[:min(3, len(l.unknown))])
 	}
-	e.inSync(ctx, e.traffic, "v1")
+	e.inSync(ctx, e.traffic, other)
+}
+
+// inTurn are the first two of what there is to try, and all of it in make soak.
+func inTurn[T any](all ...T) []T {
+	if os.Getenv("DBCONTROLLER_SOAK") == "" {
+		return all[:2]
+	}
+	return all
 }
 
 // elections is a system on three nodes of its own.

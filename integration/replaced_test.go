@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
@@ -47,12 +50,52 @@ var ways = map[string]func(r *replacing, k string) map[string]int{
 		r.ok(cursor.Close(r.ctx))
 		return next
 	},
-	"restored": func(r *replacing, k string) map[string]int { // as mongorestore --drop does
+	// As mongorestore --drop --bypassDocumentValidation does: it drops the collection, creates it with
+	// the options and the index of _id that the dump has, inserts batches of documents without regard
+	// to their order, and builds all other indexes afterwards.
+	"restored": func(r *replacing, k string) map[string]int {
 		same := maps.Clone(r.has[k])
+		ns := r.db().Name() + "." + k
 		r.ok(r.db().Collection(k).Drop(r.ctx))
-		r.ok(r.db().CreateCollection(r.ctx, k))
-		r.insert(k, same)
+		r.ok(r.db().RunCommand(r.ctx, bson.D{
+			{Key: "create", Value: k},
+			{Key: "changeStreamPreAndPostImages", Value: bson.D{{Key: "enabled", Value: true}}},
+			{Key: "idIndex", Value: bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}, {Key: "ns", Value: ns}}},
+		}).Err())
+		for batch := range slices.Chunk(slices.Sorted(maps.Keys(same)), 40) {
+			docs := bson.A{}
+			for _, id := range batch {
+				docs = append(docs, r.document(id, same[id]))
+			}
+			r.ok(r.db().RunCommand(r.ctx, bson.D{
+				{Key: "insert", Value: k}, {Key: "documents", Value: docs},
+				{Key: "ordered", Value: false}, {Key: "bypassDocumentValidation", Value: true},
+			}).Err())
+		}
+		r.ok(r.db().RunCommand(r.ctx, bson.D{
+			{Key: "createIndexes", Value: k},
+			{Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n_1"}, {Key: "ns", Value: ns}}}},
+			{Key: "ignoreUnknownIndexOptions", Value: true},
+		}).Err())
 		return same
+	},
+	// As mongorestore --drop --preserveUUID does: another content has the identity of the former one.
+	"preserved": func(r *replacing, k string) map[string]int {
+		if r.switching { // the server would give the fenced collection of this identity its name back
+			return r.has[k]
+		}
+		next := r.fresh(k)
+		specs, err := r.db().ListCollectionSpecifications(r.ctx, bson.D{{Key: "name", Value: k}})
+		r.ok(err)
+		r.ok(r.db().Collection(k).Drop(r.ctx))
+		r.ok(r.db().Client().Database("admin").RunCommand(r.ctx, bson.D{{Key: "applyOps", Value: bson.A{bson.D{
+			{Key: "op", Value: "c"}, {Key: "ns", Value: r.db().Name() + ".$cmd"}, {Key: "ui", Value: specs[0].UUID},
+			{Key: "o", Value: bson.D{{Key: "create", Value: k}, {Key: "idIndex", Value: bson.D{
+				{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"},
+			}}}},
+		}}}}).Err())
+		r.insert(k, next)
+		return next
 	},
 	"away": func(r *replacing, k string) map[string]int {
 		next := maps.Clone(r.has[k])
@@ -80,12 +123,13 @@ type replacing struct {
 	*system
 	ctx context.Context
 
-	mu      sync.Mutex // held while collections are replaced or compared
-	version string
-	round   int
-	keeps   bool                      // nothing is deleted
-	has     map[string]map[string]int // by kind and _id
-	acks    int
+	mu        sync.Mutex // held while collections are replaced or compared
+	version   string
+	round     int
+	switching bool                      // collections are fenced
+	keeps     bool                      // nothing is deleted
+	has       map[string]map[string]int // by kind and _id
+	acks      int
 }
 
 func (r *replacing) db() *mongo.Database { return r.system.db[r.version] }
@@ -189,6 +233,7 @@ func (r *replacing) replace(phase string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.round++
+	r.switching = phase == "during the switch"
 	for k, way := range ways {
 		r.has[k] = way(r, k)
 	}
@@ -250,13 +295,33 @@ func (r *replacing) follow(phase string) {
 	r.t.Logf("%s: followed after %v", phase, time.Since(since).Round(time.Millisecond))
 }
 
+// pauses pauses bulk work, or lets it go on.
+func (s *system) pauses(ctx context.Context, paused bool) {
+	s.t.Helper()
+	if _, err := s.apis()[0].SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{Paused: &paused})); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// awaitShown waits until what is shown of replaced collections is as wanted; nil is nothing.
+func (s *system) awaitShown(ctx context.Context, ok func(shown *dbv1.Replaced) bool) {
+	s.t.Helper()
+	eventually(ctx, s.t, "replaced collections are shown as they are", func() error {
+		d, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err == nil && !ok(d.Msg.GetReplaced()) {
+			err = fmt.Errorf("shown is %v", d.Msg.GetReplaced())
+		}
+		return err
+	})
+}
+
 // noted reports whether the record has so many replacements of each kind of a version. One that
-// was away and is back needs no note of its own where everything is copied anew anyway.
+// has its identity again needs no note of its own where everything is copied anew anyway.
 func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 	return func(d upgradestate.Deployment) bool {
 		ns, _ := d.Namespace(version)
 		for _, k := range ns.Kinds {
-			if k.Fixed && k.Replaced < least && k.Kind != "away" {
+			if k.Fixed && k.Replaced < least && k.Kind != "away" && k.Kind != "preserved" {
 				return false
 			}
 		}
@@ -264,7 +329,7 @@ func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 	}
 }
 
-// TestReplacedCollections: an application replaces its collections in five ways, in each phase of
+// TestReplacedCollections: an application replaces its collections in six ways, in each phase of
 // an upgrade, under its own writes. Each is followed without anybody's help; a switch that runs is
 // given up and tried again; nothing is lost, wrong, or back.
 func TestReplacedCollections(t *testing.T) {
@@ -322,11 +387,20 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	seen := d.Revision
 	ns, _ := d.Namespace("v1")
 	dropped, _ := ns.Kind("dropped")
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
+	r.pauses(ctx, true) // so that it stays visible what is copied anew
 	r.replace("held at ready")
 	r.await(ctx, "reports to be withdrawn", func(d upgradestate.Deployment) bool { return d.Revision > seen && !ready(d) })
 	r.await(ctx, "the replacements at ready", noted("v1", dropped.Replaced+1))
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool {
+		i := slices.IndexFunc(shown.GetKinds(), func(k *dbv1.ReplacedKind) bool { return k.GetKind() == "dropped" })
+		return i >= 0 && shown.GetKinds()[i].GetWas() == dropped.ID && shown.GetKinds()[i].GetId() != dropped.ID && shown.GetKinds()[i].GetAt() != "" &&
+			shown.GetVersion() == "v1" && shown.GetTo() == "v2" && shown.GetTotal() > shown.GetCopied() && shown.GetReportingShards() == ring && shown.GetComparedShards() < ring
+	})
+	r.pauses(ctx, false)
 	r.follow("held at ready")
 	r.await(ctx, "readiness again", ready)
+	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
 
 	r.goOn(ctx)
 	for controller.awaitReached(ctx) != string(step) {

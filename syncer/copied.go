@@ -43,6 +43,21 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 	return true, nil
 }
 
+// Agreed reports whether everything that a direction copies is copied and compared, as the stored
+// checkpoints of all shards show.
+func Agreed(ctx context.Context, j Copies, ring int, key DirectionKey) (bool, error) {
+	for shard := range ring {
+		c, _, err := j.LoadCheckpoint(ctx, key, shard)
+		if err != nil {
+			return false, fmt.Errorf("checkpoint of shard %d: %w", shard, err)
+		}
+		if !c.Verified || c.Rescan {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // sourceLacks is why nothing of the source can be followed now; "" while it can. e.mu is held.
 func (e *Engine) sourceLacks() string {
 	if e.replaced != "" || e.SourceLacks == nil || e.switching() {

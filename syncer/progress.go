@@ -31,6 +31,7 @@ func (e *Engine) Progress() []Progress {
 			Rate: s.rate.observe(now, s.copied), LagMillis: s.lagMillis(now), Applied: s.appliedCount,
 			Parked: e.parkedIn(n), Retries: s.retries, Verified: s.comparedCount, Mismatched: s.differing(),
 			LateDeletes: s.applied.lateDeletes, WaitsFor: waits.Text, Code: waits.Code, Version: waits.Place.Version, LastError: e.lastErr,
+			Epoch: e.cfg.Epoch, Generation: e.generation,
 		}
 		if len(s.todo) == 0 {
 			p.Total = s.copied
@@ -128,7 +129,7 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 
 // size is about what a shard's progress takes in the coordination store.
 func (p Progress) size() int {
-	const numbers = 350 // with the names of all fields
+	const numbers = 380 // with the names of all fields
 	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.Code) + len(p.Version) + len(p.LastError) + len(p.Pace) + len(p.PaceCause)
 }
 

@@ -112,6 +112,20 @@ type Progress struct {
 	// PaceCause is Pace in one word.
 	PaceCause throttle.Cause `json:"paceCause,omitempty"`
 	LastError string         `json:"lastError,omitempty"`
+	// Epoch and Generation are those of the direction that the counts are of. A controller from
+	// before them leaves both out.
+	Epoch      uint64 `json:"epoch,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+}
+
+// Agreed reports whether the shard has copied and compared everything, by its state.
+func (p Progress) Agreed() bool {
+	switch p.State {
+	case "following", "ready", "draining", "drained", "switched":
+		return true
+	default: // copying, comparing, rescan, stopped, and what a newer controller may say
+		return false
+	}
 }
 
 // ForSwitch is what a shard waits for in the steps of a switch before it has something to do.

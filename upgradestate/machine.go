@@ -345,6 +345,8 @@ func (d *Deployment) apply(e Event) error {
 		return d.startAt(e)
 	case Replace:
 		return d.replace(e)
+	case CopiedAnew:
+		return d.copiedAnew(e)
 	case FoundRestored:
 		return d.foundRestored(e)
 	case FollowRestored:

@@ -58,6 +58,7 @@ func Clone(d Deployment) Deployment {
 	}
 	d.Breaches = slices.Clone(d.Breaches)
 	d.Different = d.Different.clone()
+	d.Anew = d.Anew.clone()
 	d.Restored = slices.Clone(d.Restored)
 	d.History = slices.Clone(d.History)
 	for i := range d.History {

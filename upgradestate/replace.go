@@ -10,7 +10,10 @@ import "fmt"
 // that nobody who has read a former collection writes there later.
 //
 // It is refused while a switch runs: the attempt is given up first.
-type Replace struct{ Collections []Replaced }
+type Replace struct {
+	Collections []Replaced
+	At          string // RFC 3339, for people
+}
 
 // Replaced is a fixed-name kind of the current version whose collection was Was and is Is. They
 // are equal where the collection was away under another name: its changes there are not known.
@@ -59,6 +62,7 @@ func (d *Deployment) replace(e Replace) error {
 		d.addEntry(Entry{What: "replace", ID: c.Kind, To: d.CurrentVersion, Detail: fmt.Sprintf("collection %s for %s: %s", c.Is, c.Was, c.Detail)})
 	}
 	d.copyAnew()
+	d.noteAnew(e)
 	return nil
 }
 

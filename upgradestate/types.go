@@ -56,6 +56,7 @@ type Deployment struct {
 	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
 	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
 	Different      *Different  `json:"different,omitempty"`      // what a comparison found, see OpenDifferent
+	Anew           *Anew       `json:"anew,omitempty"`           // what is copied again after replacements, see OpenAnew
 	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
 	Revision       int64       `json:"-"`
 }

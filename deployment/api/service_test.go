@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/deployment/api"
 	"dbcontroller.dev/deployment/deploymenttest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -250,6 +253,33 @@ func TestAfterTheSwitch(t *testing.T) {
 	}
 	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
+}
+
+// announcing is asked for a transformation, and the upgrade is announced meanwhile.
+type announcing struct{ announce func() }
+
+func (a announcing) TransformHash(string, string) (string, error) {
+	a.announce()
+	return "h2", nil
+}
+
+// TestRollbackAwaitsItsAnnouncement: a rollback that is typed right after a switch is not refused
+// because no controller has announced yet that the version which was left follows.
+func TestRollbackAwaitsItsAnnouncement(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	w.Flip(t)
+	once := sync.OnceFunc(func() {
+		w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
+	})
+	a := serveWith(t, w, api.Config{Upgrades: announcing{once}, FollowWithin: time.Hour})
+	var got struct {
+		UpgradeState *struct{ TargetVersion string }
+	}
+	a.ok(t, "BeginUpgrade", `{"targetVersion": "v1"}`, &got)
+	if got.UpgradeState == nil || got.UpgradeState.TargetVersion != "v1" {
+		t.Errorf("got %+v", got)
+	}
 }
 
 func TestParkedThroughTheAPI(t *testing.T) {

@@ -45,6 +45,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 		d.RollbackSafe.Lacks = asked.Lacks
 	}
 	d.FormerNames = formerNames(s)
+	d.Replaced = replacedStatus(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers, d.Unreadable = s.Controllers, s.Unreadable
 	for _, c := range s.Insecure {

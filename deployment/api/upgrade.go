@@ -40,6 +40,9 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	if err != nil {
 		return nil, err
 	}
+	if !req.Msg.ToSnapshot {
+		d = v.awaitFollowing(ctx, s, d, target)
+	}
 	hash, err := v.transformHash(s, d, target, req.Msg.ToSnapshot)
 	if err != nil {
 		return nil, err
@@ -188,6 +191,32 @@ func offered(d upgradestate.Deployment, target string) bool {
 	return slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == target })
 }
 
+// unfollowed reports whether the target is what the latest switch left, and no controller has
+// announced yet that it follows.
+func unfollowed(d upgradestate.Deployment, target string) bool {
+	l := d.LastSwitch
+	return l != nil && l.From == target && d.Upgrade == nil && !offered(d, target)
+}
+
+// awaitFollowing gives controllers the time to announce, after a switch, that what it left follows.
+// A rollback that is typed in the meantime would be refused for nothing.
+func (v *Service) awaitFollowing(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, target string) upgradestate.Deployment {
+	if v.cfg.FollowWithin <= 0 || s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || d.LastSwitch.Snapshot || upgradestate.Retired(d, target) {
+		return d
+	}
+	if _, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target); err != nil {
+		return d // nobody here will announce it
+	}
+	ctx, stop := context.WithTimeout(ctx, v.cfg.FollowWithin)
+	defer stop()
+	for now := range s.Watch(ctx) {
+		if d = now; !unfollowed(d, target) {
+			break
+		}
+	}
+	return d
+}
+
 // transformHash finds the transformation that this controller has for the upgrade. Of
 // versions that the record refuses anyway it returns none, and the record says why.
 func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, target string, snapshot bool) (string, error) {
@@ -197,7 +226,7 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 	if upgradestate.Retired(d, target) {
 		return "", nil
 	}
-	if l := d.LastSwitch; l != nil && l.From == target && d.Upgrade == nil && !offered(d, target) && !snapshot {
+	if unfollowed(d, target) && !snapshot {
 		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noReverseSync(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {

@@ -70,8 +70,9 @@ func TestLines(t *testing.T) {
 
 // system is one controller and two servers of the service.
 type system struct {
-	t       *testing.T
+	t       testing.TB
 	ctx     context.Context
+	service dbcontroller.Service
 	config  string
 	control string   // address of the controller
 	servers []string // addresses
@@ -79,9 +80,13 @@ type system struct {
 	http    *http.Client
 }
 
-func start(ctx context.Context, t *testing.T) *system {
+func start(ctx context.Context, t testing.TB) *system {
+	return startService(ctx, t, withRoute(library.Service))
+}
+
+func startService(ctx context.Context, t testing.TB, service dbcontroller.Service) *system {
 	t.Helper()
-	s := &system{t: t, ctx: ctx, config: filepath.Join(t.TempDir(), "library.yaml"), http: &http.Client{Transport: &http.Transport{}}}
+	s := &system{t: t, ctx: ctx, service: service, config: filepath.Join(t.TempDir(), "library.yaml"), http: &http.Client{Transport: &http.Transport{}}}
 	etcd := localetcd.Start(t, localetcd.Options{})
 	uri := mongotest.Server(t).URI()
 	t.Setenv("MONGO_URI", uri)
@@ -123,7 +128,7 @@ func start(ctx context.Context, t *testing.T) *system {
 	s.eventually("the controller answers", func() error { return s.command(ctx, "get", "deployment", "--server", s.control) })
 	listening := make(chan string)
 	for i := range 2 {
-		service := withRoute(library.Service)
+		service := s.service
 		service.Listening = func(api, _ string) { listening <- api }
 		cmd := dbcontroller.ServeCommand(service)
 		cmd.SetArgs([]string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
@@ -157,6 +162,8 @@ func withRoute(service dbcontroller.Service) dbcontroller.Service {
 	}
 	two := service.Versions[1].Mount
 	service.Versions[1].Kinds = []string{"notes"}
+	service.Versions[0].Indexes = map[string][]string{"books": {"title", "library"}}
+	service.Versions[1].Indexes = map[string][]string{"books": {"title", "branch"}}
 	service.Versions[1].Mount = func(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.HandlerOption) {
 		two(mux, data, opts...)
 		mux.HandleFunc("POST /notes", func(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +205,7 @@ func (s *system) route() {
 	}
 }
 
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -210,7 +217,7 @@ func freePort(t *testing.T) string {
 
 // command runs the controller's program with arguments.
 func (s *system) command(ctx context.Context, args ...string) error {
-	cmd := dbcontroller.ControllerCommand(withRoute(library.Service))
+	cmd := dbcontroller.ControllerCommand(s.service)
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -326,12 +333,15 @@ func TestService(t *testing.T) {
 	}
 	s.same("before", before, s.session(1))
 	s.route()
+	s.planned("v1")
 	w := s.watch()
 	s.switchTo(before, "v2", "begin-upgrade", "deployment", "--target-version", "v2")
 	for i := range 2 {
 		s.same("after the switch", before, s.session(i))
 	}
 	s.route()
+	s.planned("v2")
+	s.indexed("v1")
 	res, err := s.http.Post(s.servers[0]+"/notes", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -363,6 +373,8 @@ func TestService(t *testing.T) {
 	if n := s.notes(); n != 1 {
 		t.Errorf("%d notes after the rollback", n)
 	}
+	s.planned("v1")
+	s.indexed("v2")
 	if _, err := old.LendBook(ctx, connect.NewRequest(&v1.LendBookRequest{Name: "books/s01"})); err != nil {
 		t.Fatal(err)
 	}

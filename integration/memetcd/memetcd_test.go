@@ -49,7 +49,7 @@ func TestTwins(t *testing.T) {
 	revision := int64(1)
 	compacted := int64(0)
 	errs := map[string]int{}
-	for i := range 3000 {
+	for i := range 1200 {
 		op := anyOp(rng, revision, compacted, 0)
 		var said [2]any
 		for j, c := range twins {

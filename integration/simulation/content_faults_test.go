@@ -128,7 +128,7 @@ func contentPoison(t *testing.T, seed uint64) {
 	a, pa := s.server(ctx, "server-a", nil)
 	c := newCrowd(t, a)
 	c.poison = 8
-	stop := c.drive(ctx, seed, 3, 12, 20*time.Millisecond)
+	stop := c.drive(ctx, seed, 3, 12, 50*time.Millisecond)
 	pass(2 * time.Second)
 	// One that nobody rewrites: there may be a moment at which none of the others is poison.
 	rng := rand.New(rand.NewPCG(seed, 3))

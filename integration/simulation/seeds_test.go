@@ -3,6 +3,8 @@ package simulation_test
 import (
 	"fmt"
 	"iter"
+	"os"
+	"strconv"
 	"testing"
 	"testing/synctest"
 )
@@ -32,8 +34,12 @@ func cases[T any](of []T) iter.Seq2[int, T] {
 	}
 }
 
-// seeds are the first n; with the race detector one of each raceEvery.
+// seeds are the first n; with the race detector one of each raceEvery. In make soak there are as
+// many times more as DBCONTROLLER_SOAK says.
 func seeds(n uint64) iter.Seq[uint64] {
+	if times, err := strconv.ParseUint(os.Getenv("DBCONTROLLER_SOAK"), 10, 16); err == nil {
+		n *= max(1, times)
+	}
 	step := uint64(1)
 	if raced {
 		step = raceEvery

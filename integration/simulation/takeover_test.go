@@ -30,7 +30,7 @@ func TestTakeoverReplaysFromTheCheckpoint(t *testing.T) {
 				s := newSystem(ctx, t)
 				a, pa := s.server(ctx, "server-a", nil)
 				tr := newTraffic(t, a)
-				stop := drive(ctx, tr, seed, 6, 4000, 3*time.Millisecond)
+				stop := drive(ctx, tr, seed, 6, 1500, 15*time.Millisecond)
 				c1 := s.controller(ctx, "controller-1", nil)
 				c2 := s.controller(ctx, "controller-2", nil)
 				pass(15 * time.Second) // copied, compared, in sync

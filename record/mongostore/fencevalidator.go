@@ -55,7 +55,7 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 		return "", err
 	}
 	if c.fenceMark() != "" {
-		text, ok, err := n.notedRestore(ctx, c)
+		text, ok, err := n.notedRestore(ctx, c.id())
 		if err == nil && !ok {
 			err = errors.New("it is fenced, and nothing is noted of the validator that it had")
 		}
@@ -65,8 +65,8 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 }
 
 // notedRestore is what the latest fence noted of the validator that it replaced.
-func (n *Namespace) notedRestore(ctx context.Context, c *collection) (text string, ok bool, err error) {
-	note, err := n.noted(ctx, noteRestore+c.id())
+func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, ok bool, err error) {
+	note, err := n.noted(ctx, noteRestore+id)
 	if err != nil {
 		return "", false, err
 	}
@@ -184,6 +184,9 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
 			// The application replaced its collection. The former one is given back wherever it is,
 			// since the application may rename it back.
+			if err := n.unfenceCopy(ctx, f); err != nil {
+				return err
+			}
 			if tok.Name, err = n.Locate(ctx, tok.ID); errors.Is(err, record.ErrNotFound) {
 				return nil
 			} else if err == nil {
@@ -200,22 +203,41 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		default:
 			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
 		}
-		text, ok, err := n.notedRestore(ctx, c)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			text = f.Restore // of Prepare: older, but better than none
-		}
-		r, err := restorationFrom(text)
-		if err != nil {
-			return permanent(err)
-		}
-		if err := n.stopBuilds(ctx, tok.Name); err != nil {
-			return err
-		}
-		return n.setValidator(ctx, tok, r)
+		return n.restoreValidator(ctx, f, tok, c.id())
 	})
+}
+
+// unfenceCopy gives back the collection that bears the name in the place of the fenced one, if it
+// has the fence. A cluster that moves or reshards a collection makes another one with the same
+// options, and $out does so: without this the application's writes are refused for good.
+func (n *Namespace) unfenceCopy(ctx context.Context, f record.Fence) error {
+	c, err := n.collectionNamed(ctx, f.Token.Name)
+	if err != nil || c == nil || c.Type != "collection" {
+		return err
+	}
+	if mark := c.fenceMark(); mark != f.To && mark != closingMark+f.To {
+		return nil // not of this fence
+	}
+	return n.restoreValidator(ctx, f, record.Token{Name: f.Token.Name, ID: c.id()}, f.Token.ID)
+}
+
+// restoreValidator gives a collection the validator that the fence of collection noted has replaced.
+func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok record.Token, noted string) error {
+	text, ok, err := n.notedRestore(ctx, noted)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		text = f.Restore // of Prepare: older, but better than none
+	}
+	r, err := restorationFrom(text)
+	if err != nil {
+		return permanent(err)
+	}
+	if err := n.stopBuilds(ctx, tok.Name); err != nil {
+		return err
+	}
+	return n.setValidator(ctx, tok, r)
 }
 
 // setValidator replaces validator, level and action, acknowledged by a majority. What

@@ -139,6 +139,17 @@ func TestUnfenceOfAReplacedCollection(t *testing.T) {
 			"dropped and made anew": func(b *bench) error {
 				return errors.Join(b.raw.Collection("orders").Drop(t.Context()), b.raw.CreateCollection(t.Context(), "orders"))
 			},
+			"moved by its cluster, options and all": func(b *bench) error {
+				specs, err := b.raw.ListCollectionSpecifications(t.Context(), bson.D{{Key: "name", Value: "orders"}})
+				if err != nil {
+					return err
+				}
+				create := bson.D{{Key: "create", Value: "orders"}}
+				if v := specs[0].Options.Lookup("validator"); v.Type != 0 {
+					create = append(create, bson.E{Key: "validator", Value: v})
+				}
+				return errors.Join(b.raw.Collection("orders").Drop(t.Context()), b.raw.RunCommand(t.Context(), create).Err())
+			},
 			"swapped": func(b *bench) error {
 				return errors.Join(b.Namespace.rename(t.Context(), "orders", "orders_old"), b.raw.CreateCollection(t.Context(), "orders"))
 			},
@@ -162,6 +173,11 @@ func TestUnfenceOfAReplacedCollection(t *testing.T) {
 				}
 				if err := b.Fence(t.Context(), f); err == nil {
 					t.Error("the fence was set after it was removed")
+				}
+				if name != "dropped" {
+					if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "new"}}); err != nil {
+						t.Errorf("the collection that has the name is fenced: %v", err)
+					}
 				}
 				if name == "swapped" {
 					if _, err := b.raw.Collection("orders_old").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "back"}}); err != nil {

@@ -41,6 +41,9 @@ func (o *collect) apply(e *editor, root *node) error {
 		return absent(n, o.field)
 	}
 	if len(records) == 0 {
+		if o.present && n != nil && i < 0 && o.isNew(e.group) {
+			n.append(elem{typ: o.as.bson(), name: o.field.last(), val: emptyDocument})
+		}
 		return nil
 	}
 	if n == nil {
@@ -61,6 +64,19 @@ func (o *collect) apply(e *editor, root *node) error {
 	}
 	return nil
 }
+
+// isNew reports whether the target has no record yet, or one with the field: then the field
+// is there without entries too. A record that does without it keeps that.
+func (o *collect) isNew(g *group) bool {
+	if g.main == nil {
+		return true
+	}
+	_, there := lookupRaw(g.main, o.far)
+	return there
+}
+
+// emptyDocument is the value of a list or map without entries.
+var emptyDocument = []byte{5, 0, 0, 0, 0}
 
 // collect makes the value of the field.
 func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, error) {

@@ -126,7 +126,8 @@
 // A list keeps its order by the child's field order, in which numbers may be left out, by
 // {index}, in which none may, or else it must be sorted by id. Nulls, and lists and maps
 // without entries, stay in the record, so that they are not taken for absent ones, and go
-// away when there are entries. Entries that would be the same child, children without
+// away when there are entries. With empty: present an empty list or map means the same as
+// none: each record keeps what it has, and a new one gets the empty one. Entries that would be the same child, children without
 // their parent, and children that do not hold what their key implies are errors.
 //
 // # Guarantees

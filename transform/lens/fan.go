@@ -33,6 +33,9 @@ type fan struct {
 	parent, order, entry, value []byte
 	// unnamed: an object without an _id, and no other, is the child that has its parent's.
 	unnamed unnamedRule
+	// present: a list or map without entries and none at all mean the same. Each record keeps
+	// the one that it has, and a new one gets the empty list or map.
+	present bool
 
 	parentForm       *idForm  // of the parent's _ids on the children's side; nil: any
 	parentType       idType   // of {_key}

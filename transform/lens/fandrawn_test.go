@@ -22,7 +22,7 @@ func drawFan(t *rapid.T, n int) string {
 	fmt.Fprintf(&b, "%s: {field: %s, as: %s, kind: kind%d, key: %s", pick("verb", "fanOut", "gather"), pick("field", "a", "b", "o.a"), as, n,
 		pick("key", "'{_key}/{id}'", "'{_key}/{index}'", "'{_key}/{item.x}'", "'{_key}'", "'{id}'", "'k/{p}/{id}'", "'n/{p}/{index}'", "'{item.x}/{id}'", "'{_key}/{item.x}/{id}'",
 			"'{_key:int}/{item._id:int}'", "{of: '{_key}', n: '{index}'}", "{id: '{id}', of: '{p:int}'}", "{of: '{_key}', i: '{item._id}'}", "'{p:int}/{id:int}'"))
-	for _, option := range []string{"id: x", "id: _id", "value: v", "parent: owner", "order: at", "id: entry",
+	for _, option := range []string{"id: x", "id: _id", "value: v", "parent: owner", "order: at", "id: entry", "empty: present",
 		"operations: [{rename: {from: n, to: m}}]", "operations: [{add: {field: y, default: 1}}, {remove: {field: n}}]", "operations: [{move: {from: n, to: q.n}}, {convert: {field: x, from: string, to: int}}]"} {
 		key, _, _ := strings.Cut(option, ":")
 		if !strings.Contains(b.String(), " "+key+":") && rapid.IntRange(0, 2).Draw(t, option) == 0 {

@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -56,6 +57,8 @@ type Loss struct {
 	Kind      string // of a fanOut's or gather's records; empty for the lens's own
 	Field     string // as that side names it; "*" is any item of a list or entry of a map
 	Operation string // which loses it, as the lens has it
+	// Emptiness: nothing is lost but whether the field is an empty list or map, or none.
+	Emptiness bool
 }
 
 // Lost lists the fields of the old version that do not survive the way up, and those of
@@ -81,19 +84,40 @@ func (l *Lens) Lost() (up, down []Loss) {
 			asField, asRecord = asRecord, asField
 		}
 		up, down = append(up, asField...), append(down, asRecord...)
+		if f.present {
+			up, down = append(up, f.emptiness(&l.down)...), append(down, f.emptiness(&l.up)...)
+		}
 	}
 	return up, down
+}
+
+// emptiness is the field as the far side of a program names it.
+func (f *fan) emptiness(p *program) []Loss {
+	for _, o := range p.ops {
+		var of *fan
+		var far path
+		switch o := o.(type) {
+		case *scatter:
+			of, far = o.fan, o.far
+		case *collect:
+			of, far = o.fan, o.far
+		}
+		if of == f && far != nil {
+			return []Loss{{Field: far.String(), Operation: fmt.Sprintf("%s %s", f.verb(), f.field), Emptiness: true}}
+		}
+	}
+	return nil
 }
 
 // losses are what the far side of a program has alone.
 func (p *program) losses(kind, prefix string) []Loss {
 	var out []Loss
 	for _, h := range p.held {
-		out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+		out = append(out, Loss{Kind: kind, Field: prefix + h.path.String(), Operation: h.by.String()})
 	}
 	for _, f := range p.forms {
 		for _, h := range f.fields {
-			out = append(out, Loss{kind, prefix + h.path.String(), h.by.String()})
+			out = append(out, Loss{Kind: kind, Field: prefix + h.path.String(), Operation: h.by.String()})
 		}
 	}
 	return out

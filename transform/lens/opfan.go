@@ -33,7 +33,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	if within != "" {
 		return nil, p.errorAt(n, "%s cannot be within %s: only fields of the record itself can be records of their own", verb, within)
 	}
-	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "unnamed", "operations"})
+	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "unnamed", "empty", "operations"})
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +64,9 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 		return nil, err
 	}
 	if err := p.fanUnnamed(f, m["unnamed"]); err != nil {
+		return nil, err
+	}
+	if err := p.fanEmpty(f, m["empty"]); err != nil {
 		return nil, err
 	}
 	if err := p.fanOperations(f, m["operations"], verb); err != nil {
@@ -139,6 +142,36 @@ type unnamedRule string
 // unnamedParent names it as the record that it belongs to is named.
 const unnamedParent unnamedRule = "parent"
 
+// fanEmpty reads what the field is where there are no records.
+func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
+	if n == nil {
+		return nil
+	}
+	text, err := scalarText(n)
+	rule := emptyRule(text)
+	if err != nil || !slices.Contains(emptyRules, rule) {
+		return p.errorAt(n, "empty: unknown rule %q; allowed: %s, %s", strings.TrimSpace(n.String()), emptyAbsent, emptyPresent)
+	}
+	if f.as == asObject {
+		return p.errorAt(n, "empty is for a list or map; an object without fields is a record")
+	}
+	f.present = rule == emptyPresent
+	f.at = p.position(n)
+	return nil
+}
+
+// emptyRule is what the field of a record without entries is.
+type emptyRule string
+
+const (
+	// emptyAbsent is the default: a record has the empty list or map only where it says so.
+	emptyAbsent emptyRule = "absent"
+	// emptyPresent gives every new record the empty list or map.
+	emptyPresent emptyRule = "present"
+)
+
+var emptyRules = []emptyRule{emptyAbsent, emptyPresent}
+
 // childField reads the name of a field at the top of a child.
 func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
 	field, err := p.path(n, key)
@@ -211,7 +244,11 @@ func (p *lensParser) complete() error {
 	}
 	for _, program := range []*program{&p.lens.up, &p.lens.down} {
 		if f := program.placeFans(); f != nil {
-			return f.at.errorf("the entries of %s have fields that only one version has, and a later operation works on %s: write %s after it", f.field, f.field, f.verb())
+			why := "the entries of " + f.field.String() + " have fields that only one version has"
+			if f.present {
+				why = "with empty: present a record keeps " + f.field.String() + " as it is"
+			}
+			return f.at.errorf("%s, and a later operation works on %s: write %s after it", why, f.field, f.verb())
 		}
 	}
 	return nil
@@ -238,7 +275,7 @@ func (p *program) placeFans() (bad *fan) {
 			continue
 		}
 		var err error
-		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && c.fan.collect.keeps() {
+		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && (c.present || c.fan.collect.keeps()) {
 			return c.fan
 		}
 	}

@@ -40,7 +40,7 @@ func (f *fan) rules(rule func(format string, args ...any)) {
 		rule("%s of a record of %s is the _id of a record that is there: write it before its records, and delete it after them or with them (%s %s)", f.parent, f.kind, f.verb(), f.field)
 	}
 	rule("the _id of a record of %s is what its fields say: %s (%s %s)", f.kind, f.key, f.verb(), f.field)
-	if f.as != asObject {
-		rule("a record without any of %s comes back without %s: where readers of the old version need the empty %s, write an empty one into %s (%s %s)", f.kind, f.field, f.as, f.field, f.verb(), f.field)
+	if f.as != asObject && !f.present {
+		rule("a record without any of %s comes back without %s: where readers of the old version need the empty %s, write an empty one into %s, or give the lens empty: present (%s %s)", f.kind, f.field, f.as, f.field, f.verb(), f.field)
 	}
 }

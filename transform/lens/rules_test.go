@@ -3,7 +3,73 @@ package lens_test
 import (
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
 )
+
+// TestEmptyPresent: with empty: present a record born in the new version without entries comes
+// back with the empty list, a list that loses its last entry there stays a list, and a record
+// that did without the field goes on without it.
+func TestEmptyPresent(t *testing.T) {
+	t.Parallel()
+	const (
+		list = `{field: lines, as: list, kind: lines, key: "{_key}/{id}", id: sku, empty: present}`
+		asIs = `{field: notes, as: map, kind: notes, key: "{_key}/{id}", empty: present}`
+		deep = `{field: o.lines, as: list, kind: lines, key: "{_key}/{index}", empty: present}`
+	)
+	for name, tc := range map[string]struct {
+		lens, from, holds, want string // JSON of a record
+	}{
+		"born in the new version":         {list, `{"_id":"o"}`, "", `{"_id":"o","lines":[]}`},
+		"a map":                           {asIs, `{"_id":"o"}`, "", `{"_id":"o","notes":{}}`},
+		"it states the empty list":        {list, `{"_id":"o","lines":[]}`, "", `{"_id":"o","lines":[]}`},
+		"null":                            {list, `{"_id":"o","lines":null}`, "", `{"_id":"o","lines":null}`},
+		"the last entry is gone":          {list, `{"_id":"o","x":1}`, `{"_id":"o","lines":[{"sku":"a"}],"x":1}`, `{"_id":"o","lines":[],"x":1}`},
+		"the old record does without":     {list, `{"_id":"o","x":2}`, `{"_id":"o","x":1}`, `{"_id":"o","x":2}`},
+		"its object is not there":         {deep, `{"_id":"o"}`, "", `{"_id":"o"}`},
+		"its object is there":             {deep, `{"_id":"o","o":{"k":1}}`, "", `{"_id":"o","o":{"k":1,"lines":[]}}`},
+		"its object is there, and has no": {deep, `{"_id":"o","o":{"k":1}}`, `{"_id":"o","o":{"k":1}}`, `{"_id":"o","o":{"k":1}}`},
+	} {
+		for _, verb := range []string{"fanOut", "gather"} {
+			t.Run(name+" "+verb, func(t *testing.T) {
+				t.Parallel()
+				l := parsed(t, orders(verb+": "+tc.lens))
+				s := l.Spec("old", "new")
+				back, there, from, to := s.Down, s.Up, "new ", "old "
+				if verb == "gather" {
+					back, there, from, to = s.Up, s.Down, to, from
+				}
+				var holds []record.Record
+				if tc.holds != "" {
+					holds = fromJSON(t, to+tc.holds)
+				}
+				x := fromJSON(t, from+tc.from)
+				got := mustTake(t, back, x, holds)
+				if shown(t, got) != shown(t, fromJSON(t, to+tc.want)) {
+					t.Errorf("it came back as\n%s", shown(t, got))
+				}
+				if again := mustTake(t, there, got, x); !sameBytes(again, x) {
+					t.Errorf("it became\n%s", shown(t, again))
+				}
+				for _, rule := range l.Rules() {
+					if strings.Contains(rule, "the empty") {
+						t.Errorf("a rule for nothing: %s", rule)
+					}
+				}
+			})
+		}
+	}
+	for text, want := range map[string]string{
+		`fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{index}", empty: never}`:                                                             `empty: unknown rule "never"; allowed: absent, present`,
+		`fanOut: {field: plan, as: object, kind: plans, key: "{_key}", empty: present}`:                                                                  "empty is for a list or map",
+		`gather: {field: lines, as: list, kind: lines, key: "{_key}/{index}", empty: present}` + "\n  - split: {field: lines, to: [a, b], separator: x}": "a later operation works on lines: write gather after it",
+	} {
+		if _, err := lens.Parse("x.yaml", []byte(orders(text))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
 
 // TestRulesOfWriters: a lens says what writers of the new version must keep to, and each rule
 // is one: what breaks it is refused on the way down, and what keeps to it comes back.

@@ -13,7 +13,8 @@ import (
 
 // scatter makes records of the entries of a field: fanOut on the way up, gather on the
 // way down. A field that is null, or a list or map without entries, stays in the record
-// as it is: an absence of records could not be distinguished from an absent field. Where
+// as it is: an absence of records could not be distinguished from an absent field. With
+// present an empty list or map and none mean the same, and null alone stays. Where
 // the target holds such a field together with records, they were added on that side, and it
 // stays there: nothing that is made here looks so. Without such records it only stood for
 // the source's field, and goes.
@@ -35,11 +36,18 @@ func (o *scatter) apply(e *editor, root *node) error {
 		return errNoGroup
 	}
 	n, i, err := e.lookup(root, o.field)
+	if err == nil && i < 0 && n != nil && o.present {
+		o.keepEmpty(e.group.main, n)
+	}
 	if err != nil || i < 0 {
 		return err
 	}
 	el := &n.elems[i]
 	if o.stays(el.typ, el.value()) {
+		if o.present && el.typ != bson.TypeNull {
+			n.remove(i)
+			o.keepEmpty(e.group.main, n)
+		}
 		return nil
 	}
 	if el.typ != o.as.bson() {
@@ -74,6 +82,17 @@ func (o *scatter) apply(e *editor, root *node) error {
 		n.append(elem{typ: v.Type, name: name, val: v.Value})
 	}
 	return nil
+}
+
+// keepEmpty leaves the target the empty list or map that it has, where the source means the
+// same by it and by none.
+func (o *scatter) keepEmpty(main bson.Raw, n *node) {
+	if o.far == nil || main == nil {
+		return
+	}
+	if v, ok := lookupRaw(main, o.far); ok && v.Type != bson.TypeNull && o.stays(v.Type, v.Value) {
+		n.append(elem{typ: v.Type, name: o.field.last(), val: v.Value})
+	}
 }
 
 // stays reports whether a value has no entries that could be records, so that it stays in

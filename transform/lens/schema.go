@@ -163,6 +163,7 @@ type (
 		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
 		Order      plainText      `json:"order,omitempty" jsonschema_description:"The record's field that holds its place."`
 		Unnamed    unnamedName    `json:"unnamed,omitempty" jsonschema_description:"parent: an object without an _id is the record that has the _id of the one it belongs to."`
+		Empty      emptyName      `json:"empty,omitempty" jsonschema_description:"What the list or map of a new record without entries is: present (the empty one), or absent (the default)."`
 		Operations operationsList `json:"operations,omitempty" jsonschema_description:"What is done in each entry."`
 	}
 )
@@ -177,6 +178,7 @@ type (
 	normalStepName struct{}
 	fieldOrderName struct{}
 	unnamedName    struct{}
+	emptyName      struct{}
 	fanShapeName   struct{}
 	expression     struct{}
 	keyValue       struct{}
@@ -213,6 +215,9 @@ func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normal
 
 // JSONSchema of how a record without an _id is named.
 func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
+
+// JSONSchema of what a record without entries has.
+func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules...) }
 
 // JSONSchema of what the order of fields is.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }

@@ -136,6 +136,17 @@ func oldKinds(files []lint.File) []string {
 	return out
 }
 
+// newKinds are those of the new version.
+func newKinds(files []lint.File) []string {
+	var out []string
+	for _, s := range subjectsOf(files) {
+		for _, k := range s.Spec.New.Kinds {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
 // kindAndSource splits KIND=SOURCE. Without a kind it is the only one there is.
 func kindAndSource(flag, value string, kinds []string) (kind, source string, err error) {
 	if before, after, ok := strings.Cut(value, "="); ok && slices.Contains(kinds, before) {

@@ -173,6 +173,8 @@ func TestLensBadInputIsOneClearLine(t *testing.T) {
 		{"lint " + orders + " --sample x.json", "", "--sample x.json: say which kind it is, as KIND=x.json; the kinds are: orders, ratings"},
 		{"lint " + items + " --sample none.json", "", "sample: open none.json: no such file or directory"},
 		{"lint " + items + " --sample - --sample -", "", "--sample -: the kind items, or standard input, is given twice"},
+		{"lint " + items + " --sample - --new-sample -", "", "--sample -: the kind items, or standard input, is given twice"},
+		{"lint " + orders + " --new-sample x.json", "", "--new-sample x.json: say which kind it is, as KIND=x.json; the kinds are: orders, lines"},
 		{"lint " + items + " --sample mongodb://u:pw@h/", "", "--sample takes files; for a collection give --config FILE, so that no secret is on the command line"},
 		{"lint " + items + " --sample -", "[]", "standard input: it is one JSON array; give one object for each record, as mongoexport writes without --jsonArray"},
 		{"lint " + items + " --sample -", `{"_id":1`, "standard input: record 1: unexpected EOF"},

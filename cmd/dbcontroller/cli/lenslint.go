@@ -58,7 +58,9 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"which fields do not survive which direction. With a sample (--sample, or --config for the\n" +
 			"collections of its older version) take its records there and back, grouped as a controller groups\n" +
 			"them, and tell which laws hold, what was lost, which records fail and why, which keys collide,\n" +
-			"which documents would pass 16 MiB, and how fast it is. Nothing is written, but with --indexes: then\n" +
+			"which documents would pass 16 MiB, and how fast it is. Each lens lists the rules that writers of the\n" +
+			"new version keep to; with --new-sample, records as they write them are taken down and up again, so\n" +
+			"that those which break a rule are found before the switch. Nothing is written, but with --indexes: then\n" +
 			"the new version's database gets the records that are made, in scratch collections with the indexes\n" +
 			"and validators that its kinds will have, and all that it refuses are named; the collections go\n" +
 			"again. How far it is goes to standard error, the report to standard output. The exit status is 1 when a\n" +
@@ -67,7 +69,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if references != "" {
-				if sample.config != "" || len(sample.samples) > 0 || indexes {
+				if sample.config != "" || len(sample.samples)+len(sample.written) > 0 || indexes {
 					return usage("--references: lenses of data updates are checked without records: 'lens try --references' shows what becomes of one")
 				}
 				return lintFollowing(cmd.OutOrStdout(), args, references, options, asJSON)
@@ -85,7 +87,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return err
 			}
 			defer o.close()
-			how := lint.Options{Limit: sample.limit}
+			how := lint.Options{Limit: sample.limit, Written: o.written}
 			if indexes {
 				t, openErr := openTrial(cmd.Context(), *cfg, files)
 				if openErr != nil {
@@ -122,6 +124,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		},
 	}
 	sample.register(cmd)
+	cmd.Flags().StringArrayVar(&sample.written, "new-sample", nil, "records as applications of the new version write them, `[KIND=]SOURCE` as in --sample; repeatable")
 	cmd.Flags().BoolVar(&indexes, "indexes", false, "with --config: have the new version's database take the records, in scratch collections with its indexes, and name all that it refuses")
 	cmd.Flags().StringVar(&references, "references", "", "check FILE "+referencesFlag)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -202,13 +205,14 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 		}
 	}
 	r := out.Report
-	if len(r.Sample) > 0 {
+	sampled := len(r.Sample)+len(r.Written) > 0
+	if sampled {
 		lintSample(&b, r)
 		lintLaws(&b, r)
 	}
 	lintLosses(&b, r)
 	lintFindings(&b, r)
-	if len(r.Sample) > 0 {
+	if sampled {
 		lintSize(&b, r)
 		fmt.Fprintf(&b, "\nup %s records a second, down %s records a second\n", count(int64(r.Rate.Up)), count(int64(r.Rate.Down)))
 	}
@@ -219,7 +223,10 @@ func lintSample(b *bytes.Buffer, r *lint.Report) {
 	for _, s := range r.Sample {
 		fmt.Fprintf(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
-	if len(r.Sample) > 1 {
+	for _, s := range r.Written {
+		fmt.Fprintf(b, "sample of the new version: %s of %s\n", plural(s.Records, "record"), s.Kind)
+	}
+	if len(r.Sample)+len(r.Written) > 1 {
 		fmt.Fprintf(b, "groups: %s\n", count(r.Groups))
 	}
 }
@@ -245,7 +252,7 @@ func lintLosses(b *bytes.Buffer, r *lint.Report) {
 	t := section(b, "LOST\tKIND\tFIELD\tBY\tRECORDS")
 	for _, l := range r.Losses {
 		seen := "-"
-		if len(r.Sample) > 0 {
+		if len(r.Sample)+len(r.Written) > 0 {
 			seen = count(l.Records)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)

@@ -16,6 +16,7 @@ import (
 // sampleFlags say which records a lens is tried on.
 type sampleFlags struct {
 	samples []string
+	written []string // of the new version; lint alone has them
 	config  string
 	random  bool
 	limit   int
@@ -32,6 +33,7 @@ func (f *sampleFlags) register(cmd *cobra.Command) {
 // opened are the samples, and what has to be closed.
 type opened struct {
 	samples []lint.Sample
+	written []lint.Sample
 	closers []io.Closer
 	parts   map[string]func(records int64) float64 // how much of a kind's is read, of 1
 }
@@ -60,33 +62,48 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	case f.random && len(f.samples) > 0:
 		return out, usage("--random draws from a collection, and --sample names a file: give one of them")
 	}
-	kinds := oldKinds(files)
+	once := &onceReader{Reader: stdin}
+	if out.written, err = out.openFiles("--new-sample", f.written, newKinds(files), once); err != nil {
+		return out, err
+	}
 	if len(f.samples) == 0 {
 		if cfg == nil {
 			return out, nil
 		}
 		return out, f.openCollections(ctx, out, *cfg, files)
 	}
+	out.samples, err = out.openFiles("--sample", f.samples, oldKinds(files), once)
+	return out, err
+}
+
+// onceReader is standard input, which one sample alone can be read of.
+type onceReader struct {
+	io.Reader
+	used bool
+}
+
+// openFiles opens what a flag names, one source for a kind.
+func (o *opened) openFiles(flag string, values, kinds []string, stdin *onceReader) (out []lint.Sample, err error) {
 	seen := map[string]bool{}
-	for _, s := range f.samples {
-		kind, name, err := kindAndSource("--sample", s, kinds)
+	for _, s := range values {
+		kind, name, err := kindAndSource(flag, s, kinds)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		if seen[kind] || name == "-" && seen["-"] {
-			return out, usage("--sample %s: the kind %s, or standard input, is given twice", s, kind)
+		if seen[kind] || name == "-" && stdin.used {
+			return nil, usage("%s %s: the kind %s, or standard input, is given twice", flag, s, kind)
 		}
 		seen[kind] = true
-		seen["-"] = seen["-"] || name == "-"
+		stdin.used = stdin.used || name == "-"
 		source, closer, err := openSource(name, stdin)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		out.closers = append(out.closers, closer)
-		if f, ok := closer.(*os.File); ok {
-			out.parts[kind] = partOfFile(f)
+		o.closers = append(o.closers, closer)
+		if f, ok := closer.(*os.File); ok && flag == "--sample" {
+			o.parts[kind] = partOfFile(f)
 		}
-		out.samples = append(out.samples, lint.Sample{Kind: kind, Source: source})
+		out = append(out, lint.Sample{Kind: kind, Source: source})
 	}
 	return out, nil
 }

@@ -161,6 +161,9 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("last error", "%s", p.GetLastError())
 		}
 	}
+	if r := d.GetReplaced(); r != nil {
+		add("replaced", "%s", replacedOf(r, d.GetRingSize()))
+	}
 	if o := d.GetReadiness(); o != nil {
 		add("readiness", "%s", readinessText(o, u))
 	}

@@ -61,7 +61,7 @@ func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs in
 	}
 	o = o.withDefaults()
 	c := comparison{out: &Changes{Changes: []Change{}}, found: map[changeKey]*Change{}, paths: map[changeKey]counterpart{}, made: map[string]int64{}}
-	all := sampled{up: up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects), bad: func(record.Record, error) { c.out.Failed++ }}
+	all := sampled{from: up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects, oldSide), bad: func(record.Record, error) { c.out.Failed++ }}
 	err = all.each(ctx, samples, func(id transform.GroupID, x []record.Record) error {
 		c.out.Groups++
 		y, err := run(up, id, x, nil)

@@ -17,8 +17,8 @@ func edited(rs []record.Record, main string, losses []declared) []record.Record 
 	out := slices.Clone(rs)
 	for i := range out {
 		for _, l := range losses {
-			if l.path[0] == "_id" {
-				continue // it names the record, and another value is another record
+			if l.path[0] == "_id" || l.emptiness {
+				continue // another _id names another record; and an empty list has no other value
 			}
 			if l.kind == out[i].Kind || l.kind == "" && out[i].Kind == main {
 				out[i].Doc = editAt(out[i].Doc, l.path)

@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Sample is the records of one kind of the old version.
+// Sample is the records of one kind of a version.
 type Sample struct {
 	Kind   string
 	Source Source
@@ -27,7 +27,7 @@ const defaultMemory = 256 << 20
 
 // sampled goes over a sample, group by group.
 type sampled struct {
-	up     transform.Direction
+	from   transform.Direction // from the version that the sample is of
 	limit  int // records of each main kind; 0: all
 	memory int
 	mains  []string // the main kind of each spec
@@ -106,7 +106,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 			return fmt.Errorf("record %d of %s has no _id: a sample has the documents as they are stored", read.Records, sample.Kind)
 		}
 		r := record.Record{Kind: sample.Kind, Key: key, Doc: doc}
-		id, ok, err := groupOf(s.up, r)
+		id, ok, err := groupOf(s.from, r)
 		switch {
 		case !ok:
 			return fmt.Errorf("no lens has the kind %s", sample.Kind)
@@ -116,7 +116,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 		case err != nil:
 			s.bad(r, err)
 			continue
-		case s.up.Whole(r.Kind) && s.up.LineageKind(id.Spec) == "":
+		case s.from.Whole(r.Kind) && s.from.LineageKind(id.Spec) == "":
 			if err := f(id, []record.Record{r}); err != nil {
 				return err
 			}

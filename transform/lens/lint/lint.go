@@ -34,6 +34,9 @@ type Options struct {
 	Memory      int // bytes that may be remembered before files are used; 0: 256 MiB
 	// Judge, if not nil, tries the records of the new version.
 	Judge Judge
+	// Written are records as the new version's own applications write them. They are taken
+	// down and up again.
+	Written []Sample
 }
 
 func (o Options) withDefaults() Options {
@@ -69,13 +72,16 @@ func directions(subjects []Subject) (up, down transform.Direction, err error) {
 	return transform.Unchecked(up), transform.Unchecked(down), nil
 }
 
-func mainKinds(subjects []Subject) []string {
+func mainKinds(subjects []Subject, side func(transform.Spec) transform.Side) []string {
 	var out []string
 	for _, s := range subjects {
-		out = append(out, s.Spec.Old.Kinds[0].Name)
+		out = append(out, side(s.Spec).Kinds[0].Name)
 	}
 	return out
 }
+
+func oldSide(s transform.Spec) transform.Side { return s.Old }
+func newSide(s transform.Spec) transform.Side { return s.New }
 
 // Run tries subjects on samples.
 func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (rep *Report, err error) {
@@ -89,7 +95,7 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	for i, s := range subjects {
 		c.specs = append(c.specs, c.declared(i, s))
 	}
-	all := sampled{up: c.up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects), bad: func(r record.Record, err error) {
+	all := sampled{from: c.up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects, oldSide), bad: func(r record.Record, err error) {
 		c.fail("up", []record.Record{r}, err)
 	}}
 	group := func(id transform.GroupID, x []record.Record) error { return c.group(ctx, id, x) }
@@ -100,10 +106,13 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 		return nil, err
 	}
 	c.report.Refused = c.refused()
-	if err := c.collisions(); err != nil {
+	if err := c.collisions(&c.keys); err != nil {
 		return nil, err
 	}
 	c.report.Sample = all.read
+	if err := c.written(ctx, mainKinds(subjects, newSide)); err != nil {
+		return nil, err
+	}
 	c.finish(time.Since(began))
 	return c.report, nil
 }
@@ -132,6 +141,9 @@ func newReport(subjects []Subject, o Options) *Report {
 	r := &Report{Losses: Losses(subjects), Failures: []Failure{}, Size: Size{Limit: o.MaxDocument}}
 	for _, l := range laws {
 		r.Laws = append(r.Laws, Law{Name: l.name, Says: l.says})
+	}
+	if len(o.Written) > 0 {
+		r.Laws = append(r.Laws, Law{Name: writtenLaw, Says: "a record that the new version's applications write comes back by way of the old version"})
 	}
 	return r
 }
@@ -199,14 +211,14 @@ func (c *checker) size(direction string, rs []record.Record) {
 }
 
 // collisions finds the target keys that several groups have.
-func (c *checker) collisions() error {
+func (c *checker) collisions(keys *spill) error {
 	type made struct {
 		by    string
 		again bool
 	}
 	seen := map[string]made{}
 	out := &c.report.Collisions
-	return c.keys.each(func(key string, e [][]byte) error {
+	return keys.each(func(key string, e [][]byte) error {
 		first, there := seen[key]
 		if !there {
 			seen[key] = made{by: string(e[0])}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 )
@@ -37,11 +39,11 @@ func (c *checker) declared(i int, s Subject) tried {
 		at += len(before.lostUp) + len(before.lostDown)
 	}
 	for _, l := range s.LostUp {
-		t.lostUp = append(t.lostUp, declared{l.Kind, splitPath(l.Field), at})
+		t.lostUp = append(t.lostUp, declared{l.Kind, splitPath(l.Field), at, l.Emptiness})
 		at++
 	}
 	for _, l := range s.LostDown {
-		t.lostDown = append(t.lostDown, declared{l.Kind, splitPath(l.Field), at})
+		t.lostDown = append(t.lostDown, declared{l.Kind, splitPath(l.Field), at, l.Emptiness})
 		at++
 	}
 	return t
@@ -52,6 +54,8 @@ type declared struct {
 	kind  string
 	path  []string
 	index int // into Report.Losses
+	// emptiness: only whether the field is an empty list or map, or none.
+	emptiness bool
 }
 
 // covers reports whether a difference at path, of a value that one side does not have or
@@ -66,8 +70,16 @@ func (l declared) covers(d Difference, main string) bool {
 			return false
 		}
 	}
+	if l.emptiness {
+		return len(d.Path) == len(l.path) && (d.Was.Type == 0 && isEmpty(d.Is) || d.Is.Type == 0 && isEmpty(d.Was))
+	}
 	// An object that held nothing else is gone as a whole.
 	return len(d.Path) >= len(l.path) || len(d.Path) > 0 && (d.Was.Type == 0 || d.Is.Type == 0)
+}
+
+// isEmpty reports whether a value is a list or map without entries.
+func isEmpty(v bson.RawValue) bool {
+	return (v.Type == bson.TypeArray || v.Type == bson.TypeEmbeddedDocument) && len(v.Value) == 5
 }
 
 func splitPath(dotted string) []string { return strings.Split(dotted, ".") }

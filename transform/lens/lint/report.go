@@ -9,7 +9,8 @@ import (
 // or removed. Directions are "up", from the old version to the new one, and "down".
 type Report struct {
 	Sample     []Read    `json:"sample"`
-	Groups     int64     `json:"groups"` // of records that are transformed together
+	Written    []Read    `json:"written,omitempty"` // the sample of the new version
+	Groups     int64     `json:"groups"`            // of records that are transformed together
 	Laws       []Law     `json:"laws"`
 	Losses     []Loss    `json:"losses"`
 	Failures   []Failure `json:"failures"`

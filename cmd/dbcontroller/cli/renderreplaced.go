@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+)
+
+// replacedOf says which collections were replaced, the latest first, and how far the new copy is.
+func replacedOf(r *dbv1.Replaced, ring int32) string {
+	const most = 3
+	var names []string
+	kinds := r.GetKinds()
+	for i := len(kinds) - 1; i >= 0 && len(names) < most; i-- {
+		text := kinds[i].GetKind()
+		if at := kinds[i].GetAt(); at != "" {
+			text += " at " + shortTime(at) + " UTC"
+		}
+		names = append(names, text)
+	}
+	text := fmt.Sprintf("%s of %s", strings.Join(names, ", "), r.GetVersion())
+	if more := len(kinds) - len(names); more > 0 {
+		text = fmt.Sprintf("%s and %d more of %s", strings.Join(names, ", "), more, r.GetVersion())
+	}
+	text += fmt.Sprintf("; %s is made anew: ", r.GetTo())
+	if r.GetReportingShards() == 0 {
+		return text + "not begun"
+	}
+	if r.GetTotal() > 0 {
+		text += fmt.Sprintf("%s of %s copied (%d %%), ", count(r.GetCopied()), count(r.GetTotal()), r.GetCopied()*100/r.GetTotal())
+	}
+	return text + fmt.Sprintf("%d of %d shards compared", r.GetComparedShards(), ring)
+}

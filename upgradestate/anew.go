@@ -1,0 +1,85 @@
+package upgradestate
+
+import "slices"
+
+// Anew says which collections of the current version were replaced (Replace), and that what was
+// copied from them is not compared again yet. It is for people and decides nothing. It counts for
+// one direction: see OpenAnew.
+type Anew struct {
+	Version string     `json:"version"` // whose collections were replaced
+	To      string     `json:"to"`      // that is copied and compared anew
+	Epoch   uint64     `json:"epoch"`
+	Kinds   []AnewKind `json:"kinds"` // in the order of their latest replacements
+}
+
+// AnewKind is the latest replacement of a kind's collection. Was is the one before it, and the
+// present one where that was away under another name.
+type AnewKind struct {
+	Kind string `json:"kind"`
+	Was  string `json:"was"`
+	At   string `json:"at,omitempty"` // RFC 3339, for people
+}
+
+// CopiedAnew says that every shard has copied and compared everything since the replacements, as
+// the record was at Epoch and Seen. After another replacement, and in a switch, it is ErrOutdated.
+// Where nothing is copied anew it changes nothing.
+type CopiedAnew struct {
+	To    string
+	Epoch uint64
+	Seen  Images
+}
+
+func (CopiedAnew) event() {}
+
+// OpenAnew is what is copied and compared anew now because collections were replaced; nil: nothing.
+// While nothing follows the current version nothing is.
+func OpenAnew(d Deployment) *Anew {
+	x := d.Anew
+	if x == nil || x.Epoch != d.Epoch || x.Version != d.CurrentVersion || d.Upgrade != nil && d.Upgrade.Snapshot {
+		return nil
+	}
+	if to, ok := Followed(d); !ok || to.TargetVersion != x.To {
+		return nil
+	}
+	return x
+}
+
+// noteAnew notes the replacements of an event for people.
+func (d *Deployment) noteAnew(e Replace) {
+	to, ok := Followed(*d)
+	if !ok || d.Upgrade != nil && d.Upgrade.Snapshot {
+		return // nothing was in sync with the former collections
+	}
+	next := &Anew{Version: d.CurrentVersion, To: to.TargetVersion, Epoch: d.Epoch}
+	if x := OpenAnew(*d); x != nil {
+		next.Kinds = slices.Clone(x.Kinds)
+	}
+	for _, c := range e.Collections {
+		next.Kinds = slices.DeleteFunc(next.Kinds, func(k AnewKind) bool { return k.Kind == c.Kind })
+		next.Kinds = append(next.Kinds, AnewKind{Kind: c.Kind, Was: c.Was, At: e.At})
+	}
+	d.Anew = next
+}
+
+func (d *Deployment) copiedAnew(e CopiedAnew) error {
+	ns, ok := d.Namespace(e.To)
+	switch {
+	case !ok || e.Epoch != d.Epoch || ns.Images != e.Seen:
+		return outdated("comparison of %s after a replacement", e.To)
+	case d.Upgrade != nil && d.Upgrade.State == Switching:
+		return outdated("comparison of %s after a replacement: the switch runs", e.To)
+	}
+	if x := OpenAnew(*d); x != nil && x.To == e.To {
+		d.Anew = nil
+	}
+	return nil
+}
+
+func (x *Anew) clone() *Anew {
+	if x == nil {
+		return nil
+	}
+	y := *x
+	y.Kinds = slices.Clone(x.Kinds)
+	return &y
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // Values that cannot be read hide no others: a reader of the state gets the rest, and one line for
-// each key. Whoever decides something by all values of a sort, such as all servers, gets an error.
+// each key. A decision that needs all values of a sort, such as all servers, fails.
 
 // corrupt is the error of a value that cannot be read.
 func corrupt(key string, err error) error { return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err) }

@@ -15,7 +15,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// TestUnreadableValuesHideNothing: whichever value beside the record cannot be read, the state has
+// TestUnreadableValuesHideNothing: whichever value next to the record cannot be read, the state has
 // the rest and names the key, once and by a feed.
 func TestUnreadableValuesHideNothing(t *testing.T) {
 	t.Parallel()

@@ -2,12 +2,14 @@ package docs_test
 
 import (
 	"bytes"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,8 +42,12 @@ func TestSecurityIsSetUpAsWritten(t *testing.T) {
 				t.Fatalf("line %d: %v", b.Line, err)
 			}
 		case "sh":
+			mask := ""
 			for _, line := range strings.Split(strings.TrimSpace(b.Text), "\n") {
 				commands++
+				if strings.HasPrefix(line, "umask ") {
+					mask = line + "\n" // for each command after it, as in one shell
+				}
 				if args, ours := strings.CutPrefix(line, "dbcontroller "); ours {
 					root := cli.Command(nil)
 					root.SetArgs(strings.Fields(args))
@@ -51,7 +57,7 @@ func TestSecurityIsSetUpAsWritten(t *testing.T) {
 					}
 					continue
 				}
-				if out, err := exec.CommandContext(t.Context(), "bash", "-ec", line).CombinedOutput(); err != nil {
+				if out, err := exec.CommandContext(t.Context(), "bash", "-ec", mask+line).CombinedOutput(); err != nil {
 					t.Fatalf("line %d: %s: %v\n%s", b.Line, line, err, out)
 				}
 			}
@@ -86,12 +92,75 @@ func TestSecurityIsSetUpAsWritten(t *testing.T) {
 	if id, err := tokens.Authenticate(t.Context(), r); err != nil || id.Name != "token:dashboard" {
 		t.Errorf("the token proves %q, %v", id.Name, err)
 	}
+	for _, file := range []string{"ca.key", "listener.key", "dashboard.token", "tokens"} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others than its owner: %v, %v", file, info, err)
+		}
+	}
 	var grants []access.Grant
 	for _, role := range cfg.Access.Roles {
 		grants = append(grants, access.Grant{Role: access.Role(role.Role), Identity: role.Identity})
 	}
 	if _, err := access.NewPolicy(grants); err != nil {
 		t.Error(err)
+	}
+}
+
+// makesSecret is a command that writes a key, a token or a password to a file.
+var makesSecret = regexp.MustCompile(`(?m)-keyout |openssl (?:rand|genpkey|genrsa|ecparam)|/dev/u?random|> *\S*(?:token|passw|secret|\.key)|mongodb-keyfile`)
+
+// keptPrivate is what has to come before it.
+var keptPrivate = regexp.MustCompile(`umask 0?077|install -m 0?600`)
+
+// openSecret is the first command of a block that makes a secret which others can read; "": none.
+func openSecret(block string) string {
+	at := makesSecret.FindStringIndex(block)
+	if at == nil || keptPrivate.MatchString(block[:at[0]]) {
+		return ""
+	}
+	return block[at[0]:at[1]]
+}
+
+// TestSecretsAreMadeForTheirOwner: no page shows how to make a key, a token or a password that
+// everybody on the machine can read.
+func TestSecretsAreMadeForTheirOwner(t *testing.T) {
+	t.Parallel()
+	for block, want := range map[string]string{
+		"openssl rand -hex 32 > t.token\n":               "openssl rand",
+		"umask 077\nopenssl rand -hex 32 > t.token\n":    "",
+		"openssl rand -hex 32 > t.token\numask 077\n":    "openssl rand",
+		"echo secret > password\n":                       "> passw",
+		"install -m 600 /dev/null k.key; make > k.key\n": "",
+		"dbcontroller get\n":                             "",
+	} {
+		if got := openSecret(block); got != want {
+			t.Errorf("of %q it found %q, want %q", block, got, want)
+		}
+	}
+	pages := 0
+	err := filepath.WalkDir(filepath.Dir(pageFolder), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		pages++
+		for _, b := range page.Blocks(string(text)) {
+			if found := openSecret(b.Text); found != "" && (b.Language == "sh" || b.Language == "") {
+				t.Errorf("%s, line %d: %q makes a secret that others can read: begin the block with umask 077", path, b.Line, found)
+			}
+		}
+		return nil
+	})
+	if err != nil || pages < 20 {
+		t.Fatalf("%d pages, %v", pages, err)
 	}
 }
 

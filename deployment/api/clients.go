@@ -51,6 +51,33 @@ type clients struct {
 	running bool
 	byKey   map[string]*client // by deployment and id of the registration
 	calls   calls
+	leases  leases
+}
+
+// leases counts leases of registrations, each of which is work for the coordination store. A caller
+// that registers under ever new names, or changes its ttl_ms each time, would make them without
+// end. All applications of a controller may register twice at once, as after its start.
+type leases struct {
+	mu   sync.Mutex
+	used float64   // leases that have not been given back by time
+	at   time.Time // when used was true
+}
+
+const (
+	leaseBurst = 2 * limits.Clients
+	leaseRate  = 20 // a second
+)
+
+// take takes one lease, if there is one.
+func (l *leases) take(now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = max(0, l.used-leaseRate*now.Sub(l.at).Seconds())
+	if l.at = now; l.used+1 > leaseBurst {
+		return &FullError{"new registrations at this controller within minutes", leaseBurst, "renew with the ttl_ms of before, or ask again in a second"}
+	}
+	l.used++
+	return nil
 }
 
 // Run ends the registrations of clients that stopped calling, until ctx ends; then it
@@ -156,6 +183,9 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	caller, _ := access.CallerOf(ctx)
 	renewal := lease != nil && !lost(lease) && c.ttl == ttl && c.by == caller.Name
 	if lease == nil || lost(lease) || c.ttl != ttl {
+		if err := v.clients.leases.take(time.Now()); err != nil {
+			return err
+		}
 		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
 			return err
 		}

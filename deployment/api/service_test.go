@@ -117,7 +117,7 @@ func TestListOfACorruptRecord(t *testing.T) {
 	}
 }
 
-// TestGetOfCorruptValues: a value beside the record that cannot be read is named, and the rest shown.
+// TestGetOfCorruptValues: a value next to the record that cannot be read is named, and the rest shown.
 func TestGetOfCorruptValues(t *testing.T) {
 	t.Parallel()
 	w := deploymenttest.New(t)

@@ -45,7 +45,9 @@ func (c collection) retired() bool {
 // known is another kind's, and is left alone.
 func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, known []string) (found []record.Breach, err error) {
 	own := f.Token.Kind
-	err = n.untilDone(ctx, "", func(ctx context.Context) error {
+	// What an open transaction wrote under the name belongs to no version. One that its client left
+	// open would hold up 'complete' until the server ends it, after a minute.
+	err = n.untilDone(ctx, n.name+"."+own, func(ctx context.Context) error {
 		if f.Ends != "" {
 			if err := n.closeFence(ctx, own, f.Ends); err != nil {
 				return err

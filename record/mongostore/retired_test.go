@@ -1,11 +1,14 @@
 package mongostore
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller.dev/record"
 )
@@ -113,6 +116,58 @@ func TestCloseName(t *testing.T) {
 			closeName(next.ID)
 			if n, err := b.raw.Collection("orders").CountDocuments(t.Context(), bson.D{}); err != nil || n != 1 {
 				t.Errorf("the later version has %d documents, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestOpenTransactionsAndTheEndOfAVersion: a client has left a transaction open, under the name of
+// a completed version or on a collection that is dropped. It is ended long before the server does.
+func TestOpenTransactionsAndTheEndOfAVersion(t *testing.T) {
+	validator := func(b *bench, ctx context.Context, tok record.Token) error {
+		_, err := b.CloseName(ctx, record.Fence{Class: record.FenceValidator, Token: tok, To: "dbc_retired.v1.orders"}, "v1 was completed", nil)
+		return err
+	}
+	for _, tc := range []struct {
+		name  string
+		stray bool // somebody made a collection under the name that is free
+		away  bool // the version's collection was set aside
+		act   func(b *bench, ctx context.Context, tok record.Token) error
+	}{
+		{"made in it", false, true, validator},
+		{"made before it", true, true, validator},
+		{"drop", false, false, func(b *bench, ctx context.Context, tok record.Token) error { return b.Drop(ctx, tok) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			tok := b.fixed(t, "orders")
+			if tc.away {
+				if err := b.Fence(t.Context(), record.Fence{Class: record.FenceUUID, Token: tok, To: "dbc_retired.v1.orders"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.stray {
+				b.run(t, bson.D{{Key: "create", Value: "orders"}})
+			}
+			s, err := b.raw.Client().StartSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.EndSession(context.WithoutCancel(t.Context()))
+			if err := s.StartTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.raw.Collection("orders").InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{{Key: "_id", Value: "open"}}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // the server ends it after 60
+			defer cancel()
+			if err := tc.act(b, ctx, tok); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.CommitTransaction(t.Context()); !hasCode(err, codeNoSuchTransaction, codeNamespaceExists) {
+				t.Errorf("commit: %v", err)
 			}
 		})
 	}

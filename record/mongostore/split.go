@@ -164,14 +164,12 @@ func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 }
 
 func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
-	cmd, err := withUUID(bson.D{
-		{Key: "drop", Value: tok.Name},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}, tok)
+	cmd, err := withUUID(bson.D{{Key: "drop", Value: tok.Name}}, tok)
 	if err != nil {
 		return permanent(err)
 	}
-	err = n.db.RunCommand(ctx, cmd).Err()
+	// It waits only briefly for locks, so that untilDone ends a transaction that was left open.
+	err = n.change(ctx, n.db, cmd)
 	switch {
 	case err == nil || hasCode(err, codeNamespaceNotFound):
 	case hasCode(err, codeUUIDMismatch):

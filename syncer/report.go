@@ -272,6 +272,9 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 		return because(upgradestate.BlockCompare, "comparison, when all shards are copied")
 	case !s.verified:
 		return because(upgradestate.BlockCompare, "comparison of %d ranges", len(s.verify))
+	case !switching && e.targetLacks() != "":
+		// Before what a comparison waits for: where a collection is gone nothing can be compared.
+		return in(to, because(upgradestate.BlockIndexes, "%s", e.targetLacks()))
 	case s.found > 0:
 		return because(upgradestate.BlockFound, "%d groups that differ", s.found)
 	case s.watched.IsZero():
@@ -280,8 +283,6 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 		return in(to, because(upgradestate.BlockForeign, "%d groups that others may have changed in %s", s.foreign, to))
 	case !s.stored:
 		return because(upgradestate.BlockCheckpoint, "its checkpoint to be stored")
-	case !switching && e.targetLacks() != "":
-		return in(to, because(upgradestate.BlockIndexes, "%s", e.targetLacks()))
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
 		return upgradestate.Blocker{Text: ForSwitch}
 	case switching && !e.seenFences(s):

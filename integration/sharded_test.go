@@ -155,19 +155,20 @@ func (s *system) completeThere(ctx context.Context, at string, d upgradestate.De
 // anew under their names. An application's is followed without anybody's help. Of a managed kind
 // everyone who knows the old one is refused for good: shards do not stay ready, each says what
 // happened, and 'recover' takes the new collection for the old one while clients, server and
-// controller go on. An upgrade goes through with nothing lost.
+// controller go on. The ways come in sync, during the copy, during a switch, which is given up and
+// tried again, and after it. Nothing is lost.
 func TestShardedCollectionMadeAnew(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	c := mongotest.Sharded(t)
 	s := newSystem(ctx, t, settings{
-		uris: map[string]string{"v1": c.URI(), "v2": c.URI()}, copy: "{auto: true, workers: 2}", toSwitch: "{deadline: 30s, maxLag: 5s}",
+		uris: map[string]string{"v1": c.URI(), "v2": c.URI()}, copy: "{auto: true, workers: 2}", toSwitch: "{deadline: 5m, maxLag: 5s}",
 	})
 	v1 := s.db["v1"].Name()
 	tr := newTraffic(ctx, s, 200)
 	tr.processes.excused, tr.packages.excused = true, true // the database refuses them, until the new ones are known
-	s.controller("controller", breakPoint{}).ready(ctx)
+	controller := s.stepping("controller").ready(ctx)
 	tr.start(ctx, s.server("server", 0).ready(ctx))
 	managed := func() string {
 		d, err := s.record.Get(ctx)
@@ -178,15 +179,10 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		return ns.Kinds[slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return !k.Fixed })].Physical
 	}
 	c.ShardRanged(t, v1, packagesKind)
-	for _, act := range []struct {
-		name string
-		do   func()
-	}{
-		{"movePrimary", func() { c.MovePrimary(t, v1) }},
-		{"moveCollection", func() { c.MoveCollection(t, v1, managed()) }},
-	} {
-		s.awaitSync(ctx)
-		act.do()
+	// adopt has 'recover' take the collection of a kind that was made anew, once shards say that only
+	// it helps. Clients, server and controller go on.
+	adopt := func(act string) {
+		t.Helper()
 		eventually(ctx, t, "shards say what happened", func() error {
 			ps, err := s.record.Progress(ctx)
 			if err != nil {
@@ -207,52 +203,78 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		since := time.Now()
 		r := s.recover(ctx, "--confirm", confirm)
 		if r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
-			t.Fatalf("recover after %s: exit %d: %s", act.name, r.code, r.stderr)
+			t.Fatalf("recover after %s: exit %d: %s", act, r.code, r.stderr)
 		}
-		processes, packages := tr.processes.count("v1"), tr.packages.count("v1")
-		tr.await(ctx, "v1", processes+3, tr.processes)
-		tr.await(ctx, "v1", packages+3, tr.packages)
-		t.Logf("%s: clients write again %v after recover was typed", act.name, time.Since(since))
-		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != "v1" {
-			t.Errorf("after %s: %s in epoch %d, %v", act.name, d.CurrentVersion, d.Epoch, err)
+		version := before.CurrentVersion
+		processes, packages := tr.processes.count(version), tr.packages.count(version)
+		tr.await(ctx, version, processes+3, tr.processes)
+		tr.await(ctx, version, packages+3, tr.packages)
+		t.Logf("%s: clients write again %v after recover was typed", act, time.Since(since))
+		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != version {
+			t.Errorf("after %s: %s in epoch %d, %v", act, d.CurrentVersion, d.Epoch, err)
 		}
 	}
-	replacements := func(d upgradestate.Deployment) uint64 {
-		ns, _ := d.Namespace("v1")
-		k, _ := ns.Kind(packagesKind)
-		return k.Replaced
-	}
-	for _, act := range []struct {
-		name string
-		do   func()
-	}{
-		{"reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) }},
-		{"unshardCollection", func() { c.Unshard(t, v1, packagesKind) }},
-		{"moveCollection", func() { c.MoveCollection(t, v1, packagesKind) }},
-	} {
-		s.awaitSync(ctx)
+	s.awaitSync(ctx)
+	c.MovePrimary(t, v1)
+	adopt("movePrimary")
+	s.awaitSync(ctx)
+	c.MoveCollection(t, v1, managed())
+	adopt("moveCollection")
+	follows := func(version, act string, do func()) {
+		t.Helper()
+		replacements := func(d upgradestate.Deployment) uint64 {
+			ns, _ := d.Namespace(version)
+			k, _ := ns.Kind(packagesKind)
+			return k.Replaced
+		}
 		before, err := s.record.Get(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		act.do()
-		since := time.Now()
-		d := s.await(ctx, act.name+" to be followed", func(d upgradestate.Deployment) bool { return replacements(d) > replacements(before) })
-		s.awaitSync(ctx)
-		packages := tr.packages.count("v1")
-		tr.await(ctx, "v1", packages+3, tr.packages)
-		t.Logf("%s: all is compared anew %v after it", act.name, time.Since(since))
-		if d.Epoch != before.Epoch || d.History[len(d.History)-1].What != "replace" {
-			t.Errorf("after %s: epoch %d, history %+v", act.name, d.Epoch, d.History)
+		do()
+		d := s.await(ctx, act+" to be followed", func(d upgradestate.Deployment) bool { return replacements(d) > replacements(before) })
+		if last := d.History[len(d.History)-1]; d.Epoch != before.Epoch || last.What != "replace" || last.To != version {
+			t.Errorf("after %s: epoch %d, history %+v", act, d.Epoch, d.History)
 		}
 	}
+	synced := func(version, act string) {
+		t.Helper()
+		since := time.Now()
+		s.awaitSync(ctx)
+		tr.await(ctx, version, tr.packages.count(version)+3, tr.packages)
+		t.Logf("%s: all is compared anew after %v", act, time.Since(since))
+	}
+	s.awaitSync(ctx)
+	s.pauses(ctx, true) // so that the second one comes during the copy after the first
+	follows("v1", "reshardCollection", func() { c.Reshard(t, v1, packagesKind, bson.D{{Key: "_id", Value: "hashed"}}) })
+	s.awaitShown(ctx, func(shown *dbv1.Replaced) bool {
+		return shown.GetReportingShards() == ring && shown.GetCopied() < shown.GetTotal()
+	})
+	follows("v1", "unshardCollection", func() { c.Unshard(t, v1, packagesKind) })
+	s.pauses(ctx, false)
+	synced("v1", "reshardCollection and unshardCollection")
 	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") {
 		t.Errorf("once more: exit %d: %s", r.code, r.stderr)
 	}
+
 	tr.keep(true) // through mongos there is no fence by views
 	s.beginTo(ctx, "v2")
-	d := s.await(ctx, "the flip", flipped("v2"))
+	for controller.awaitReached(ctx) != string(upgradestate.StepDrain) {
+		controller.order(orderStep)
+	}
+	c.MoveCollection(t, v1, packagesKind)
+	controller.order(orderRun)
+	d := s.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "replaced during the switch") {
+		t.Errorf("the attempt did not end for moveCollection: %+v", d.Upgrade)
+	}
+	s.await(ctx, "the flip", flipped("v2"))
 	tr.awaitWrites(ctx, "v2", 10)
+
+	s.awaitSync(ctx)
+	follows("v2", "moveCollection after the switch", func() { c.MoveCollection(t, s.db["v2"].Name(), packagesKind) })
+	synced("v2", "moveCollection after the switch")
+	d = s.await(ctx, "the record as it is now", flipped("v2"))
 	tr.settle(ctx, d)
 }
 

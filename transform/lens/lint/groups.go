@@ -28,7 +28,7 @@ const defaultMemory = 256 << 20
 // sampled goes over a sample, group by group.
 type sampled struct {
 	from   transform.Direction // from the version that the sample is of
-	limit  int // records of each main kind; 0: all
+	limit  int                 // records of each main kind; 0: all
 	memory int
 	mains  []string // the main kind of each spec
 	read   []Read

@@ -74,6 +74,23 @@ func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, o
 	return text, ok, nil
 }
 
+// carryRestore notes for the collection that takes the place of another what the latest fence noted
+// of that one. A cluster that moves a collection takes the fence along, and nobody would know any
+// more what to restore: no rollback to it could begin.
+func (n *Namespace) carryRestore(ctx context.Context, from, to string) error {
+	if to == "" {
+		return nil
+	}
+	text, ok, err := n.notedRestore(ctx, from)
+	if err != nil || !ok {
+		return err
+	}
+	if _, has, err := n.notedRestore(ctx, to); err != nil || has {
+		return err
+	}
+	return n.note(ctx, noteRestore+to, bson.D{{Key: "$set", Value: bson.D{{Key: "restore", Value: text}}}})
+}
+
 // validation is the present validator of a collection as Unfence takes it.
 func (c collection) validation() (string, error) {
 	var r restoration

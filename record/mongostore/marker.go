@@ -250,6 +250,9 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		if !errors.Is(err, record.ErrNotFound) {
 			return err
 		}
+		if err := n.carryRestore(ctx, has.Collection, d.Collection); err != nil {
+			return err
+		}
 		// At once, so that nobody finds the kind without an owner in between.
 		res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}, d)
 		if err != nil {
@@ -276,6 +279,9 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 	}
 	if under == nil || !under.is(uuid) {
 		return fmt.Errorf("collection %s does not bear the name %s now: %w", d.Collection, d.Kind, record.ErrMismatch)
+	}
+	if err := n.carryRestore(ctx, has, d.Collection); err != nil {
+		return err
 	}
 	res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has}}, d)
 	if err != nil {

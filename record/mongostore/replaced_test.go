@@ -188,3 +188,52 @@ func TestUnfenceOfAReplacedCollection(t *testing.T) {
 		}
 	}
 }
+
+// TestFenceOfAMovedCollection: the cluster moved a collection of a version that was left, fence and
+// all, and it was taken for the one before. What the fence has to give back is known still.
+func TestFenceOfAMovedCollection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	owner := record.Owner{Deployment: "services/a/deployments/x", Version: "v1"}
+	tok := b.fixed(t, "orders")
+	own := bson.D{{Key: "n", Value: bson.D{{Key: "$gte", Value: 0}}}}
+	b.run(t, bson.D{{Key: "collMod", Value: "orders"}, {Key: "validator", Value: own}})
+	if err := b.Claim(t.Context(), tok, owner); err != nil {
+		t.Fatal(err)
+	}
+	f := record.Fence{Class: record.FenceValidator, Token: tok, To: "orders.n1"}
+	if err := b.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	specs, err := b.raw.ListCollectionSpecifications(t.Context(), bson.D{{Key: "name", Value: "orders"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.raw.Collection("orders").Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t, bson.D{{Key: "create", Value: "orders"}, {Key: "validator", Value: specs[0].Options.Lookup("validator")}})
+	c, err := b.collectionNamed(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := record.Token{Kind: "orders", Name: "orders", ID: c.id(), Fixed: true}
+	for range 2 {
+		if err := b.Claim(t.Context(), moved, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Unfence(t.Context(), record.Fence{Class: record.FenceValidator, Token: moved, To: "orders.n1"}); err != nil {
+		t.Fatal(err)
+	}
+	orders := b.raw.Collection("orders")
+	if _, err := orders.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "good"}, {Key: "n", Value: 1}}); err != nil {
+		t.Errorf("it is fenced still: %v", err)
+	}
+	if _, err := orders.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "bad"}, {Key: "n", Value: -1}}); !hasCode(err, codeValidation) {
+		t.Errorf("its own validator is not back: %v", err)
+	}
+}

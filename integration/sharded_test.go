@@ -274,7 +274,17 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	s.awaitSync(ctx)
 	follows("v2", "moveCollection after the switch", func() { c.MoveCollection(t, s.db["v2"].Name(), packagesKind) })
 	synced("v2", "moveCollection after the switch")
-	d = s.await(ctx, "the record as it is now", flipped("v2"))
+
+	// That of the version which was left takes its fence along. Once it is taken for the one before,
+	// a rollback gives back what the fence had replaced.
+	c.MoveBack(t, v1, packagesKind)
+	if r := s.recover(ctx, "--confirm", s.recover(ctx).confirmation(t)); r.code != 0 {
+		t.Fatalf("recover after moveCollection of v1: exit %d: %s", r.code, r.stderr)
+	}
+	s.awaitSync(ctx)
+	s.beginTo(ctx, "v1")
+	d = s.await(ctx, "the rollback", flipped("v1"))
+	tr.awaitWrites(ctx, "v1", 10)
 	tr.settle(ctx, d)
 }
 

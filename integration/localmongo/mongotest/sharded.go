@@ -174,6 +174,12 @@ func (c *Cluster) MoveCollection(t testing.TB, db, collection string) {
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.otherShard(t, db)}})
 }
 
+// MoveBack moves an unsharded collection to its database's primary shard, and makes it anew with that.
+func (c *Cluster) MoveBack(t testing.TB, db, collection string) {
+	t.Helper()
+	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
+}
+
 // Reshard makes a sharded collection anew, with another shard key.
 func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
 	t.Helper()

@@ -275,6 +275,35 @@ func TestRestoredPassive(t *testing.T) {
 	r.switches(ctx, "v1")
 }
 
+// TestRestoredFromBeforeTheSwitch restores backups at which nothing of the present is right. The
+// target's is from before the latest changes, and the switch is asked for at once. The old
+// version's is from before the switch, in which its collection has its open name and no fence.
+func TestRestoredFromBeforeTheSwitch(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := newRestorable(ctx, t, "{auto: false, workers: 2}")
+	r.controller("one", breakPoint{}).ready(ctx)
+	r.begin(ctx)
+	r.ready(ctx)
+	night := r.backup(ctx, "v1")
+	at := r.backup(ctx, "v2")
+	r.change(ctx, "v1", 1)
+	r.follows(ctx, "v2")
+	r.restore(ctx, "v2", at)
+	r.switches(ctx, "v2")
+
+	r.change(ctx, "v2", 2)
+	r.follows(ctx, "v1")
+	was := r.generation(ctx, "v1")
+	r.restore(ctx, "v1", night)
+	r.change(ctx, "v2", 3)
+	r.rebuilds(ctx, "v1", was)
+	r.follows(ctx, "v1")
+	r.beginTo(ctx, "v1")
+	r.switches(ctx, "v1")
+}
+
 // pace lets the copy go as fast as it can.
 func (r *restorable) pace(ctx context.Context) {
 	r.t.Helper()

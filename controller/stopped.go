@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -14,15 +15,11 @@ import (
 
 // tellStopped publishes for each shard of this controller why its sync has stopped. What its
 // engine published last, "ready" perhaps, is no longer true, and nobody else corrects it. With no
-// problem, because nothing is asked for any more, it takes that back.
+// problem, because nothing is asked for any more, it publishes that nothing is known.
 func (a *App) tellStopped(ctx context.Context, problem error) {
 	lease := a.pool.Lease()
 	if lease == 0 {
 		return // what was published has gone with it
-	}
-	before := a.engines.stop(nil)
-	if problem == nil && len(before) == 0 {
-		return
 	}
 	var ps []syncer.Progress
 	if problem != nil {
@@ -32,33 +29,48 @@ func (a *App) tellStopped(ctx context.Context, problem error) {
 			return
 		}
 		ps = stoppedShards(a.opts.ID, slices.Sorted(maps.Keys(a.pool.Owned())), known, problem)
+	} else if !a.engines.anyStopped() {
+		return
 	}
-	a.engines.stop(ps)
 	if err := a.deployment.PublishProgress(ctx, a.opts.ID, ps, lease); err != nil {
 		a.log.Warn("shards do not say that their sync has stopped", zap.Error(err))
+		return // what was noted is what others see
 	}
+	a.engines.stop(ps)
 }
 
-// stop notes the progress of shards whose sync has stopped, and returns what was noted before.
-func (e *engines) stop(stopped []syncer.Progress) (before []syncer.Progress) {
+// stop notes the progress that was published of shards whose sync has stopped.
+func (e *engines) stop(stopped []syncer.Progress) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, e.stopped = e.stopped, stopped
-	return before
+	e.stopped = stopped
 }
+
+func (e *engines) anyStopped() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.stopped) > 0
+}
+
+// mostOfError bounds the reason: each shard of up to 1,024 has it, and etcd takes 1.5 MiB at once.
+const mostOfError = 300
 
 // stoppedShards is the progress of the owned shards once their sync has stopped. Counts stay as
 // they were known; nothing is known of the lag.
 func stoppedShards(owner string, owned []int, known []syncer.Progress, problem error) []syncer.Progress {
+	why := problem.Error()
+	if len(why) > mostOfError {
+		why = strings.ToValidUTF8(why[:mostOfError], "") + " ..."
+	}
 	ps := make([]syncer.Progress, 0, len(owned))
 	for _, n := range owned {
 		p := syncer.Progress{Shard: n}
-		if i := slices.IndexFunc(known, func(p syncer.Progress) bool { return p.Shard == n }); i >= 0 {
+		if i := slices.IndexFunc(known, func(p syncer.Progress) bool { return p.Shard == n && p.Owner == owner }); i >= 0 {
 			p = known[i]
 		}
 		p.Owner, p.State, p.Rate, p.LagMillis = owner, syncer.StateStopped, 0, nil
-		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is tried every %v: %v", retryEngine, problem)
-		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", problem.Error()
+		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is tried every %v: %s", retryEngine, why)
+		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", why
 		p.Pace, p.PaceCause = "", ""
 		ps = append(ps, p)
 	}

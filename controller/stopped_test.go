@@ -16,7 +16,11 @@ func TestStoppedShards(t *testing.T) {
 	lag := int64(3)
 	known := []syncer.Progress{
 		{Shard: 0, Owner: "c1", State: "ready", Copied: 7, Total: 7, Rate: 2, LagMillis: &lag, Version: "v1"},
-		{Shard: 1, Owner: "c2", State: "ready"},
+		{Shard: 1, Owner: "c2", State: "ready", Copied: 9},
+	}
+	whole := stoppedShards("c1", []int{1}, known, errors.New(strings.Repeat("é", 1000)))
+	if p := whole[0]; p.Copied != 0 || len(p.LastError) > 400 || !strings.HasSuffix(p.LastError, "é ...") {
+		t.Errorf("of a long reason, and of a shard that another controller had: %+v", p)
 	}
 	ps := stoppedShards("c1", []int{0, 2}, known, errors.New("orders is gone"))
 	if len(ps) != 2 || ps[0].Shard != 0 || ps[0].Copied != 7 || ps[1].Shard != 2 {
@@ -24,7 +28,7 @@ func TestStoppedShards(t *testing.T) {
 	}
 	for _, p := range ps {
 		if p.Owner != "c1" || p.State != syncer.StateStopped || p.Rate != 0 || p.LagMillis != nil || p.Version != "" ||
-			p.Code != us.BlockController || !strings.Contains(p.WaitsFor, "orders is gone") || p.LastError != "orders is gone" {
+			p.Code != us.BlockController || !strings.Contains(p.WaitsFor, "has stopped") || p.LastError != "orders is gone" {
 			t.Errorf("shard %d: %+v", p.Shard, p)
 		}
 	}

@@ -136,7 +136,7 @@ func view(ctx context.Context, db record.Watcher, toks record.Tokens) (transform
 // copied refuses while shards are known to copy: what has not come yet would count as
 // different.
 func (a *App) copied(ctx context.Context, to string) error {
-	ps, err := a.deployment.Progress(ctx)
+	ps, err := a.deployment.AllProgress(ctx)
 	if err != nil {
 		return err
 	}

@@ -178,6 +178,16 @@ func (s *Store) Progress(ctx context.Context) ([]syncer.Progress, error) {
 	return ps, err
 }
 
+// AllProgress is Progress for a decision that needs that of all owners: one that cannot be read is
+// an error.
+func (s *Store) AllProgress(ctx context.Context) ([]syncer.Progress, error) {
+	ps, bad, err := s.progress(ctx)
+	if err == nil {
+		err = firstOf(bad)
+	}
+	return ps, err
+}
+
 func (s *Store) progress(ctx context.Context) (ps []syncer.Progress, bad []error, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("progress", ""))
 	if err != nil {

@@ -276,6 +276,10 @@ func selectNamed(ids []transform.GroupID) []record.Selector {
 	return sel
 }
 
+// mostBeyond is how many groups an engine remembers as parked that the journal has no room for.
+// The rest differs until it is looked at again, which keeps a switch back.
+const mostBeyond = 20_000
+
 // overflowed is a kind of which more groups of a shard are parked than are listed.
 type overflowed struct {
 	shard int
@@ -313,11 +317,13 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 	defer e.mu.Unlock()
 	// Groups that the list has no room for are parked all the same: forgotten, they would count
 	// as different for ever, and a waiver of their kind would not let the switch begin.
+	room := mostBeyond
 	for id, p := range e.parked {
 		waived, over := beyond[overflowed{p.Shard, p.Kind}]
-		if _, listed := parked[id]; !listed && over && id.Spec != OverflowSpec && e.shards[p.Shard] != nil {
-			p.Waived = waived
+		if _, listed := parked[id]; !listed && over && id.Spec != OverflowSpec && e.shards[p.Shard] != nil && room > 0 {
+			p.Waived, p.Error = waived, "" // the entry of the others says one of the reasons
 			parked[id] = p
+			room--
 		}
 	}
 	for id := range e.unlisted {

@@ -212,6 +212,18 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 	return nil
 }
 
+// anyUnreadable reports whether there is an entry of a parked group that cannot be read.
+func (e *Engine) anyUnreadable() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.parked {
+		if id.Spec == UnreadableSpec {
+			return true
+		}
+	}
+	return false
+}
+
 func ofKind(kind string) string {
 	if kind == "" {
 		return ""
@@ -227,6 +239,10 @@ func (e *Engine) allKept(ctx context.Context) error {
 		return err
 	}
 	if i := slices.IndexFunc(list, standsForOthers); i >= 0 {
+		if list[i].Spec == UnreadableSpec {
+			return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
+				Reason: fmt.Sprintf("what was waived when %s was left cannot be read, and would be taken for deleted: %s", e.Direction.To(), list[i].Error)}
+		}
 		return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
 			Reason: fmt.Sprintf("when %s was left, more records %swere waived than are listed or can be read, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), ofKind(list[i].Kind), e.Direction.To())}
 	}

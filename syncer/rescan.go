@@ -202,6 +202,16 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil || !ok {
 		return err
 	}
+	if e.anyUnreadable() {
+		// It may be of a record that is kept although only the target has it. Without its mark the
+		// pass would take that for deleted.
+		if err := e.keepWaived(ctx); err != nil {
+			return err
+		}
+		if err := e.refreshParked(ctx); err != nil {
+			return err
+		}
+	}
 	if err := e.allKept(ctx); err != nil {
 		return err
 	}

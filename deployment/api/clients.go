@@ -74,10 +74,17 @@ func (l *leases) take(now time.Time) error {
 	defer l.mu.Unlock()
 	l.used = max(0, l.used-leaseRate*now.Sub(l.at).Seconds())
 	if l.at = now; l.used+1 > leaseBurst {
-		return &FullError{"new registrations at this controller within minutes", leaseBurst, "renew with the ttl_ms of before, or ask again in a second"}
+		return &FullError{"new registrations and changes of ttl_ms at this controller within minutes", leaseBurst, "renew with the ttl_ms of before, or ask again in a second"}
 	}
 	l.used++
 	return nil
+}
+
+// giveBack takes back one that made no lease.
+func (l *leases) giveBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used--
 }
 
 // Run ends the registrations of clients that stopped calling, until ctx ends; then it
@@ -187,6 +194,7 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 			return err
 		}
 		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
+			v.clients.leases.giveBack()
 			return err
 		}
 	}

@@ -222,6 +222,11 @@ func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
 // others that hold the collection ns, unless that is empty, are killed when an attempt waited
 // for them.
 func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
+	return n.untilDoneBy(ctx, ns, n.killHolders, attempt)
+}
+
+// untilDoneBy is untilDone with another way to end what holds up an attempt.
+func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx context.Context, ns string) (int, error), attempt func(context.Context) error) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(fenceRetryFirst),
 		backoff.WithMaxInterval(fenceRetryMost),
@@ -246,7 +251,7 @@ func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(conte
 			if errors.Is(err, errWholeServer) {
 				by = wholeServer
 			}
-			killed, killErr := n.killHolders(ctx, by)
+			killed, killErr := kill(ctx, by)
 			if killErr != nil && !warned {
 				warned = true
 				n.log.Warn("cannot kill the transactions that hold up a fence",

@@ -43,6 +43,20 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 	})
 }
 
+// killExactHolders is killHolders for what can wait: where lockInfo does not name the holders
+// nobody is killed, and the server ends them after a minute.
+func (n *Namespace) killExactHolders(ctx context.Context, ns string) (int, error) {
+	open, err := n.openTransactions(ctx)
+	if err != nil || len(open) == 0 || ns == wholeServer {
+		return 0, err
+	}
+	holders, err := n.lockHolders(ctx, ns)
+	if err != nil {
+		return 0, err
+	}
+	return n.killTransactions(ctx, open, "held up the end of "+ns, func(txn openTransaction) bool { return holders[txn.key()] })
+}
+
 // abandonedAfter is the age from which a transaction of ours that makes no progress is that
 // of a process that is gone: the lease of a controller. The server would keep it, and
 // what it has locked, for a minute.

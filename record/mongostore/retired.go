@@ -47,7 +47,7 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 	own := f.Token.Kind
 	// What an open transaction wrote under the name belongs to no version. One that its client left
 	// open would hold up 'complete' until the server ends it, after a minute.
-	err = n.untilDone(ctx, n.name+"."+own, func(ctx context.Context) error {
+	err = n.untilDoneBy(ctx, n.name+"."+own, n.killExactHolders, func(ctx context.Context) error {
 		if f.Ends != "" {
 			if err := n.closeFence(ctx, own, f.Ends); err != nil {
 				return err

@@ -156,7 +156,16 @@ func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bso
 // next to it. A view that a fence left under the application's name stays, so that a late
 // writer still fails instead of making a new collection.
 func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
-	err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error { return n.drop(ctx, tok) })
+	kill := func(ctx context.Context, ns string) (int, error) {
+		// The server locks the name before it looks at the identity: those who hold another
+		// collection that bears the name by now are left alone.
+		c, err := n.collectionNamed(ctx, tok.Name)
+		if err != nil || c == nil || tok.ID != "" && c.id() != tok.ID {
+			return 0, err
+		}
+		return n.killExactHolders(ctx, ns)
+	}
+	err := n.untilDoneBy(ctx, n.name+"."+tok.Name, kill, func(ctx context.Context) error { return n.drop(ctx, tok) })
 	if err != nil {
 		return fmt.Errorf("drop %s.%s: %w", n.name, tok.Name, err)
 	}
@@ -168,8 +177,16 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 	if err != nil {
 		return permanent(err)
 	}
-	// It waits only briefly for locks, so that untilDone ends a transaction that was left open.
-	err = n.change(ctx, n.db, cmd)
+	mongos, err := n.isMongos(ctx)
+	switch {
+	case err != nil:
+		return err
+	case mongos: // takes longer than for its locks alone, and nobody can say who holds them
+		err = n.db.RunCommand(ctx, append(cmd, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})).Err()
+	default:
+		// It waits only briefly for locks, so that a transaction that was left open is ended.
+		err = n.change(ctx, n.db, cmd)
+	}
 	switch {
 	case err == nil || hasCode(err, codeNamespaceNotFound):
 	case hasCode(err, codeUUIDMismatch):

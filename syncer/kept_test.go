@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"dbcontroller.dev/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
@@ -63,6 +65,47 @@ func TestWaivedOutlastsALostHistory(t *testing.T) {
 		w.eventually("the rescan", func() bool { p, _ := again.progress(0); return p.State == "ready" })
 		if got := w.holds(w.src, "v1", "a1"); got != "made=2 waived=-1" {
 			t.Errorf("v1 holds %q", got)
+		}
+		again.stop(t)
+	})
+}
+
+// TestWaivedOutlastsAnUnreadableEntry: the entry that says that a record is kept cannot be read any
+// more when everything is compared. The record stays, and the entry is there again.
+func TestWaivedOutlastsAnUnreadableEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.waived(func() string { return w.position(w.dst) })
+		back := w.reverseSync()
+		w.eventually("it is kept", func() bool { list := w.parkedIn(2, w.back); return len(list) == 1 && list[0].Kept })
+		spoil := func() {
+			kvs, _, err := w.coord.List(t.Context(), "")
+			w.check(err)
+			spoilt := 0
+			for _, kv := range kvs {
+				if strings.Contains(kv.Key, "/parked/") && strings.Contains(string(kv.Value), `"kept":true`) {
+					_, err := w.coord.Commit(t.Context(), nil, []coord.Op{{Key: kv.Key, Value: []byte("{")}})
+					w.check(err)
+					spoilt++
+				}
+			}
+			if spoilt != 1 {
+				t.Fatalf("%d entries are spoilt", spoilt)
+			}
+		}
+		w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
+		back.stop(t)
+		spoil()
+		w.write(w.dst, "v2", record.Mutation{Kind: "a2", Key: record.StringKey("gone")}, mutation("a2", "made", 2))
+		w.dst.Cluster().LoseHistory()
+		w.freeAll()
+		again := w.reverseSync()
+		w.eventually("the rescan", func() bool { p, _ := again.progress(0); return p.State == "ready" })
+		if got := w.holds(w.src, "v1", "a1"); got != "made=2 waived=-1" {
+			t.Errorf("v1 holds %q", got)
+		}
+		if list := w.parkedIn(2, w.back); len(list) != 1 || !list[0].Kept {
+			t.Errorf("parked is %+v", list)
 		}
 		again.stop(t)
 	})

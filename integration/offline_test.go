@@ -209,24 +209,40 @@ func TestOfflineRollbackAlone(t *testing.T) {
 	})
 }
 
-// TestOfflineRollbackDropped: the new version's database was dropped, or an empty server answers
-// in its place, and the old version has followed until then. No message may send its reader in
+// TestOfflineRollbackDropped: the new version's database does not answer, and then was dropped, and
+// the old version has followed until then. No message may send its reader in
 // circles: --new-database-lost works, and the old version serves what had followed.
 func TestOfflineRollbackDropped(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	s := newSystem(ctx, t, settings{})
+	other := start(ctx, t, localmongo.Options{Own: true})
+	s := newSystem(ctx, t, settings{uris: map[string]string{"v2": other.URI()}})
 	insert(ctx, s, "v1", packageDoc("v1", "before", 1))
 	c := s.controller("controller", breakPoint{}).ready(ctx)
 	s.begin(ctx)
-	s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
+	d := s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
 	s.awaitMarked(ctx, 2)
+	insert(ctx, s, "v2", packageDoc("v2", "since", 2))
+	v1, _ := d.Namespace("v1")
+	left, _ := v1.Kind(packagesKind)
+	eventually(ctx, t, "v1 follows", func() error {
+		return s.db["v1"].Collection(left.Physical).FindOne(ctx, bson.D{{Key: "_id", Value: "since"}}).Err()
+	})
+	api, _ := c.addresses()
+	other.Nodes()[0].Kill()
+	const way = "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"
+	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, "database of v2", "it does not answer", way)
+	if err := other.Nodes()[0].Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Primary(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if err := drop(ctx, s.db["v2"]); err != nil {
 		t.Fatal(err)
 	}
-	api, _ := c.addresses()
-	ways := []string{"database of v2", "it is empty or another one", "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"}
+	ways := []string{"database of v2", "it is empty or another one", way}
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, ways...)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {
 		t.Errorf("%v: an upgrade runs: %+v", err, d.Upgrade)
@@ -249,8 +265,8 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	if r.code != 0 || !strings.Contains(r.stderr, "the rest is lost with the database of v2") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
 		t.Fatalf("%+v", r)
 	}
-	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 1 {
-		t.Errorf("v1 has %d documents of 1 (%v)", n, err)
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 2 {
+		t.Errorf("v1 has %d documents of 2 (%v)", n, err)
 	}
 	insert(ctx, s, "v1", packageDoc("v1", "afterwards", 1))
 	// The lost database does not keep controllers from starting.

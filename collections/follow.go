@@ -50,11 +50,15 @@ func (m *Maintainer) reshape(ctx context.Context, to string, k Indexed, there re
 		m.Log.Info("indexes and options follow the source", zap.String("kind", k.Spec.Name), zap.String("version", to),
 			zap.Strings("dropped", outdated), zap.Strings("options", options))
 	}
-	return len(outdated) > 0 || len(options) > 0, m.noteCarried(ctx, to, k, outdated)
+	return len(outdated) > 0 || len(options) > 0, m.noteCarried(ctx, to, k)
 }
 
-// noteCarried notes the indexes that are about to be built, and forgets those that were dropped.
-func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed, dropped []string) error {
+// noteCarried notes the indexes that are about to be built, and forgets those that the source no
+// longer has and reshape has dropped. Some of these were noted and never built: the source has dropped
+// them while it was copied, and a TTL index among them would seem to delete in the target.
+func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed) error {
+	wanted := names(k.Spec.Shape.Indexes)
+	dropped := slices.DeleteFunc(slices.Clone(k.Carried), func(name string) bool { return slices.Contains(wanted, name) })
 	built := slices.DeleteFunc(names(k.Spec.Shape.Indexes), func(name string) bool { return slices.Contains(k.Carried, name) })
 	if len(built) == 0 && len(dropped) == 0 {
 		return nil

@@ -156,6 +156,26 @@ func TestIndexesFollowTheSource(t *testing.T) {
 	}
 }
 
+// TestIndexDroppedWhileItIsCopied: the source drops a TTL index that the target was to have once
+// everything is copied. Nothing is left of it that would hold up the switch.
+func TestIndexDroppedWhileItIsCopied(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, ttlIndex("at", 60), ttlIndex("seen", 5))
+	w.lacks("built once everything is copied")
+	w.reshape("v1", []string{"at_1"})
+	w.lacks("built once everything is copied")
+	w.copied()
+	w.lacks("")
+	w.indexes("seen_1")
+	if got := w.kind("v2").Carried; !slices.Equal(got, []string{"seen_1"}) {
+		t.Errorf("carried are %v", got)
+	}
+	d := w.ready(w.begin("u1"))
+	w.check(w.keep.CheckIndexes(t.Context(), d))
+	w.check(w.keep.StopExpiry(t.Context(), d))
+	w.check(w.keep.CheckStopped(t.Context(), w.record()))
+}
+
 // TestOptionsFollowTheSource: another validator of the source becomes the target's.
 func TestOptionsFollowTheSource(t *testing.T) {
 	t.Parallel()

@@ -58,8 +58,13 @@ func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) erro
 		if m.Next == nil && m.Aborted != nil && *m.Aborted == aborted {
 			return false, nil
 		}
-		if m.Next != nil && !m.Next.underWay(d) {
+		if m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d) {
 			return false, fmt.Errorf("mark of %s: a switch to %s may have been made: %s", d.CurrentVersion, m.Next.To, recoverFirst)
+		}
+		if m.Next != nil && m.Next.Epoch <= d.Epoch {
+			// A switch that is over: Keep would have noted it, and not while another one runs, which
+			// may have begun before a controller looked.
+			m.Epoch, m.Current = d.Epoch, true
 		}
 		m.Next, m.Aborted, m.State = nil, &aborted, text
 		return true, nil

@@ -52,15 +52,19 @@ func (e *engines) anyStopped() bool {
 	return len(e.stopped) > 0
 }
 
-// mostOfError bounds the reason: each shard of up to 1,024 has it, and etcd takes 1.5 MiB at once.
-const mostOfError = 300
+// mostOfError and mostOfErrors bound the reason, which each shard has: long enough for what says what
+// to do, and with 1,024 shards far from the 1.5 MiB that etcd takes at once.
+const (
+	mostOfError  = 1000
+	mostOfErrors = 600 << 10
+)
 
 // stoppedShards is the progress of the owned shards once their sync has stopped. Counts stay as
 // they were known; nothing is known of the lag.
 func stoppedShards(owner string, owned []int, known []syncer.Progress, problem error) []syncer.Progress {
 	why := problem.Error()
-	if len(why) > mostOfError {
-		why = strings.ToValidUTF8(why[:mostOfError], "") + " ..."
+	if most := min(mostOfError, mostOfErrors/max(1, len(owned))); len(why) > most {
+		why = strings.ToValidUTF8(why[:most], "") + " ..."
 	}
 	ps := make([]syncer.Progress, 0, len(owned))
 	for _, n := range owned {
@@ -70,7 +74,7 @@ func stoppedShards(owner string, owned []int, known []syncer.Progress, problem e
 		}
 		p.Owner, p.State, p.Rate, p.LagMillis = owner, syncer.StateStopped, 0, nil
 		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is tried every %v: %s", retryEngine, why)
-		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", why
+		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", "" // WaitsFor has it
 		p.Pace, p.PaceCause = "", ""
 		ps = append(ps, p)
 	}

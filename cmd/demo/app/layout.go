@@ -63,6 +63,7 @@ func (l layout) write(etcd []string) error {
 sharding: {ringSize: %d}
 etcd: {endpoints: ["%s"]}
 copy: {auto: false, workers: 1}   # the copy begins with the upgrade, so that it can be watched
+switch: {maxLag: 3s}            # clients and all servers share this machine
 initialVersion: %s              # a service that begins would begin at the newest
 `, deployment, ringSize, endpoints, oldVersion)
 	}

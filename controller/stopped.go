@@ -34,7 +34,7 @@ func (a *App) tellStopped(ctx context.Context, problem error) {
 	}
 	if err := a.deployment.PublishProgress(ctx, a.opts.ID, ps, lease); err != nil {
 		a.log.Warn("shards do not say that their sync has stopped", zap.Error(err))
-		return // what was noted is what others see
+		return // others still see what was published before
 	}
 	a.engines.stop(ps)
 }
@@ -52,8 +52,8 @@ func (e *engines) anyStopped() bool {
 	return len(e.stopped) > 0
 }
 
-// mostOfError and mostOfErrors bound the reason, which each shard has: long enough for what says what
-// to do, and with 1,024 shards far from the 1.5 MiB that etcd takes at once.
+// mostOfError and mostOfErrors bound the reason in one shard and in all shards of a controller. The
+// verb stands at its end, so it must not be cut off; and etcd takes 1.5 MiB at once.
 const (
 	mostOfError  = 1000
 	mostOfErrors = 600 << 10

@@ -224,13 +224,6 @@ func (e *Engine) anyUnreadable() bool {
 	return false
 }
 
-func ofKind(kind string) string {
-	if kind == "" {
-		return ""
-	}
-	return "of " + kind + " "
-}
-
 // allKept refuses to compare everything where more was left behind than is listed: nobody
 // could distinguish it from what was deleted since.
 func (e *Engine) allKept(ctx context.Context) error {
@@ -244,7 +237,7 @@ func (e *Engine) allKept(ctx context.Context) error {
 				Reason: fmt.Sprintf("what was waived when %s was left cannot be read, and would be taken for deleted: %s", e.Direction.To(), list[i].Error)}
 		}
 		return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
-			Reason: fmt.Sprintf("when %s was left, more records %swere waived than are listed or can be read, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), ofKind(list[i].Kind), e.Direction.To())}
+			Reason: fmt.Sprintf("when %s was left, more records of %s were waived than are listed, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), list[i].Kind, e.Direction.To())}
 	}
 	return nil
 }

@@ -69,10 +69,6 @@ type Config struct {
 	// is lost, or does not answer. nil: nothing is asked.
 	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
 
-	// FollowWithin is how long a rollback waits for a controller to announce, after a switch, that
-	// the version which was left follows. 0: it is refused at once.
-	FollowWithin time.Duration
-
 	// Policy is that of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -272,7 +271,7 @@ func TestRollbackAwaitsItsAnnouncement(t *testing.T) {
 	once := sync.OnceFunc(func() {
 		w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	})
-	a := serveWith(t, w, api.Config{Upgrades: announcing{once}, FollowWithin: time.Hour})
+	a := serveWith(t, w, api.Config{Upgrades: announcing{once}})
 	var got struct {
 		UpgradeState *struct{ TargetVersion string }
 	}

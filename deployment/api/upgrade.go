@@ -198,16 +198,19 @@ func unfollowed(d upgradestate.Deployment, target string) bool {
 	return l != nil && l.From == target && d.Upgrade == nil && !offered(d, target)
 }
 
+// followWithin is how long a rollback waits for that announcement.
+const followWithin = 10 * time.Second
+
 // awaitFollowing gives controllers the time to announce, after a switch, that what it left follows.
 // A rollback that is typed in the meantime would be refused for nothing.
 func (v *Service) awaitFollowing(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, target string) upgradestate.Deployment {
-	if v.cfg.FollowWithin <= 0 || s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || d.LastSwitch.Snapshot || upgradestate.Retired(d, target) {
+	if s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || d.LastSwitch.Snapshot || upgradestate.Retired(d, target) {
 		return d
 	}
 	if _, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target); err != nil {
 		return d // nobody here will announce it
 	}
-	ctx, stop := context.WithTimeout(ctx, v.cfg.FollowWithin)
+	ctx, stop := context.WithTimeout(ctx, followWithin)
 	defer stop()
 	for now := range s.Watch(ctx) {
 		if d = now; !unfollowed(d, target) {

@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -19,7 +18,7 @@ func (c *child) ready(ctx context.Context) *child {
 	c.listening(ctx)
 	eventually(ctx, c.t, c.name+" is ready", func() error {
 		if !c.Running() {
-			return fmt.Errorf("it ended: %w", c.err())
+			c.t.Fatalf("%s ended before it was ready: %v\n%s", c.name, c.err(), subprocess.Tail(c.log, 5))
 		}
 		_, operator := c.addresses()
 		code, body, err := getBy(ctx, c.http, "http://"+operator+"/readyz")

@@ -174,7 +174,7 @@ func playController(ctx context.Context, s stage) error {
 		}
 	}()
 	return controllerapp.New(s.config, registry, steps, controllerapp.Options{
-		Options:   controller.Options{ID: s.ID, Carry: carries, Wrap: b.wrap, StartupWait: patience / 4},
+		Options:   controller.Options{ID: s.ID, Carry: carries, Wrap: b.wrap, StartupWait: patience},
 		APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
 	}, s.log).Run(ctx)
 }

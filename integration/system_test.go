@@ -32,7 +32,7 @@ import (
 const ring = 8
 
 // patience bounds each test. It is many times what a test takes on an idle machine.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
 // unhurried is a switch that a slow machine gets to: it does not keep the lag that is
 // expected of databases of one's own.

@@ -134,6 +134,16 @@ func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
 	s := tr.system
 	s.t.Helper()
 	tr.finish()
+	if d.CurrentVersion == "v1" {
+		// v2's API answers from data that follows a moment later.
+		eventually(ctx, s.t, "v2 has followed", func() error {
+			_, passive, err := tr.client.list(ctx, 0)
+			if err != nil {
+				return err
+			}
+			return tr.processes.check("the v2 API", passive)
+		})
+	}
 	for i := range tr.servers {
 		v1, v2, err := tr.client.list(ctx, i)
 		if err != nil {

@@ -98,7 +98,9 @@ func TestBombs(t *testing.T) {
 			n, held := taken.Load(), int64(heap())-int64(before)
 			close(hold)
 			wg.Wait()
-			if n < 1 || n > 2 {
+			// None, where all came so much at once that each found the room taken by those that are
+			// refused a moment later.
+			if n > 2 {
 				t.Errorf("%d requests are held at the same time, want two at most", n)
 			}
 			// A message is there as it came, decompressed and decoded.

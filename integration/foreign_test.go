@@ -8,11 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/upgradestate"
 )
@@ -78,6 +76,35 @@ func (r *restorable) meddle(ctx context.Context, version, phase string) {
 	}
 }
 
+// allSteps are those of a switch up to the flip.
+var allSteps = []upgradestate.Step{
+	upgradestate.StepHold, upgradestate.StepFence, upgradestate.StepDrain, upgradestate.StepSealTarget, upgradestate.StepSealSource,
+}
+
+// walk takes a stepping controller through a switch, and has something done once in each of its
+// steps. What is done may end the attempt, and then the steps come again.
+func (r *restorable) walk(ctx context.Context, c *child, to string, in []upgradestate.Step, do func(upgradestate.Step)) {
+	r.t.Helper()
+	met := map[upgradestate.Step]bool{}
+	for _, step := range in {
+		met[step] = false
+	}
+	steps := &elections{system: r.system, controller: c}
+	for place := steps.nextPlace(ctx, to); place != ""; place = steps.nextPlace(ctx, to) {
+		step := upgradestate.Step(place)
+		if done, is := met[step]; is && !done {
+			do(step)
+			met[step] = true
+		}
+		c.order(orderStep)
+	}
+	for step, done := range met {
+		if !done {
+			r.t.Errorf("the switch to %s has not met %s", to, step)
+		}
+	}
+}
+
 // cli runs a command against a controller.
 func (r *restorable) cli(ctx context.Context, args ...string) result {
 	r.t.Helper()
@@ -128,35 +155,14 @@ func TestForeignWrites(t *testing.T) {
 	r.follows(ctx, "v2")
 	r.ready(ctx)
 
-	// During the switch, in each step up to the seal.
-	steps := &elections{system: r.system, controller: c}
-	if _, err := r.apis()[0].Switch(ctx, connect.NewRequest(&dbv1.SwitchRequest{})); err != nil {
-		t.Fatal(err)
-	}
-	met := map[string]bool{}
-	for place := steps.nextPlace(ctx, "v2"); place != ""; place = steps.nextPlace(ctx, "v2") {
-		switch upgradestate.Step(place) {
-		case upgradestate.StepHold, upgradestate.StepFence, upgradestate.StepDrain:
-			if !met[place] {
-				r.meddle(ctx, "v2", place)
-			}
-			met[place] = true
-		default:
-		}
-		c.order(orderStep)
-	}
-	if len(met) != 3 {
-		t.Errorf("met the steps %v, want three", met)
-	}
-	r.await(ctx, "the switch to v2", flipped("v2"))
-	if err := r.differs(ctx, r.db["v2"].Collection(packagesKind), r.told); err != nil {
-		t.Errorf("served is v2: %v", err)
-	}
+	r.askSwitch(ctx)
+	r.walk(ctx, c, "v2", allSteps, func(step upgradestate.Step) { r.meddle(ctx, "v2", string(step)) })
+	r.served(ctx, "v2")
 	r.kill(c)
 
 	// The old version's collection, hidden behind its fence, before a rollback.
 	r.meddle(ctx, "v1", "left")
-	r.controller("three", breakPoint{}).ready(ctx)
+	c = r.stepping("three").ready(ctx)
 	r.change(ctx, "v2", 2)
 	r.follows(ctx, "v1")
 	r.meddle(ctx, "v1", "reverse")
@@ -165,7 +171,9 @@ func TestForeignWrites(t *testing.T) {
 	r.beginTo(ctx, "v1")
 	r.ready(ctx)
 	r.forge(ctx, "v1")
-	r.switches(ctx, "v1")
+	r.askSwitch(ctx)
+	r.walk(ctx, c, "v1", allSteps, func(step upgradestate.Step) { r.meddle(ctx, "v1", "back-"+string(step)) })
+	r.served(ctx, "v1")
 }
 
 // forge changes documents by hand so that the change looks like the controller's own, which only a

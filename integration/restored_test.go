@@ -189,6 +189,12 @@ func (r *restorable) rebuilds(ctx context.Context, version string, after uint64)
 // told.
 func (r *restorable) switches(ctx context.Context, to string) {
 	r.t.Helper()
+	r.askSwitch(ctx)
+	r.served(ctx, to)
+}
+
+func (r *restorable) askSwitch(ctx context.Context) {
+	r.t.Helper()
 	eventually(ctx, r.t, "the switch is asked for", func() error {
 		err := errors.New("no controller listens")
 		for _, api := range r.apis() {
@@ -198,6 +204,12 @@ func (r *restorable) switches(ctx context.Context, to string) {
 		}
 		return err
 	})
+}
+
+// served waits for a switch, and compares what is served after it with what the application was
+// told.
+func (r *restorable) served(ctx context.Context, to string) {
+	r.t.Helper()
 	r.await(ctx, "the switch to "+to, flipped(to))
 	if err := r.differs(ctx, r.db[to].Collection(packagesKind), r.told); err != nil {
 		r.t.Errorf("served is %s: %v", to, err)
@@ -246,10 +258,17 @@ func TestRestoredPassive(t *testing.T) {
 	r.follows(ctx, "v2")
 	r.kill(c)
 	r.restore(ctx, "v2", at)
-	c = r.controller("two", breakPoint{}).ready(ctx)
+	c = r.stepping("two").ready(ctx)
 	r.rebuilds(ctx, "v2", was)
 	r.ready(ctx)
-	r.switches(ctx, "v2")
+
+	// In the switch. Its application waits there, so that the last change comes before it.
+	at = r.backup(ctx, "v2")
+	r.change(ctx, "v1", 7)
+	r.follows(ctx, "v2")
+	r.askSwitch(ctx)
+	r.walk(ctx, c, "v2", []upgradestate.Step{upgradestate.StepFence, upgradestate.StepSealTarget}, func(upgradestate.Step) { r.restore(ctx, "v2", at) })
+	r.served(ctx, "v2")
 
 	// After the switch: the old version is as it was before it, open to its application.
 	r.change(ctx, "v2", 4)

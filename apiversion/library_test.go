@@ -22,7 +22,10 @@ import (
 
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/internal/raced"
 )
+
+func init() { raced.DrawFewer() }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -118,7 +118,7 @@ func (s *system) awaitClients(ctx context.Context, n int) {
 // TestGoApplication: an application in Go, with package appclient.
 func TestGoApplication(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	twoRoundTrips(t, record.FenceView, inGo(t))
 }
 

@@ -27,7 +27,7 @@ import (
 // switch one cell crashes and another one is evacuated, and a client retires an instance; one of the cells that crash is lost for good. No write is lost, and when the owners rest each desired instance runs once.
 func TestBBS(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{"v1": inEtcd(sharedEtcd.endpoints(t)[0], "")}})

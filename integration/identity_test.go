@@ -222,7 +222,7 @@ func TestEmptyEtcd(t *testing.T) {
 // that was written, and can go back and forth again.
 func TestRecover(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

@@ -17,7 +17,7 @@ import (
 // when told to, and completed. In the end the old namespace is gone, and nothing else.
 func TestLifeOfAnUpgrade(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

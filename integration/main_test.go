@@ -3,7 +3,7 @@
 // and ended at chosen places, which they tell themselves; nothing waits for a time to
 // pass where it can wait for the thing itself.
 //
-// The test binary is also the processes: TestMain looks at roleVariable and becomes one; raced
+// The test binary is also the processes: TestMain looks at roleVariable and becomes one; raceProcesses
 // says which of them have the race detector. MongoDB is that of mongotest, etcd that of
 // localetcd, both shared by all tests; each test has a deployment and databases of its own.
 package integration_test

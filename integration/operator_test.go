@@ -19,7 +19,7 @@ import (
 // TestOperatorPort looks at a running system from outside: operator ports, get and watch.
 func TestOperatorPort(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Four pages a second: the copy takes some seconds, and can be watched.

@@ -5,17 +5,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"dbcontroller.dev/internal/raced"
 )
 
 // The processes of a system are what is shipped: without the race detector, with which they take
 // five times as long. It checks whether something orders two accesses, so that each way through
-// the code has to be gone once: by the tests that call raced. The simulation and the tests of
+// the code has to be gone once: by the tests that call raceProcesses. The simulation and the tests of
 // the packages have it, too.
 
 var racedTests sync.Map // by name
 
-// raced gives the processes of a test the race detector, if the test itself has it.
-func raced(t *testing.T) {
+// raceProcesses gives the processes of a test the race detector, if the test itself has it.
+func raceProcesses(t *testing.T) {
 	t.Helper()
 	racedTests.Store(t.Name(), true)
 }
@@ -24,7 +26,7 @@ func raced(t *testing.T) {
 func player(t *testing.T) string {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
-	if _, found := racedTests.Load(test); hasRaceDetector && !found {
+	if _, found := racedTests.Load(test); raced.On && !found {
 		return built.player(t)
 	}
 	exe, err := os.Executable()

@@ -163,7 +163,7 @@ func TestRotation(t *testing.T) {
 // restart, and off again.
 func TestRotationOnAndOff(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	records := startSomeMembers(ctx, t, 1, nil)

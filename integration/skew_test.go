@@ -42,7 +42,7 @@ func (s *system) skewed(server *child, opts ...connect.ClientOption) skewed {
 // the range.
 func TestSkew(t *testing.T) {
 	t.Parallel()
-	raced(t)
+	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{service: "tasks.example.com", dbs: []string{"v1", "v2", "v3"}, kinds: "[]"})

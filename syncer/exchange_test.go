@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )
@@ -64,6 +65,7 @@ func (w *world) sized(key string, n, bytes int) record.Mutation {
 // come over, however large they are and whichever controller has them, and nothing is ever
 // parked for it: two of 9 MB, a ring of five of 4 MB, and the small ones next to them.
 func TestLargeRecordsExchangeUniqueValues(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )
@@ -27,6 +28,7 @@ func (w *world) has(ms ...record.Mutation) bool {
 // database writes at once are parked, alone, with that as the reason. A record next to them comes
 // over. Once one of them has another value they follow by themselves.
 func TestRingTooLargeForOneWrite(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.uniqueN()
@@ -107,6 +109,7 @@ func (c together) Apply(ctx context.Context, b record.Batch) ([]record.Result, e
 // TestRingOfTooManyRecords: a ring of more records than are written at once is parked after a
 // bounded number of attempts, with a reason that is true. Others go on.
 func TestRingOfTooManyRecords(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

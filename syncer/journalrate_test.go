@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
@@ -108,6 +109,7 @@ func wide(t *testing.T, kinds, records, ring int) (*world, *measured, *running) 
 // store while every shard changes all the time has a bounded rate and bounded values, which
 // the number of shards and kinds and the traffic do not change.
 func TestJournalIsBounded(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const kinds, shardCount, seconds = 50, 512, 10

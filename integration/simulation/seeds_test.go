@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
+
+	"dbcontroller.dev/internal/raced"
 )
 
 // The race detector makes a system take five times as long, and needs no seeds: it looks
@@ -25,7 +27,7 @@ const (
 // cases are all of a list, with their places in it; with the race detector one of each raceCases.
 func cases[T any](of []T) iter.Seq2[int, T] {
 	step := 1
-	if raced {
+	if raced.On {
 		step = raceCases
 	}
 	return func(yield func(int, T) bool) {
@@ -41,7 +43,7 @@ func seeds(n uint64) iter.Seq[uint64] {
 		n *= max(1, times)
 	}
 	step := uint64(1)
-	if raced {
+	if raced.On {
 		step = raceEvery
 	}
 	return func(yield func(uint64) bool) {
@@ -53,7 +55,7 @@ func seeds(n uint64) iter.Seq[uint64] {
 // turns are all of the ways in which the nth case runs; with the race detector one of them,
 // another one for the next case.
 func turns[T any](nth int, all ...T) []T {
-	if raced {
+	if raced.On {
 		nth %= len(all)
 		return all[nth : nth+1]
 	}

@@ -11,8 +11,11 @@ import (
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/sample/sampletest"
 )
+
+func init() { raced.DrawFewer() }
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/sample/packages"
 )
 
@@ -17,7 +18,7 @@ func RealData(t *testing.T, limit int) []bson.Raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !raced {
+	if !raced.On {
 		return docs
 	}
 	var some []bson.Raw
@@ -27,6 +28,8 @@ func RealData(t *testing.T, limit int) []bson.Raw {
 	return some
 }
 
+func init() { raced.DrawFewer() }
+
 // FewDrawn: so few cases are drawn that all of them may be of those with which there is nothing to
 // do. Tests look at that where all are drawn.
-func FewDrawn() bool { return raced || testing.Short() }
+func FewDrawn() bool { return raced.On || testing.Short() }

@@ -1,0 +1,6 @@
+//go:build !race
+
+package raced
+
+// On: this binary has the race detector.
+const On = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package lens
-
-const raced = false

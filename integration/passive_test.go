@@ -5,64 +5,87 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
-	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// TestPassiveDatabaseIsAway: while the cluster of the other version is down, servers and
-// controllers start and do what they can, and say what is missing; and they go on by
-// themselves once it is back.
+// TestPassiveDatabaseIsAway: while the server of the version that is not served is down, before a
+// switch and after it, servers and controllers start and do what they can, applications go on, and
+// it is said what is missing; and all goes on by itself once it is back.
 func TestPassiveDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	other := start(ctx, t, localmongo.Options{Own: true})
-	s := newSystem(ctx, t, settings{uris: map[string]string{"v2": other.URI()}})
-	insert(ctx, s, "v1", packageDoc("v1", "a", 0))
-	s.kill(s.controller("first", breakPoint{}).ready(ctx))
-
-	node := other.Nodes()[0]
-	node.Kill()
-	again := s.controller("again", breakPoint{}).listening(ctx)
-	server := s.server("server", 0).ready(ctx)
-	lrp := process{guid: "p", made: 1, changed: 1}
-	write := newBBSClient(s.http, server).v1[0].CreateDesiredLRP
-	if _, err := write(ctx, connect.NewRequest(&bbsv1.CreateDesiredLRPRequest{DesiredLrp: lrp.v1()})); err != nil {
-		t.Errorf("v1 cannot be written while v2 is away: %v", err)
+	servers, uris := map[string]*localmongo.Node{}, map[string]string{}
+	for _, version := range []string{"v1", "v2"} {
+		own := start(ctx, t, localmongo.Options{Own: true})
+		servers[version], uris[version] = own.Nodes()[0], own.URI()
 	}
-	eventually(ctx, t, "the controller says what it waits for", func() error {
-		_, operator := again.addresses()
-		code, body, err := get(ctx, "http://"+operator+"/readyz")
-		if err == nil && (code != http.StatusServiceUnavailable || !strings.Contains(body, "database of v2") || !strings.Contains(body, node.Addr())) {
-			err = fmt.Errorf("%d %s", code, body)
-		}
-		return err
-	})
-	eventually(ctx, t, "the API shows it", func() error {
-		res, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
-		if err != nil {
+	s := newSystem(ctx, t, settings{uris: uris, toSwitch: "{maxLag: 5s}"})
+	tr := newTraffic(ctx, s, appClients*ownDocuments)
+	c := s.controller("first", breakPoint{}).ready(ctx)
+	tr.start(ctx, s.server("server", 0).ready(ctx))
+	// outage has the server of the passive version down while controllers and servers start.
+	outage := func(served, passive string) {
+		t.Helper()
+		s.kill(c)
+		node := servers[passive]
+		node.Kill()
+		c = s.controller("without-"+passive, breakPoint{}).listening(ctx)
+		s.server("server-without-"+passive, 0).ready(ctx)
+		tr.awaitWrites(ctx, served, max(tr.processes.count(served), tr.packages.count(served))+10)
+		eventually(ctx, t, "the controller says what it waits for", func() error {
+			_, operator := c.addresses()
+			code, body, err := get(ctx, "http://"+operator+"/readyz")
+			if err == nil && (code != http.StatusServiceUnavailable || !strings.Contains(body, "database of "+passive) || !strings.Contains(body, node.Addr())) {
+				err = fmt.Errorf("%d %s", code, body)
+			}
 			return err
+		})
+		eventually(ctx, t, "the API shows it", func() error {
+			res, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+			if err != nil {
+				return err
+			}
+			if waits := strings.Join(res.Msg.Progress.WaitsFor, "\n"); !strings.Contains(waits, "controller without-"+passive+": ") || !strings.Contains(waits, "database of "+passive) {
+				return errors.New(waits)
+			}
+			if safe := res.Msg.GetRollbackSafe(); safe.GetSafe() {
+				return errors.New("the rollback is said to be safe")
+			}
+			return nil
+		})
+		eventually(ctx, t, "metrics show it", func() error {
+			_, operator := c.addresses()
+			_, body, err := get(ctx, "http://"+operator+"/metrics")
+			if err == nil && !regexp.MustCompile(`(?m)^dbcontroller_controller_ready{.*} 0$`).MatchString(body) {
+				err = errors.New(body)
+			}
+			return err
+		})
+		if err := node.Start(ctx); err != nil {
+			t.Fatal(err)
 		}
-		if waits := strings.Join(res.Msg.Progress.WaitsFor, "\n"); !strings.Contains(waits, "controller again: ") || !strings.Contains(waits, "database of v2") {
-			return errors.New(waits)
+		c.ready(ctx)
+		if n := strings.Count(c.output(), "database cannot be opened"); n > 4 {
+			t.Errorf("the reason is logged %d times", n)
 		}
-		return nil
-	})
-	if err := node.Start(ctx); err != nil {
-		t.Fatal(err)
 	}
-	again.ready(ctx)
+	outage("v1", "v2")
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
-	if n := strings.Count(again.output(), "database cannot be opened"); n > 4 {
-		t.Errorf("the reason is logged %d times", n)
-	}
+	outage("v2", "v1")
+	s.awaitSync(ctx)
+	s.beginTo(ctx, "v1")
+	d := s.await(ctx, "the rollback", flipped("v1"))
+	tr.awaitWrites(ctx, "v1", 10)
+	tr.settle(ctx, d)
 }
 
 // TestDisabledDatabaseIsNotNeeded: what is disabled and not active is never asked.

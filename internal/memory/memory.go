@@ -1,10 +1,11 @@
 // Package memory counts the bytes that requests hold, against one budget of a process and a
 // bound for each request.
 //
-// A listener gives each request a Share and puts it into the request's context. Whatever keeps
+// A listener gives each request a Share and puts it into the request's context. Code that keeps
 // bytes for the request, such as a body, a captured response or the names of a watch, takes them
 // from the Share before it keeps them, and gives them back when it drops them. The end of the
-// request gives back the rest. Who finds no room refuses, or forgets what it can do without.
+// request gives back the rest. Without room, the code refuses the request or forgets what it can
+// do without.
 //
 // Without a Share in the context nothing is counted: background work is not a client's.
 //

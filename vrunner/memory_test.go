@@ -67,7 +67,7 @@ func TestSlowReadersAreBounded(t *testing.T) {
 			return errors.New(strings.Repeat("x", size))
 		}
 		res = expect(t, "a write", serve(connectJSON(put("b", "y")), now), http.StatusServiceUnavailable, "")
-		if !strings.Contains(res.Body.String(), string(refusal.OutcomeUnknown)) || !strings.Contains(w.stored(ctx, "v1", "old"), "b") {
+		if !strings.Contains(res.Body.String(), string(refusal.OutcomeUnknown)) || res.Header().Get("Retry-After") != "" || !strings.Contains(w.stored(ctx, "v1", "old"), "b") {
 			t.Errorf("%s, and %s are there", res.Body, w.stored(ctx, "v1", "old"))
 		}
 		close(goOn)

@@ -46,7 +46,9 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
 			if out.full {
-				w.Header().Set("Retry-After", "1")
+				if !out.effect { // what was written must not be sent again
+					w.Header().Set("Retry-After", "1")
+				}
 				r.refuse(w, req, noRoomFor(out))
 				return
 			}

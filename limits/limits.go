@@ -25,6 +25,9 @@ const (
 	StopTime = 5 * time.Second
 	// Streams bounds the requests at the same time of one HTTP/2 connection.
 	Streams = 100
+	// ShareBytes bounds what one request holds of RequestsBytes or ServerRequestsBytes. The largest
+	// watch fits in: a page of records, an event of 16 MB and all names that it may remember.
+	ShareBytes = 192 << 20
 )
 
 // Of the Deployment API and the operator port of a process.
@@ -49,7 +52,8 @@ const (
 const (
 	// ServerRequestBytes bounds the body of a request, before and after decompression.
 	ServerRequestBytes = 8 << 20
-	// ServerRequestsBytes bounds the bodies of all requests that are answered at the same time.
+	// ServerRequestsBytes bounds what all requests that are answered at the same time hold: bodies,
+	// responses that a client reads slowly, and what watches remember and send.
 	ServerRequestsBytes = 512 << 20
 	// CompressBytes is the size from which responses are compressed, for clients that take it: to
 	// compress less costs more time than it saves on the way.

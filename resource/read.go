@@ -11,6 +11,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
@@ -101,10 +102,19 @@ func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, 
 
 func (t *Table[M]) each(ctx context.Context, in within, s selection, f func(name string, m M) error) error {
 	const batch = 1000
+	held := memory.Of(ctx).Hold() // a client that does not read keeps the batch here
+	defer held.Set(0)
 	for after := ""; ; {
 		recs, more, err := t.fetch(ctx, in, after, batch)
 		if err != nil {
 			return err
+		}
+		var size int64
+		for _, r := range recs {
+			size += int64(len(r.Doc))
+		}
+		if !held.Set(size) {
+			return noRoom()
 		}
 		for _, r := range rowsOf(recs) {
 			if after, err = nameOf(r.head); err != nil {

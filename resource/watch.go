@@ -13,7 +13,9 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -26,10 +28,13 @@ type Event[M proto.Message] struct {
 }
 
 // Watch sends what a request asks for and then what changes, until ctx ends. It subscribes
-// before it lists: what changes meanwhile is read a second time, never left out.
+// before it lists: what changes meanwhile is read a second time, never left out. What it
+// remembers and sends counts as the memory of the request; without room for what it sends it
+// ends with UNAVAILABLE.
 func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event[M]) error) error {
 	r := t.request(req)
-	w := watch[M]{table: t, mask: r.mask(r.roles.ReadMask), out: send, told: map[string]digest{}}
+	w := &watch[M]{table: t, mask: r.mask(r.roles.ReadMask), out: send, told: told{latest: map[string]digest{}, held: memory.Of(ctx).Hold()}, sends: memory.Of(ctx).Hold()}
+	defer w.told.held.Set(0)
 	var err error
 	if w.in, err = t.within(r); err != nil {
 		return err
@@ -118,11 +123,63 @@ type watch[M proto.Message] struct {
 	selected selection
 	mask     *fieldmaskpb.FieldMask
 	out      func(Event[M]) error
-	told     map[string]digest // what the client has
+	told     told
+	sends    *memory.Held // for the event that is being sent, as long as the client does not read it
+}
+
+// told is what the client has. Without room for more it no longer remembers anything: from then on
+// every change is sent, and an end also of what the client does not have.
+type told struct {
+	latest   map[string]digest
+	bytes    int64
+	held     *memory.Held
+	overflow bool
+}
+
+const (
+	// entryBytes is about what an entry of a map takes next to its name.
+	entryBytes = 100
+	// toldBytes leaves the request room for what it sends.
+	toldBytes = 32 << 20
+)
+
+// put reports whether a message is news for the client.
+func (t *told) put(name string, now digest) bool {
+	before, known := t.latest[name]
+	switch {
+	case t.overflow:
+		return true
+	case known && before == now:
+		return false
+	case !known:
+		t.bytes += int64(len(name) + entryBytes)
+		if t.bytes > toldBytes || !t.held.Set(t.bytes) {
+			t.forget()
+			return true
+		}
+	}
+	t.latest[name] = now
+	return true
+}
+
+// forget remembers nothing from now on.
+func (t *told) forget() {
+	t.overflow, t.latest = true, nil
+	t.held.Set(0)
+}
+
+// remove reports whether the client may have the resource that is gone.
+func (t *told) remove(name string) bool {
+	if _, known := t.latest[name]; !known {
+		return t.overflow
+	}
+	delete(t.latest, name)
+	t.bytes -= int64(len(name) + entryBytes)
+	return t.held.Set(t.bytes) // fewer than before always fit
 }
 
 // follow reads a resource that changed.
-func (w watch[M]) follow(ctx context.Context, name string) error {
+func (w *watch[M]) follow(ctx context.Context, name string) error {
 	if w.in.none || !w.in.scope.holds(name) {
 		return nil
 	}
@@ -147,7 +204,7 @@ func (w watch[M]) follow(ctx context.Context, name string) error {
 
 // send sends a resource, unless the client has it as it is: the records of one change may
 // come apart, and a change may be in fields that the client did not ask for.
-func (w watch[M]) send(name string, m M) error {
+func (w *watch[M]) send(name string, m M) error {
 	if err := listing.ApplyMask(m, w.mask); err != nil {
 		return err
 	}
@@ -156,20 +213,31 @@ func (w watch[M]) send(name string, m M) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	sum := sha256.Sum256(raw)
-	now := digest(sum[:len(digest{})])
-	if before, known := w.told[name]; known && before == now {
+	if !w.told.put(name, digest(sum[:len(digest{})])) {
 		return nil
 	}
-	w.told[name] = now
+	// Between the database and the connection it is there encoded and decoded, about twice each.
+	const copies = 4
+	if size := int64(copies * len(raw)); !w.sends.Set(size) {
+		w.told.forget() // what is sent needs the room more
+		if !w.sends.Set(size) {
+			return noRoom()
+		}
+	}
+	defer w.sends.Set(0)
 	return w.out(Event[M]{vrunner.EventPut, name, m})
+}
+
+// noRoom refuses a watch for whose records others have taken the memory.
+func noRoom() error {
+	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
 }
 
 // gone tells of a resource that is deleted or no longer meets the filter, if the client
 // has it.
-func (w watch[M]) gone(name string) error {
-	if _, known := w.told[name]; !known {
+func (w *watch[M]) gone(name string) error {
+	if !w.told.remove(name) {
 		return nil
 	}
-	delete(w.told, name)
 	return w.out(Event[M]{Type: vrunner.EventDelete, Name: name})
 }

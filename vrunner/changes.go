@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -34,7 +35,7 @@ type Dirty struct {
 
 // subscription is one to the changes of a version. One goroutine at a time may call
 // Next. It keeps at most 10,000 names, or 4 MiB of them, each once, that are dirty and were not
-// taken yet.
+// taken yet, and fewer where other requests have taken the room.
 type subscription struct {
 	hub   *hub
 	kinds []string
@@ -45,7 +46,9 @@ type subscription struct {
 	lost   bool
 	order  []Dirty
 	set    map[Dirty]struct{}
-	bytes  int // of the names in order
+	bytes  int          // of the names in order
+	taken  int64        // what the caller has of Next, and goes through now
+	held   *memory.Held // taken, and what waits
 }
 
 // Changes subscribes to the changes of kinds. What is acknowledged after it returned will
@@ -128,7 +131,9 @@ func (c *subscription) take() (names []Dirty, lost, stopped bool) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	names, lost = c.order, c.lost
+	c.taken = c.waiting()
 	c.order, c.set, c.bytes, c.lost = nil, nil, 0, false
+	c.held.Set(c.taken)
 	return names, lost, c.hub.stopped
 }
 
@@ -140,7 +145,7 @@ func (c *subscription) add(d Dirty) {
 	if _, there := c.set[d]; there {
 		return
 	}
-	if c.bytes += len(d.Name); len(c.order) == maxDirty || c.bytes > maxDirtyBytes {
+	if c.bytes += len(d.Name); len(c.order) == maxDirty || c.bytes > maxDirtyBytes || !c.held.Set(c.taken+c.waiting()+entryBytes) {
 		c.lose()
 		return
 	}
@@ -152,9 +157,13 @@ func (c *subscription) add(d Dirty) {
 	c.signal()
 }
 
+// waiting is about what the names that wait take. hub.mu is held.
+func (c *subscription) waiting() int64 { return int64(c.bytes + entryBytes*len(c.order)) }
+
 // lose drops what waits, and marks the subscription as lost. hub.mu is held.
 func (c *subscription) lose() {
 	c.lost, c.order, c.set, c.bytes = true, nil, nil, 0
+	c.held.Set(c.taken)
 	c.signal()
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+
+	"dbcontroller.dev/internal/memory"
 )
 
 // digest stands for a message. Two that differ have the same one by accident only with a
@@ -13,10 +15,11 @@ import (
 type digest [16]byte
 
 // told is what one client of a watch has been sent: for each record that it has, the
-// latest message. Past max names it no longer remembers anything.
+// latest message. Past max names, or without room for them, it no longer remembers anything.
 type told struct {
 	max      int
-	bytes    int // of the names in latest
+	bytes    int          // of the names in latest
+	held     *memory.Held // for latest and unseen
 	overflow bool
 	latest   map[string]digest
 	// unseen are the records of latest that the initial state, which is being sent once
@@ -24,15 +27,23 @@ type told struct {
 	unseen map[string]struct{}
 }
 
-// nameBytes is how long names may be on average.
-const nameBytes = 256
+const (
+	// nameBytes is how long names may be on average.
+	nameBytes = 256
+	// entryBytes is about what an entry of a map takes next to its name.
+	entryBytes = 100
+)
 
 func (t *told) forget(name string) {
 	if _, known := t.latest[name]; known {
 		t.bytes -= len(name)
 		delete(t.latest, name)
+		t.held.Set(t.size(0))
 	}
 }
+
+// size is what so many more names than there are take.
+func (t *told) size(more int) int64 { return int64(t.bytes + entryBytes*(len(t.latest)+more)) }
 
 // restart prepares for a further initial state.
 func (t *told) restart() {
@@ -65,8 +76,9 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	if !known {
 		t.bytes += len(name)
 	}
-	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max) {
+	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max || !t.held.Set(t.size(1))) {
 		t.overflow, t.latest, t.unseen = true, nil, nil
+		t.held.Set(0)
 		return true, nil
 	}
 	if t.latest == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -45,7 +46,7 @@ func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
 // subscribe adds a subscriber and waits until the stream has a place and, if it had one
 // before, until admit has seen the database.
 func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, error) {
-	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1)}
+	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1), held: memory.Of(ctx).Hold()}
 	h.mu.Lock()
 	h.subs[c] = struct{}{}
 	grown := false
@@ -89,6 +90,7 @@ func (h *hub) leave(c *subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, c)
+	c.held.Set(0)
 	if len(h.subs) == 0 {
 		h.interrupt()
 	}

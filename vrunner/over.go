@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 )
 
 // Adapter shows the records of a stored version as those of another, as package
@@ -70,9 +72,9 @@ func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error
 	if err != nil {
 		return nil, err
 	}
-	c := &overChanges{Subscription: s, shown: o.Adapter, kinds: kinds, known: map[string][]string{}}
+	c := &overChanges{Subscription: s, shown: o.Adapter, kinds: kinds, known: map[string][]string{}, held: memory.Of(ctx).Hold()}
 	if err := c.list(ctx); err != nil {
-		s.Close()
+		c.Close()
 		return nil, err
 	}
 	return c, nil
@@ -83,6 +85,30 @@ type overChanges struct {
 	shown Adapter
 	kinds []string
 	known map[string][]string // of kinds with several: the names that there are, in order
+	bytes int64               // about what known takes
+	held  *memory.Held
+}
+
+// Close ends the subscription.
+func (c *overChanges) Close() {
+	c.Subscription.Close()
+	c.known = nil
+	c.held.Set(0)
+}
+
+// count notes that names have come and gone, and reports an error if there is no room for them.
+func (c *overChanges) count(come, gone []string) error {
+	const each = 16 // of a slice, next to the text
+	for _, name := range come {
+		c.bytes += int64(len(name) + each)
+	}
+	for _, name := range gone {
+		c.bytes -= int64(len(name) + each)
+	}
+	if !c.held.Set(c.bytes) {
+		return refusal.New(refusal.Busy, errNoRoom)
+	}
+	return nil
 }
 
 // list brings what is known up to date. It comes before what the caller lists, so that whatever
@@ -95,6 +121,9 @@ func (c *overChanges) list(ctx context.Context) error {
 		names, err := c.names(ctx, kind, "")
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", kind, err)
+		}
+		if err := c.count(names, c.known[kind]); err != nil {
+			return err
 		}
 		c.known[kind] = names
 	}
@@ -171,6 +200,7 @@ func (c *overChanges) Listed(kind, name string) {
 	names := c.known[kind]
 	if at, there := slices.BinarySearch(names, name); !there {
 		c.known[kind] = slices.Insert(names, at, name)
+		_ = c.count([]string{name}, nil) // without room for it the next change ends the subscription
 	}
 }
 
@@ -185,6 +215,9 @@ func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string
 	to := from
 	for to < len(known) && strings.HasPrefix(known[to], prefix) {
 		to++
+	}
+	if err := c.count(now, known[from:to]); err != nil {
+		return nil, err
 	}
 	both := slices.Concat(now, known[from:to])
 	slices.Sort(both)

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/refusal"
 )
 
@@ -41,12 +42,20 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), r.cfg.HoldCap)
 	defer cancel()
 	for {
-		out := newCapture()
+		out := newCapture(req.Context())
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
+			if out.full {
+				if !out.effect { // what was written must not be sent again
+					w.Header().Set("Retry-After", "1")
+				}
+				r.refuse(w, req, noRoomFor(out))
+				return
+			}
 			out.replay(w)
 			return
 		}
+		out.drop()
 		if err == nil {
 			err = r.newer(ctx, revision)
 		}
@@ -91,6 +100,7 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	inner.Body = io.NopCloser(bytes.NewReader(body))
 	inner.ContentLength = int64(len(body))
 	r.stacks[run.version].Handler.ServeHTTP(out, inner)
+	out.effect = run.effect.Load()
 	return run.moved.Load() && !run.effect.Load(), revision, nil
 }
 
@@ -113,16 +123,38 @@ func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.E
 	refusal.Write(w, req, err)
 }
 
-// capture keeps a response until it is known that it counts. The headers are those at the
-// time of the status; what is set later is trailers.
+// noRoomFor refuses what ran, and whose response found no room next to those of others.
+func noRoomFor(out *capture) *connect.Error {
+	if out.effect {
+		return refusal.New(refusal.OutcomeUnknown, errors.New("it was written, and there is no room for its answer: read it"))
+	}
+	return refusal.New(refusal.Busy, errNoRoom)
+}
+
+// errNoRoom: what requests hold in memory is bounded, and others hold it.
+var errNoRoom = errors.New("too many large requests at the same time: try again")
+
+// capture keeps a response until it is known that it counts, and while its client reads it. The
+// headers are those at the time of the status; what is set later is trailers.
 type capture struct {
 	header http.Header
 	sent   http.Header // nil before the status
 	status int
-	body   bytes.Buffer
+	body   []byte
+	held   *memory.Held // the capacity of body
+	full   bool         // there was no room for the body, which is gone
+	effect bool         // the request has, or may have, written
 }
 
-func newCapture() *capture { return &capture{header: http.Header{}} }
+func newCapture(ctx context.Context) *capture {
+	return &capture{header: http.Header{}, held: memory.Of(ctx).Hold()}
+}
+
+// drop forgets the body.
+func (c *capture) drop() {
+	c.body = nil
+	c.held.Set(0)
+}
 
 func (c *capture) Header() http.Header { return c.header }
 
@@ -135,7 +167,20 @@ func (c *capture) WriteHeader(status int) {
 
 func (c *capture) Write(b []byte) (int, error) {
 	c.WriteHeader(http.StatusOK)
-	return c.body.Write(b)
+	if c.full {
+		return 0, errNoRoom
+	}
+	if need := len(c.body) + len(b); need > cap(c.body) {
+		size := max(need, 2*cap(c.body))
+		if !c.held.Set(int64(size)) {
+			c.full = true
+			c.drop()
+			return 0, errNoRoom
+		}
+		c.body = append(make([]byte, 0, size), c.body...)
+	}
+	c.body = append(c.body, b...)
+	return len(b), nil
 }
 
 // Flush is there because streaming protocols ask for it; a captured response is sent
@@ -146,6 +191,6 @@ func (c *capture) replay(w http.ResponseWriter) {
 	c.WriteHeader(http.StatusOK) // unless there was one
 	maps.Copy(w.Header(), c.sent)
 	w.WriteHeader(c.status)
-	_, _ = w.Write(c.body.Bytes()) // a client that is gone cannot be answered
+	_, _ = w.Write(c.body) // a client that is gone cannot be answered
 	maps.Copy(w.Header(), c.header)
 }

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/limits"
 	"dbcontroller.dev/refusal"
 )
@@ -30,8 +31,8 @@ type WatchProcedure[Res any] struct {
 	Deleted func(name string) *Res
 	// MaxNames bounds what a stream remembers: for each record that the client has, its
 	// name and 16 bytes, some 100 bytes in addition to the name. A stream of more records
-	// than that, or of names of more than 256 bytes on average, goes on, and ends at the next
-	// flip with UNAVAILABLE. 0: 100,000.
+	// than that, or of names of more than 256 bytes on average, or that finds no room next to
+	// other requests, goes on, and ends at the next flip with UNAVAILABLE. 0: 100,000.
 	MaxNames int
 	// Client are options of the calls to the stacks, where Res is not a generated message.
 	Client []connect.ClientOption
@@ -79,7 +80,7 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody)), connect.WithCompressMinBytes(limits.CompressBytes)}, opts...)
 	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
-			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames}}
+			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames, held: memory.Of(ctx).Hold()}}
 			err := r.Stream(ctx, func(ctx context.Context, version string) error {
 				if err := w.begin(); err != nil {
 					return err

@@ -15,7 +15,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,6 +22,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"dbcontroller.dev/access"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/limits"
 	"dbcontroller.dev/refusal"
 )
@@ -43,7 +43,7 @@ type Config struct {
 	Connections  int   // at the same time; more wait. 0: limits.Connections
 	Requests     int   // at the same time; more are refused. 0: limits.Requests
 	BodyBytes    int64 // of a request, as it is sent. 0: limits.RequestBytes
-	BodiesBytes  int64 // of all requests at the same time. 0: limits.RequestsBytes
+	BodiesBytes  int64 // of all requests at the same time, with what their handlers keep. 0: limits.RequestsBytes
 	// HeaderTime, BodyTime and WriteTime are limits.HeaderTime and so on, unless a test has
 	// no time for them.
 	HeaderTime, BodyTime, WriteTime time.Duration
@@ -197,7 +197,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 // bounded bounds what one request, and all together, may take.
 func (d *Door) bounded(next http.Handler) http.Handler {
 	running := make(chan struct{}, d.cfg.Requests)
-	bodies := &budget{left: d.cfg.BodiesBytes}
+	budget := memory.NewBudget(d.cfg.BodiesBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case running <- struct{}{}:
@@ -207,19 +207,17 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 			return
 		}
 		rc := http.NewResponseController(w)
-		if n := d.inURL(r); n > 0 {
-			b := &body{budget: bodies}
-			defer b.done()
-			if !b.take(n) {
-				busy(w, r)
-				return
-			}
+		share := budget.Share(limits.ShareBytes)
+		defer share.End()
+		r = r.WithContext(memory.With(r.Context(), share)) // handlers take what they keep from it, too
+		if n := d.inURL(r); n > 0 && !share.Take(n) {
+			busy(w, r)
+			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, budget: bodies}
-			defer b.done()
+			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share}
 			// What is compressed may become as large as anything may be.
-			if compressed(r.Header) && !b.take(d.cfg.BodyBytes) {
+			if compressed(r.Header) && !share.Take(d.cfg.BodyBytes) {
 				busy(w, r)
 				return
 			}
@@ -284,18 +282,11 @@ func compressed(h http.Header) bool {
 	return false
 }
 
-// budget is how many bytes of bodies may be in memory.
-type budget struct {
-	mu   sync.Mutex
-	left int64
-}
-
 // body has to come in time, and to fit in.
 type body struct {
 	io.ReadCloser
-	rc     *http.ResponseController
-	budget *budget
-	taken  int64
+	rc    *http.ResponseController
+	share *memory.Share
 }
 
 // noRoom is what the reader of a body is told: an answer as Connect passes on as it is.
@@ -303,29 +294,9 @@ func noRoom() error {
 	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
 }
 
-// take reports whether n bytes more fit in.
-func (b *body) take(n int64) bool {
-	b.budget.mu.Lock()
-	defer b.budget.mu.Unlock()
-	if n > b.budget.left {
-		return false
-	}
-	b.budget.left -= n
-	b.taken += n
-	return true
-}
-
-// done gives back what was taken.
-func (b *body) done() {
-	b.budget.mu.Lock()
-	defer b.budget.mu.Unlock()
-	b.budget.left += b.taken
-	b.taken = 0
-}
-
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if !b.take(int64(n)) {
+	if !b.share.Take(int64(n)) {
 		return 0, noRoom()
 	}
 	if err == io.EOF {

@@ -24,6 +24,7 @@ type Scope int
 // The scopes.
 const (
 	OfDatabase Scope = iota // all collections of the database of a version
+	OfKinds                 // its collections of fixed-name kinds, under the names that applications know
 	OfScratch               // the same of its scratch database, for 'rehearse'
 	OfCluster
 	OfOplog  // local.oplog.rs
@@ -41,9 +42,9 @@ type Privilege struct {
 }
 
 var (
-	everyPart   = []Part{Controller, Server, Application}
-	ourParts    = []Part{Controller, Server}
-	controllers = []Part{Controller}
+	ourParts     = []Part{Controller, Server}
+	controllers  = []Part{Controller}
+	applications = []Part{Application}
 )
 
 // Privileges is all that the commands of this package need of a MongoDB. What is not in it is
@@ -51,10 +52,15 @@ var (
 // anyAction on anyResource alone, so it is had only by a user who may do everything.
 func Privileges() []Privilege {
 	return slices.Clone([]Privilege{
-		{"find", OfDatabase, everyPart, "reads records", ""},
-		{"insert", OfDatabase, everyPart, "writes records", ""},
-		{"update", OfDatabase, everyPart, "writes records", ""},
-		{"remove", OfDatabase, everyPart, "deletes records", ""},
+		{"find", OfDatabase, ourParts, "reads records", ""},
+		{"insert", OfDatabase, ourParts, "writes records", ""},
+		{"update", OfDatabase, ourParts, "writes records", ""},
+		{"remove", OfDatabase, ourParts, "deletes records", ""},
+		{"find", OfKinds, applications, "reads its documents, also through the view of a fence", ""},
+		{"insert", OfKinds, applications, "writes them", ""},
+		{"update", OfKinds, applications, "writes them", ""},
+		{"remove", OfKinds, applications, "deletes them", ""},
+		{"listCollections", OfDatabase, applications, "remembers in a file which collections it uses: it sees names and options, no documents", "it cannot start while no controller answers"},
 		{"changeStream", OfDatabase, ourParts, "follows changes: a controller to sync, a server to watch", ""},
 		{"listCollections", OfDatabase, ourParts, "finds collections, and knows them by their identity", ""},
 		{"listIndexes", OfDatabase, controllers, "carries indexes over", ""},
@@ -82,9 +88,19 @@ func Privileges() []Privilege {
 	})
 }
 
-// RoleFor is a role with the privileges of a part on databases, as createRole takes it. scratch
-// are the databases of rehearse, none for a role that does not rehearse.
-func RoleFor(part Part, name string, databases, scratch []string) bson.D {
+// On are the databases that a role is for.
+type On struct {
+	Databases []string
+	// Kinds are, by database, the collections of fixed-name kinds under the names that applications
+	// know. A collection that is hidden, set aside or fenced by a rename has another name, which
+	// takes it out of the role.
+	Kinds map[string][]string
+	// Scratch are the databases of rehearse, none for a role that does not rehearse.
+	Scratch []string
+}
+
+// RoleFor is a role with the privileges of a part, as createRole takes it.
+func RoleFor(part Part, name string, on On) bson.D {
 	type place struct {
 		db, coll string
 		cluster  bool
@@ -105,16 +121,22 @@ func RoleFor(part Part, name string, databases, scratch []string) bson.D {
 		}
 		switch p.Scope {
 		case OfDatabase:
-			for _, db := range databases {
+			for _, db := range on.Databases {
 				add(place{db: db}, p.Action)
 			}
 			if part == Controller {
-				for _, db := range scratch {
+				for _, db := range on.Scratch {
 					add(place{db: db}, p.Action)
 				}
 			}
+		case OfKinds:
+			for _, db := range on.Databases {
+				for _, coll := range on.Kinds[db] {
+					add(place{db: db, coll: coll}, p.Action)
+				}
+			}
 		case OfScratch:
-			for _, db := range scratch {
+			for _, db := range on.Scratch {
 				add(place{db: db}, p.Action)
 			}
 		case OfCluster:

@@ -17,7 +17,8 @@ import (
 
 // TestRolesAreEnough: with the role of a controller everything is found to be possible, and
 // each privilege that is taken away is missed: in one line that names it, or by what goes
-// without it. With that of a server its calls work and a controller's are refused.
+// without it. With that of a server its calls work and a controller's are refused. An application
+// reaches the collections of its kinds, under the names that it knows, and nothing else.
 func TestRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	server, err := localmongo.Start(t.Context(), localmongo.Options{Auth: true})
@@ -51,7 +52,7 @@ func TestRolesAreEnough(t *testing.T) {
 		return ns
 	}
 
-	controller := RoleFor(Controller, "controllers", []string{db}, []string{db + "_dbcrehearsal"})
+	controller := RoleFor(Controller, "controllers", On{Databases: []string{db}, Scratch: []string{db + "_dbcrehearsal"}})
 	ns := open("controller", controller)
 	if err := ns.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestRolesAreEnough(t *testing.T) {
 		}
 	}
 
-	srv := open("server", RoleFor(Server, "servers", []string{db}, nil))
+	srv := open("server", RoleFor(Server, "servers", On{Databases: []string{db}}))
 	at, err := srv.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -109,4 +110,5 @@ func TestRolesAreEnough(t *testing.T) {
 	if _, err := srv.Identity(t.Context()); err != nil {
 		t.Error(err)
 	}
+	t.Run("application", func(t *testing.T) { applicationsLogin(t, root, server.URI()) }) //nolint:paralleltest // it has the server
 }

@@ -10,7 +10,24 @@ import (
 	"dbcontroller.dev/config"
 )
 
-func rolesCommand() *cobra.Command {
+// fixedKinds are the collections of applications in each API version, those that lenses make included.
+func fixedKinds(cfg config.Config, register Register) (map[string][]string, error) {
+	registry, _, err := Transformers(cfg, register)
+	if err != nil {
+		return nil, err
+	}
+	kinds := map[string][]string{}
+	for _, version := range cfg.APIVersions() {
+		for _, k := range registry.Kinds(version) {
+			if k.Fixed {
+				kinds[version] = append(kinds[version], k.Name)
+			}
+		}
+	}
+	return kinds, nil
+}
+
+func rolesCommand(register Register) *cobra.Command {
 	var file, part string
 	var why, rehearse bool
 	cmd := &cobra.Command{
@@ -18,8 +35,10 @@ func rolesCommand() *cobra.Command {
 		Short: "Print a script for mongosh that makes the least role in MongoDB, and what etcd is told",
 		Long: "Print a script for mongosh that makes a role with the privileges that a controller, a server or an application\n" +
 			"needs on the databases of a configuration, and no others. Run it on each cluster, as a user who may make roles,\n" +
-			"and grant the role to the user of the connection strings. Of databases in etcd it has the commands for etcdctl, as\n" +
-			"comments. It connects to nothing.",
+			"and grant the role to the user of the connection strings. An application gets the collections of its kinds, in each\n" +
+			"version, by their names: print its role again before an upgrade to a version that was not in the configuration,\n" +
+			"with updateRole for createRole. Of databases in etcd it has the commands for etcdctl, as comments. It connects to\n" +
+			"nothing.",
 		Example: "dbcontroller roles --config shop.yaml | mongosh mongodb://root@db1/admin",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +57,13 @@ func rolesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := databases.Roles(cfg.DBs, p, rehearse)
+			kinds := map[string][]string{}
+			if p == databases.Application {
+				if kinds, err = fixedKinds(cfg, register); err != nil {
+					return err
+				}
+			}
+			text, err := databases.Roles(cfg.DBs, kinds, p, rehearse)
 			if err != nil {
 				return err
 			}

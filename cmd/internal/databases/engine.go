@@ -65,7 +65,7 @@ type engine interface {
 	// shell is a command that shows a person what a database holds.
 	shell(db config.DB) string
 	// roles is what gives a part the privileges that it needs, for mongosh (Roles).
-	roles(dbs []config.DB, part Part, scratch bool) (string, error)
+	roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error)
 	// once is how many records a namespace of so many kinds can be given to start with.
 	once(db config.DB, kinds int) int
 }

@@ -15,12 +15,16 @@ import (
 // Part is a kind of process that uses databases, each with a login of its own.
 type Part = mongostore.Part
 
+// Application is the part of an existing application that uses fixed-name kinds itself.
+const Application = mongostore.Application
+
 // Parts are all.
 var Parts = []Part{mongostore.Controller, mongostore.Server, mongostore.Application}
 
 // Roles returns a script for mongosh that makes the least role which a part needs for databases,
-// and what other backends are told, as its comments. With scratch a controller may rehearse.
-func Roles(dbs []config.DB, part Part, scratch bool) (string, error) {
+// and what other backends are told, as its comments. kinds are the fixed-name kinds of each API
+// version. With scratch a controller may rehearse.
+func Roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error) {
 	var backends []string
 	of := map[string][]config.DB{}
 	for _, db := range dbs {
@@ -31,7 +35,7 @@ func Roles(dbs []config.DB, part Part, scratch bool) (string, error) {
 	}
 	var b strings.Builder
 	for _, name := range backends {
-		text, err := engines[name].roles(of[name], part, scratch && part == mongostore.Controller)
+		text, err := engines[name].roles(of[name], kinds, part, scratch && part == mongostore.Controller)
 		if err != nil {
 			return "", err
 		}
@@ -43,7 +47,7 @@ func Roles(dbs []config.DB, part Part, scratch bool) (string, error) {
 // Why lists the privileges of a part's role, with what each is for.
 func Why(part Part) string {
 	where := map[mongostore.Scope]string{
-		mongostore.OfDatabase: "databases", mongostore.OfScratch: "rehearsal", mongostore.OfCluster: "cluster",
+		mongostore.OfDatabase: "databases", mongostore.OfKinds: "its collections", mongostore.OfScratch: "rehearsal", mongostore.OfCluster: "cluster",
 		mongostore.OfOplog: "local.oplog.rs", mongostore.OfConfig: "config",
 	}
 	var b strings.Builder
@@ -63,25 +67,33 @@ func Why(part Part) string {
 func roleName(part Part) string { return "dbcontroller-" + string(part) }
 
 // roles has one for each cluster, told apart by their hosts.
-func (mongoEngine) roles(dbs []config.DB, part Part, scratch bool) (string, error) {
-	databases, scratches := map[string][]string{}, map[string][]string{}
+func (mongoEngine) roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error) {
+	at := map[string]*mongostore.On{}
 	var clusters []string
 	for _, db := range dbs {
 		hosts := db.Hosts()
-		if !slices.Contains(clusters, hosts) {
-			clusters = append(clusters, hosts)
-		}
-		if slices.Contains(databases[hosts], db.Database) {
+		if part == mongostore.Application && len(kinds[db.APIVersion]) == 0 {
 			continue
 		}
-		databases[hosts] = append(databases[hosts], db.Database)
-		if scratch {
-			scratches[hosts] = append(scratches[hosts], rehearsal.ScratchName(db.Database))
+		if !slices.Contains(clusters, hosts) {
+			clusters, at[hosts] = append(clusters, hosts), &mongostore.On{Kinds: map[string][]string{}}
 		}
+		on := at[hosts]
+		if slices.Contains(on.Databases, db.Database) {
+			continue
+		}
+		on.Databases = append(on.Databases, db.Database)
+		on.Kinds[db.Database] = kinds[db.APIVersion]
+		if scratch {
+			on.Scratch = append(on.Scratch, rehearsal.ScratchName(db.Database))
+		}
+	}
+	if len(clusters) == 0 {
+		return "// In MongoDB no kind is an application's: it reads and writes through a server, and needs no login.\n", nil
 	}
 	var b strings.Builder
 	for _, hosts := range clusters {
-		role := mongostore.RoleFor(part, roleName(part), databases[hosts], scratches[hosts])
+		role := mongostore.RoleFor(part, roleName(part), *at[hosts])
 		text, err := bson.MarshalExtJSONIndent(role, false, false, "", "  ")
 		if err != nil {
 			return "", fmt.Errorf("role of %s: %w", hosts, err)
@@ -92,7 +104,7 @@ func (mongoEngine) roles(dbs []config.DB, part Part, scratch bool) (string, erro
 }
 
 // roles is what etcdctl is told. An application reads and writes through the service.
-func (etcdEngine) roles(dbs []config.DB, part Part, scratch bool) (string, error) {
+func (etcdEngine) roles(dbs []config.DB, _ map[string][]string, part Part, scratch bool) (string, error) {
 	if part == mongostore.Application {
 		return "", nil
 	}

@@ -1,0 +1,43 @@
+package memory_test
+
+import (
+	"testing"
+
+	"dbcontroller.dev/internal/memory"
+)
+
+// TestShare: a request is bounded by its own bound and by what others hold, and its end gives back
+// everything, once.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	b := memory.NewBudget(100)
+	first, second := b.Share(60), b.Share(60)
+	ctx := memory.With(t.Context(), first)
+	part, other := memory.Of(ctx).Hold(), first.Hold()
+	for i, got := range []bool{
+		part.Set(40), !other.Set(21) /* more than the request's bound */, other.Set(20),
+		!second.Take(41) /* more than is left of all */, !part.Set(50), part.Set(10), second.Take(60), second.Take(-20),
+	} {
+		if !got {
+			t.Errorf("step %d", i)
+		}
+	}
+	if got := b.Left(); got != 30 {
+		t.Errorf("%d are left, want 30", got)
+	}
+	first.End()
+	if got := b.Left(); got != 60 {
+		t.Errorf("%d are left after the first ended, want 60", got)
+	}
+	if part.Set(11) || !part.Set(0) || b.Left() != 60 {
+		t.Errorf("after its end it takes or gives: %d are left", b.Left())
+	}
+	second.End()
+	second.End()
+	if got := b.Left(); got != 100 {
+		t.Errorf("%d are left in the end", got)
+	}
+	if none := memory.Of(t.Context()); none != nil || !none.Hold().Set(1<<40) {
+		t.Error("a context of no request counts")
+	}
+}

@@ -1,0 +1,110 @@
+package vrunner_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
+	"dbcontroller.dev/vrunner"
+)
+
+// unreadAnswer is a client that reads nothing before it is let go on.
+type unreadAnswer struct {
+	*httptest.ResponseRecorder
+	goOn <-chan struct{}
+}
+
+func (u unreadAnswer) Write(b []byte) (int, error) {
+	<-u.goOn
+	return u.ResponseRecorder.Write(b)
+}
+
+// TestSlowReadersAreBounded: responses that clients do not read count as memory. One that finds no
+// room next to them is refused, and of a write it is said that it was made.
+func TestSlowReadersAreBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, vrunner.Config{}, func(ctx context.Context, w *world, s *service, r *vrunner.Runner, _ *announced) {
+		const size = 1000
+		budget := memory.NewBudget(2*size + size/2)
+		goOn, now := make(chan struct{}), make(chan struct{})
+		close(now)
+		serve := func(req *http.Request, goOn <-chan struct{}) <-chan *httptest.ResponseRecorder {
+			done := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				share := budget.Share(2 * size)
+				out := httptest.NewRecorder()
+				r.ServeHTTP(unreadAnswer{out, goOn}, req.WithContext(memory.With(ctx, share)))
+				share.End()
+				done <- out
+			}()
+			synctest.Wait()
+			return done
+		}
+		w.put(ctx, "v1", "old", "a", strings.Repeat("x", size))
+		w.put(ctx, "v1", "old", "large", strings.Repeat("x", 2*size+1))
+		expect(t, "more than a request may hold", serve(get("large"), now), http.StatusServiceUnavailable, "")
+		first, second := serve(get("a"), goOn), serve(get("a"), goOn)
+		expectNone(t, "the first", first)
+		expectNone(t, "the second", second)
+		if left := budget.Left(); left != size/2 {
+			t.Errorf("%d bytes are free", left)
+		}
+		res := expect(t, "the third", serve(get("a"), now), http.StatusServiceUnavailable, "")
+		if res.Header().Get("Retry-After") == "" {
+			t.Errorf("%v", res.Header())
+		}
+		s.instead = func(_ string, v *vrunner.View, r *http.Request) error {
+			if err := v.Write(r.Context(), []record.Mutation{{Kind: "old", Key: record.StringKey("b"), Doc: doc("b", "y")}}); err != nil {
+				return err
+			}
+			return errors.New(strings.Repeat("x", size))
+		}
+		res = expect(t, "a write", serve(connectJSON(put("b", "y")), now), http.StatusServiceUnavailable, "")
+		if !strings.Contains(res.Body.String(), string(refusal.OutcomeUnknown)) || res.Header().Get("Retry-After") != "" || !strings.Contains(w.stored(ctx, "v1", "old"), "b") {
+			t.Errorf("%s, and %s are there", res.Body, w.stored(ctx, "v1", "old"))
+		}
+		close(goOn)
+		expect(t, "the first", first, http.StatusOK, "v1")
+		expect(t, "the second", second, http.StatusOK, "v1")
+		expect(t, "afterwards", serve(get("a"), now), http.StatusOK, "v1")
+		if left := budget.Left(); left != 2*size+size/2 {
+			t.Errorf("%d bytes are free in the end", left)
+		}
+	})
+}
+
+// TestChangesWithoutRoom: names of changes that wait for a slow subscriber count as memory. One
+// without room loses them, is told so, and goes on.
+func TestChangesWithoutRoom(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(ctx context.Context, t *testing.T) {
+		w := newWorld(ctx, t, plain)
+		_, views := following(ctx, w, w.clients(), vrunner.Config{})
+		const room = 1000
+		budget := memory.NewBudget(room)
+		share := budget.Share(room)
+		c := subscribe(memory.With(ctx, share), t, views["v1"], "old")
+		w.put(ctx, "v1", "old", "a", "1")
+		expectDirty(ctx, t, c, "old:a")
+		for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			w.put(ctx, "v1", "old", name, "2")
+		}
+		expectDirty(ctx, t, c, vrunner.ErrLost.Error())
+		w.put(ctx, "v1", "old", "b", "3")
+		expectDirty(ctx, t, c, "old:b")
+		if budget.Left() == room {
+			t.Error("what the subscriber goes through does not count")
+		}
+		c.Close()
+		if left := budget.Left(); left != room {
+			t.Errorf("%d bytes are free in the end", left)
+		}
+	})
+}

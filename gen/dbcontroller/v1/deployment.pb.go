@@ -4138,6 +4138,7 @@ type RehearseRequest struct {
 	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"` // empty: the next one
 	Sample        int64                  `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`                                   // records of each kind that go through the switch; 0: 1000
 	SampleOnly    bool                   `protobuf:"varint,4,opt,name=sample_only,json=sampleOnly,proto3" json:"sample_only,omitempty"`         // do not copy and compare everything else
+	LimitSeconds  int64                  `protobuf:"varint,5,opt,name=limit_seconds,json=limitSeconds,proto3" json:"limit_seconds,omitempty"`   // it ends with a verdict after so long; 0: 86400
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4198,6 +4199,13 @@ func (x *RehearseRequest) GetSampleOnly() bool {
 		return x.SampleOnly
 	}
 	return false
+}
+
+func (x *RehearseRequest) GetLimitSeconds() int64 {
+	if x != nil {
+		return x.LimitSeconds
+	}
+	return 0
 }
 
 type RehearseResponse struct {
@@ -6974,13 +6982,14 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x02OK\x10\x01\x12\v\n" +
 	"\aWARNING\x10\x02\x12\n" +
 	"\n" +
-	"\x06FAILED\x10\x03\"\x85\x01\n" +
+	"\x06FAILED\x10\x03\"\xaa\x01\n" +
 	"\x0fRehearseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12\x16\n" +
 	"\x06sample\x18\x03 \x01(\x03R\x06sample\x12\x1f\n" +
 	"\vsample_only\x18\x04 \x01(\bR\n" +
-	"sampleOnly\"\x9a\x01\n" +
+	"sampleOnly\x12#\n" +
+	"\rlimit_seconds\x18\x05 \x01(\x03R\flimitSeconds\"\x9a\x01\n" +
 	"\x10RehearseResponse\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\tR\bprogress\x127\n" +
 	"\x06report\x18\x02 \x01(\v2\x1f.dbcontroller.v1.RehearseReportR\x06report\x121\n" +

@@ -46,6 +46,7 @@ func (sameDeployment) Get(context.Context) (upgradestate.Deployment, error) {
 // time that what it does does not lengthen.
 func TestRehearsalEnds(t *testing.T) {
 	t.Parallel()
+	const limit = 2 * time.Hour // of a whole rehearsal
 	none := func() []syncer.Parked { return nil }
 	n := int64(0)
 	for name, tc := range map[string]struct {
@@ -66,13 +67,13 @@ func TestRehearsalEnds(t *testing.T) {
 		}}, []string{"record exists"}, stallLimit + time.Minute},
 		"an index that is never built": {endless{parked: none, progress: func() []syncer.Progress {
 			return []syncer.Progress{{Copied: 7, Total: 10, WaitsFor: "index mail_1 of people is being built"}}
-		}}, []string{"limit of 24h0m0s (7 of 10)", "copy everything", "index mail_1 of people is being built"}, defaultLimit + time.Minute},
+		}}, []string{"limit of 2h0m0s (7 of 10)", "copy everything", "index mail_1 of people is being built"}, limit + time.Minute},
 		"a pause for ever": {endless{parked: none, pace: upgradestate.Pace{Paused: true}, progress: func() []syncer.Progress {
 			return []syncer.Progress{{Copied: 7, Total: 10, WaitsFor: "an operator paused it"}}
-		}}, []string{"limit", "an operator paused it"}, defaultLimit + time.Minute},
+		}}, []string{"limit", "an operator paused it"}, limit + time.Minute},
 		"a pace that lets nothing through": {endless{parked: none, progress: func() []syncer.Progress {
 			return []syncer.Progress{{Copied: 7, Total: 10, Pace: "outside its window"}}
-		}}, []string{"limit"}, defaultLimit + time.Minute},
+		}}, []string{"limit"}, limit + time.Minute},
 		"every record fails": {endless{progress: func() []syncer.Progress { return nil }, parked: func() (out []syncer.Parked) {
 			for i := range 100 {
 				n++
@@ -87,7 +88,7 @@ func TestRehearsalEnds(t *testing.T) {
 				r.say = func(w api.Work) { r.last.Store(&w) }
 				s := &stage{deployment: &tc.e, ended: make(chan error, 1)}
 				begun := time.Now()
-				err := r.within(t.Context(), defaultLimit, func(ctx context.Context) error {
+				err := r.within(t.Context(), limit, func(ctx context.Context) error {
 					_, err := r.await(ctx, s, "copy everything", func(upgradestate.Deployment) bool { return false })
 					return err
 				})

@@ -59,6 +59,8 @@ type Parts struct {
 	Database func(version string) Database
 	Registry *transform.Registry
 	Carry    Carries
+	// Views returns the views of applications in a version's database; nil: there are none.
+	Views func(ctx context.Context, version string) ([]record.View, error)
 	// Target returns the version that a record's current one is synced to.
 	Target func(d upgradestate.Deployment) (version string, ok bool)
 	// Idle reports whether nothing needs a version's database, so that it may be away.
@@ -74,6 +76,7 @@ type Maintainer struct {
 	Parts
 	indexing indexing
 	lacking  lacking
+	left     leftViews
 	unbuilt  atomic.Value // of string: why an index of the active version was not built
 	expiring turn         // one looks at TTL indexes at a time, and changes them
 }

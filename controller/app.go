@@ -107,7 +107,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
-		Target:   a.target, Idle: a.idle, Belongs: a.belongs,
+		Target:   a.target, Idle: a.idle, Belongs: a.belongs, Views: a.views,
 	})
 	return a
 }
@@ -135,7 +135,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -177,6 +177,7 @@ func (a *App) work(ctx context.Context) error {
 		})
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.collections.KeepBack(ctx) })
+		g.Go(func() error { return a.collections.KeepViews(ctx) })
 		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
 		if !a.opts.reads && !a.opts.alone {

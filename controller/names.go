@@ -19,6 +19,10 @@ import (
 // Its writes are refused, and nobody may see that. The leader compares, every five seconds, how often
 // each name was used: one cheap command for each. Only while that grows it samples for a moment which
 // clients are at it. What was seen is shown as long as this controller leads, and no longer.
+//
+// Behind a validator the name is still that of the collection, which controllers read and write
+// themselves, and no server counts refused writes apart. So clients are sampled there at each look, and
+// only those that run a command at that moment are met.
 
 // NameWatch is a Connection that tells how names of collections are used.
 type NameWatch interface {
@@ -66,19 +70,26 @@ func (a *App) watchNames(ctx context.Context) error {
 	}
 }
 
-// leftNames are the names of a version that was left, where a view refuses writes.
-func leftNames(d upgradestate.Deployment) (version string, names []string) {
+// leftNames are the names of a version that was left: counted are those where a view refuses writes,
+// sampled those where a validator does.
+func leftNames(d upgradestate.Deployment) (version string, counted, sampled []string) {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || d.Upgrade != nil || upgradestate.Retired(d, last.From) {
-		return "", nil
+		return "", nil, nil
 	}
 	ns, _ := d.Namespace(last.From)
 	for _, k := range ns.Kinds {
-		if k.Fixed && k.Fence == string(record.FenceView) && k.Fenced != "" && k.Pending == nil && len(names) < mostNames && !upgradestate.Namesake(d, ns, k) {
-			names = append(names, k.Kind)
+		if !k.Fixed || k.Fenced == "" || k.Pending != nil || len(counted)+len(sampled) >= mostNames || upgradestate.Namesake(d, ns, k) {
+			continue
+		}
+		switch k.Fence {
+		case string(record.FenceView):
+			counted = append(counted, k.Kind)
+		case string(record.FenceValidator):
+			sampled = append(sampled, k.Kind)
 		}
 	}
-	return last.From, names
+	return last.From, counted, sampled
 }
 
 func (w *nameWatcher) look(ctx context.Context) error {
@@ -86,8 +97,8 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, names := leftNames(d)
-	if len(names) == 0 {
+	version, counted, sampled := leftNames(d)
+	if len(counted)+len(sampled) == 0 {
 		w.id, w.counts, w.uses = "", nil, nil
 		return w.publish(ctx, nil)
 	}
@@ -97,10 +108,10 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	shown := &deployment.FormerNames{ID: w.id}
 	if watch, ok := w.app.databases[version].(NameWatch); !ok {
 		shown.Unknown = "the database does not tell"
-	} else if err = w.count(ctx, watch, version, names); err != nil {
+	} else if err = w.count(ctx, watch, version, counted, sampled); err != nil {
 		shown.Unknown = err.Error()
 	}
-	for _, name := range names {
+	for _, name := range slices.Concat(counted, sampled) {
 		if u := w.uses[name]; u != nil {
 			use := *u
 			use.Users = slices.Clone(u.Users)
@@ -110,11 +121,12 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	return errors.Join(err, w.publish(ctx, shown))
 }
 
-// count notes which names were used since the last look, and by whom.
-func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string, names []string) error {
+// count notes which of the counted names were used since the last look, and by whom, and who uses one
+// of the sampled names now.
+func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string, counted, sampled []string) error {
 	now := time.Now().UTC().Format(time.RFC3339)
-	var used []string
-	for _, name := range names {
+	used := slices.Clone(sampled)
+	for _, name := range counted {
 		is, err := watch.NameCount(ctx, name)
 		if err != nil {
 			return err
@@ -145,6 +157,9 @@ func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string
 			return err
 		}
 		for _, u := range users {
+			if w.uses[u.Name] == nil && slices.Contains(sampled, u.Name) {
+				w.uses[u.Name] = &deployment.NameUse{Version: version, Kind: u.Name, Last: now}
+			}
 			w.met(u, now)
 		}
 		select {
@@ -161,6 +176,7 @@ func (w *nameWatcher) met(u record.NameUser, now string) {
 	if use == nil {
 		return
 	}
+	use.Last = now
 	client := deployment.NameUser{Application: u.Application, Driver: u.Driver, Address: u.Address, Last: now}
 	for i, known := range use.Users {
 		if client.Last = known.Last; client == known {
@@ -183,4 +199,17 @@ func (w *nameWatcher) publish(ctx context.Context, f *deployment.FormerNames) er
 	}
 	w.said = f
 	return nil
+}
+
+// Viewer is a Connection whose database has views.
+type Viewer interface {
+	Views(ctx context.Context) ([]record.View, error)
+}
+
+// views returns the views of applications in a version's database.
+func (a *App) views(ctx context.Context, version string) ([]record.View, error) {
+	if v, ok := a.databases[version].(Viewer); ok {
+		return v.Views(ctx)
+	}
+	return nil, nil
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -40,7 +41,7 @@ func TestNamesStillUsed(t *testing.T) {
 		w := &nameWatcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
 		look := func(reads, writes int64) {
 			t.Helper()
-			if err := w.count(t.Context(), n, "v1", []string{"orders", "lines"}); err != nil {
+			if err := w.count(t.Context(), n, "v1", []string{"orders", "lines"}, nil); err != nil {
 				t.Fatal(err)
 			}
 			var u deployment.NameUse
@@ -73,13 +74,37 @@ func TestNamesStillUsed(t *testing.T) {
 		use(1, 0)
 		look(3, 4)
 		n.err = errors.New("not authorized")
-		if err := w.count(t.Context(), n, "v1", []string{"orders"}); err == nil {
+		if err := w.count(t.Context(), n, "v1", []string{"orders"}, nil); err == nil {
 			t.Error("a look that failed is none")
 		}
 	})
 }
 
-// TestLeftNames are those of the version that the latest switch left, while a view refuses writes.
+// TestNamesBehindValidators: nothing counts their uses, so that clients are looked for each time, and
+// one that is met is shown.
+func TestNamesBehindValidators(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &tellingNames{counts: map[string]record.NameCount{}}
+		w := &nameWatcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
+		look := func() *deployment.NameUse {
+			t.Helper()
+			if err := w.count(t.Context(), n, "v1", nil, []string{"lines"}); err != nil {
+				t.Fatal(err)
+			}
+			return w.uses["lines"]
+		}
+		if u := look(); u != nil || n.asked == 0 {
+			t.Errorf("nobody is at it, and %+v is shown after %d samples", u, n.asked)
+		}
+		n.users = []record.NameUser{{Name: "lines", Application: "shop", Address: "10.0.0.7"}, {Name: "other"}}
+		if u := look(); u == nil || u.Version != "v1" || u.Last == "" || len(u.Users) != 1 || u.Users[0].Application != "shop" {
+			t.Errorf("shown is %+v", u)
+		}
+	})
+}
+
+// TestLeftNames are those of the version that the latest switch left, while a view or a validator refuses writes.
 func TestLeftNames(t *testing.T) {
 	t.Parallel()
 	d := upgradestate.Deployment{
@@ -91,11 +116,11 @@ func TestLeftNames(t *testing.T) {
 			{Version: "v2", Location: "mongo:b", Kinds: []upgradestate.Kind{{Kind: "orders", Fixed: true, Fence: "view"}}},
 		},
 	}
-	if version, names := leftNames(d); version != "v1" || len(names) != 1 || names[0] != "orders" {
-		t.Errorf("%s: %v", version, names)
+	if version, counted, sampled := leftNames(d); version != "v1" || !slices.Equal(counted, []string{"orders"}) || !slices.Equal(sampled, []string{"lines"}) {
+		t.Errorf("%s: %v, %v", version, counted, sampled)
 	}
 	d.Upgrade = &upgradestate.Upgrade{}
-	if _, names := leftNames(d); len(names) > 0 {
-		t.Errorf("while an upgrade runs: %v", names)
+	if _, counted, sampled := leftNames(d); len(counted)+len(sampled) > 0 {
+		t.Errorf("while an upgrade runs: %v, %v", counted, sampled)
 	}
 }

@@ -42,7 +42,7 @@ import (
 
 var update = flag.Bool("update", false, "write anew what the pages have from elsewhere")
 
-var pages = []string{"application.md", "library.md", "operations.md", "program.md", "transformers.md"}
+var pages = []string{"application.md", "library.md", "mongoose.md", "operations.md", "program.md", "transformers.md"}
 
 func read(t *testing.T, name string) string {
 	t.Helper()

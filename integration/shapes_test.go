@@ -279,6 +279,22 @@ func (x *shapes) compare(d upgradestate.Deployment, version string, at upgradest
 	return err
 }
 
+// namesViews makes a view over a collection that moves, and waits until the deployment's status names
+// it.
+func (x *shapes) namesViews() {
+	x.t.Helper()
+	at := collectionOf("created")
+	x.ok(x.db["v1"].RunCommand(x.ctx, bson.D{{Key: "create", Value: "late_view"}, {Key: "viewOn", Value: at}, {Key: "pipeline", Value: bson.A{}}}).Err())
+	eventually(x.ctx, x.t, "the view is named", func() error {
+		d, err := x.apis()[0].GetDeployment(x.ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err == nil && !strings.Contains(d.Msg.GetViews(), "late_view") {
+			err = fmt.Errorf("views: %q", d.Msg.GetViews())
+		}
+		return err
+	})
+	x.ok(x.db["v1"].Collection("late_view").Drop(x.ctx))
+}
+
 const (
 	shapeDocuments = 50
 	shapePhases    = 5
@@ -315,6 +331,7 @@ func TestShapeChanges(t *testing.T) {
 	x.beginHolding(ctx, "v2")
 	ready := func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring }
 	x.await(ctx, "readiness", ready)
+	x.namesViews()
 	x.change("held at ready")
 	x.goOn(ctx) // which waits for what the target has to follow
 	x.await(ctx, "the flip", func(d upgradestate.Deployment) bool {

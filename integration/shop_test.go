@@ -5,36 +5,50 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/integration/page"
 	"dbcontroller.dev/integration/workload"
 )
 
-// The shop of clients/node/mongoose/shop.js and clients/python/scenario/shop.py: a unique index,
-// subdocuments with an _id, references that are followed, timestamps, and for Mongoose __v.
-const (
-	shopCustomers = `lens: 1
-operations:
-  - rename: {from: mail, to: email}
-  - move: {from: address.city, to: city}
-`
-	shopOrders = `lens: 1
-operations:
-  - rename: {from: lines, to: items}
-  - each: {field: items, in: list, operations: [rename: {from: count, to: quantity}]}
-`
-	shopKinds = `
-- from: customers
-  to: customers
-  lens: packages.yaml
-  fence: view
-  indexes: {customers: [{key: {email: 1}, name: email_1, unique: true}]}
-- {from: orders, to: orders, lens: orders.yaml, fence: view}
-`
-)
+// shopFiles are the lenses and the configuration that docs/mongoose.md shows, by file. The shop of
+// clients/node/mongoose/shop.js, which that page shows too, and clients/python/scenario/shop.py has a
+// unique index, subdocuments with an _id, references that are followed, timestamps, and for Mongoose
+// __v.
+func shopFiles(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/mongoose.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, b := range page.Blocks(string(text)) {
+		if name, ok := b.File(); ok {
+			files[name] = b.Text
+		}
+	}
+	return files
+}
+
+// shopSettings are those of the page, with the files where a system of the tests has them. kinds are
+// the last part of its configuration.
+func shopSettings(t *testing.T) (set settings, orders string) {
+	t.Helper()
+	files := shopFiles(t)
+	_, kinds, ok := strings.Cut(files["shop.yaml"], "\nkinds:\n")
+	customers, orders := files["lenses/customers.yaml"], files["lenses/orders.yaml"]
+	for shown, at := range map[string]string{"lenses/customers.yaml": "packages.yaml", "lenses/orders.yaml": "orders.yaml"} {
+		if !ok || files[shown] == "" || strings.Count(kinds, shown) != 1 {
+			t.Fatalf("mongoose.md does not show kinds of %s in shop.yaml, or not that lens", shown)
+		}
+		kinds = strings.Replace(kinds, shown, at, 1)
+	}
+	return settings{service: "shop", lens: customers, kinds: "\n" + kinds}, orders
+}
 
 // shopThereAndBack takes an application through a switch and back with its traffic going on. One
 // process sleeps through each switch with a write in its hand, which the fence refuses and which is
@@ -42,8 +56,9 @@ operations:
 func shopThereAndBack(t *testing.T, versioned bool, start func(part applicationPart) *exec.Cmd) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	s := newSystem(ctx, t, settings{service: "shop", lens: shopCustomers, kinds: shopKinds})
-	s.write("orders.yaml", shopOrders)
+	set, orders := shopSettings(t)
+	s := newSystem(ctx, t, set)
+	s.write("orders.yaml", orders)
 	a := applications{s: s, ledger: newLedger("record"), start: start}
 	before := a.process("before")
 	before.ends(ctx)

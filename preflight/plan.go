@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"dbcontroller.dev/collections"
 	"dbcontroller.dev/deployment/api"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
@@ -323,40 +323,12 @@ func (p *plan) sources(ctx context.Context) error {
 	return nil
 }
 
-// viewsShown is how many views one line names.
-const viewsShown = 10
-
-// views names the views of the source that show something else after the switch, directly or
-// through others.
+// views names the views of the source that show something else after the switch.
 func (p *plan) views() {
 	from, to := p.dir.From(), p.dir.To()
-	left := map[string]bool{}
-	for _, k := range p.dir.SourceKinds() {
-		left[k.Name] = k.Fixed // a managed kind has another name, which no application knows
+	if text := collections.LeftViews(p.surveys[from].Views, p.dir.SourceKinds(), from, to); text != "" {
+		p.warn("views", from, "%s", text)
 	}
-	if names := viewsOver(p.surveys[from].Views, left); len(names) > 0 {
-		shown := strings.Join(names[:min(viewsShown, len(names))], ", ")
-		if len(names) > viewsShown {
-			shown += ", ..."
-		}
-		p.warn("views", from, "%d views read collections that the switch leaves (%s): they go on to show %s, and break when it is completed; make them anew in the database of %s", len(names), shown, from, to)
-	}
-}
-
-// viewsOver are the views that read one of the names, directly or through other views, in order.
-func viewsOver(views []record.View, names map[string]bool) (over []string) {
-	reads := maps.Clone(names)
-	for again := true; again; {
-		again = false
-		for _, v := range views {
-			if !reads[v.Name] && slices.ContainsFunc(v.Reads, func(name string) bool { return reads[name] }) {
-				reads[v.Name], again = true, true
-				over = append(over, v.Name)
-			}
-		}
-	}
-	slices.Sort(over)
-	return over
 }
 
 // names checks whether the names that the target takes at the switch are free.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,6 +39,7 @@ type rehearsal struct {
 	from, to string // versions, and those of the scratch databases that stand for them
 	real     upgradestate.Deployment
 	say      func(api.Work)
+	last     atomic.Pointer[api.Work] // that was reported
 	report   *pb.RehearseReport
 	scratch  []string // versions of scratch databases that were claimed
 }
@@ -50,7 +52,11 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 		return nil, err
 	}
 	defer r.cleanUp(ctx)
-	if err := r.run(ctx, req); err != nil {
+	limit := defaultLimit
+	if req.LimitSeconds > 0 {
+		limit = time.Duration(req.LimitSeconds) * time.Second
+	}
+	if err := r.within(ctx, limit, func(ctx context.Context) error { return r.run(ctx, req) }); err != nil {
 		if !errors.Is(err, errVerdict) {
 			return nil, err
 		}
@@ -109,7 +115,12 @@ func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, p
 			return nil, fmt.Errorf("version %s is not configured here", version)
 		}
 	}
-	return &rehearsal{Rehearser: a, real: d, from: d.CurrentVersion, to: to, say: progress, report: &pb.RehearseReport{}}, nil
+	r := &rehearsal{Rehearser: a, real: d, from: d.CurrentVersion, to: to, report: &pb.RehearseReport{}}
+	r.say = func(w api.Work) {
+		r.last.Store(&w)
+		progress(w)
+	}
+	return r, nil
 }
 
 // claim makes the scratch database next to that of a version.
@@ -211,7 +222,7 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		r.say(r.progressOf(ctx, s, what))
 		select {
 		case <-ctx.Done():
-			return d, ctx.Err()
+			return d, fmt.Errorf("%s: %s: %w", what, waitsFor(ps), ctx.Err())
 		case err := <-s.ended:
 			s.ended <- err // for close
 			if err == nil {

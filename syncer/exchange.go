@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 
 	"dbcontroller.dev/record"
@@ -68,7 +69,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 		}
 	}
 	for len(refused) > 0 {
-		first := slices.MinFunc(slices.Collect(maps.Keys(refused)), compareIDs)
+		first := nextRing(refused)
 		why, err := e.exchangeOne(ctx, first, refused, b)
 		if err != nil {
 			return err
@@ -85,6 +86,14 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 		}
 	}
 	return nil
+}
+
+// nextRing picks the group whose ring is followed next. The steps of a run may not suffice for all
+// rings, and those that never come through are refused again in the next run. In a fixed order they
+// would take all steps of each run, and the groups behind them would never come through.
+func nextRing(refused map[transform.GroupID]transform.Failure) transform.GroupID {
+	ids := slices.Collect(maps.Keys(refused))
+	return ids[rand.IntN(len(ids))]
 }
 
 // exchangeOne follows a ring from one group on. It returns the reason why the group cannot be

@@ -72,8 +72,11 @@ const StateCopying = "copying"
 // controller publishes it.
 const StateStopped = "stopped"
 
+// agreedStates are the states of a shard that has copied and compared everything.
+var agreedStates = []string{"following", "ready", "draining", "drained", "switched"}
+
 // States are all that Progress.State may be.
-var States = []string{StateCopying, "rescan", "comparing", "following", "ready", "draining", "drained", "switched", StateStopped}
+var States = slices.Concat([]string{StateCopying, "rescan", "comparing"}, agreedStates, []string{StateStopped})
 
 func (e *Engine) stateOf(s *shard, waits string) string {
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"slices"
 
 	"dbcontroller.dev/coord"
 	"dbcontroller.dev/record"
@@ -119,14 +120,7 @@ type Progress struct {
 }
 
 // Agreed reports whether the shard has copied and compared everything, by its state.
-func (p Progress) Agreed() bool {
-	switch p.State {
-	case "following", "ready", "draining", "drained", "switched":
-		return true
-	default: // copying, comparing, rescan, stopped, and what a newer controller may say
-		return false
-	}
-}
+func (p Progress) Agreed() bool { return slices.Contains(agreedStates, p.State) }
 
 // ForSwitch is what a shard waits for in the steps of a switch before it has something to do.
 const ForSwitch = "the switch"

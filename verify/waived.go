@@ -17,8 +17,8 @@ type Waived struct {
 	// reason, as different.
 	Kinds map[string]bool
 	// LeftKinds are kinds of the target of which the switch that left it waived more than Groups
-	// lists. A group of them that differs counts as waived if Back, the direction that the switch
-	// ended, cannot transform it: no list says which groups were left behind.
+	// lists. A group that the target alone holds counts as waived if Back, the direction that the
+	// switch ended, cannot transform it: no list says which groups were left behind.
 	LeftKinds map[string]bool
 	Back      transform.Direction
 }
@@ -30,12 +30,14 @@ func (w Waived) group(d transform.Difference, name Name) bool {
 	return w.Groups[d.ID] || d.Failed && w.Kinds[name.Kind]
 }
 
-// leftBehind returns those groups that differ and cannot be brought back to the source, of the
-// kinds of which more was waived than is listed.
+// leftBehind returns those groups that the target alone holds and that cannot be brought back to the
+// source, of the kinds of which more was waived than is listed. A group of which the source holds
+// anything was not left behind: the target has not followed it.
 func (c *Comparer) leftBehind(ctx context.Context, src, dst transform.View, w Waived, ds []transform.Difference) (map[transform.GroupID]bool, error) {
 	var ids []transform.GroupID
+	nothing := transform.SourceState(nil)
 	for _, d := range ds {
-		if sel := c.dir.TargetSelect(d.ID); len(sel) > 0 && w.LeftKinds[sel[0].Kind] {
+		if sel := c.dir.TargetSelect(d.ID); d.Source == nothing && len(sel) > 0 && w.LeftKinds[sel[0].Kind] {
 			ids = append(ids, d.ID)
 		}
 	}

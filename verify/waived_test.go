@@ -44,7 +44,7 @@ func TestWaivedIsCountedApart(t *testing.T) {
 
 // TestLeftBehindBeyondTheList: a switch waived more records of a kind than are listed. Those that
 // cannot be brought to the version that is active now count as waived; a record that was deleted
-// there since, and one of another kind, count as different.
+// or made anew there since, and one of another kind, count as different.
 func TestLeftBehindBeyondTheList(t *testing.T) {
 	t.Parallel()
 	up, _ := directions(t)
@@ -52,14 +52,16 @@ func TestLeftBehindBeyondTheList(t *testing.T) {
 		kind          string
 		differ, waive []string
 	}{
-		"the kind":     {"wholes", []string{"b"}, []string{"z"}},
-		"another kind": {"others", []string{"b", "z"}, nil},
+		"the kind":     {"wholes", []string{"b", "y"}, []string{"z"}},
+		"another kind": {"others", []string{"b", "y", "z"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.put(t, "wholes", "z", whole("z", -1, 0)) // in the version that was left alone
-			w.put(t, "heads", "b", nil)                // deleted in the active one, not yet in the other
+			w.put(t, "wholes", "y", whole("y", -1, 0)) // likewise, and made anew in the active one since
+			w.put(t, "heads", "y", doc("y", 5))
+			w.put(t, "heads", "b", nil) // deleted in the active one, not yet in the other
 			w.put(t, "parts", "b/0", nil)
 			rep, err := w.down.Run(t.Context(), w.newView(), w.oldView(),
 				verify.Recheck{Tries: 1, Waived: verify.Waived{LeftKinds: map[string]bool{tc.kind: true}, Back: up}}, nil)

@@ -94,6 +94,9 @@ func (v *Service) plan(ctx context.Context, req *pb.PlanRequest, progress func(W
 	return report, nil
 }
 
+// maxRehearsalSeconds bounds what a caller may ask for.
+const maxRehearsalSeconds = 366 * 24 * 60 * 60
+
 func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -101,6 +104,9 @@ func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.Rehearse
 	}
 	if req.Msg.Sample < 0 {
 		return invalid("sample", itoa(req.Msg.Sample), "a number of records, or 0 for 1000")
+	}
+	if n := req.Msg.LimitSeconds; n < 0 || n > maxRehearsalSeconds {
+		return invalid("limit_seconds", itoa(n), "a number of seconds up to a year, or 0 for a day")
 	}
 	if err := v.cannot("rehearse", s, v.cfg.Rehearser != nil); err != nil {
 		return err

@@ -53,6 +53,8 @@ type Config struct {
 	// RollbackLacks returns what the version that was left lacks of the indexes and options of the
 	// active one, for people; nil: nobody looks.
 	RollbackLacks func(d upgradestate.Deployment) []string
+	// ViewsLeft says, for people, which views the upgrade that runs leaves behind; nil: nobody looks.
+	ViewsLeft func(d upgradestate.Deployment) string
 	// Encryption returns which keys the records of this process's deployment are under, by version;
 	// nil: there are none.
 	Encryption func() map[string]*pb.Encryption
@@ -175,6 +177,9 @@ func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployme
 	p := Process{Waits: v.waits(s)}
 	if v.cfg.RollbackLacks != nil && s.Name() == v.own.Name() {
 		p.Lacks = v.cfg.RollbackLacks(now.Record)
+	}
+	if v.cfg.ViewsLeft != nil && s.Name() == v.own.Name() {
+		p.Views = v.cfg.ViewsLeft(now.Record)
 	}
 	if v.cfg.Encryption != nil && s.Name() == v.own.Name() {
 		p.Encryption = v.cfg.Encryption()

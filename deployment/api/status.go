@@ -20,6 +20,7 @@ type Process struct {
 	Waits      []upgradestate.Blocker    // for what it waits before it can work
 	Encryption map[string]*pb.Encryption // of what is stored, by version
 	Lacks      []string                  // what a rollback will lack of indexes and options
+	Views      string                    // what becomes of views that the upgrade leaves behind
 }
 
 // Status is a state as the API shows it.
@@ -44,6 +45,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	if d.RollbackSafe = rollbackSafe(s); d.RollbackSafe != nil {
 		d.RollbackSafe.Lacks = asked.Lacks
 	}
+	d.Views = asked.Views
 	d.FormerNames = formerNames(s)
 	d.Replaced = replacedStatus(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)

@@ -133,6 +133,9 @@ func TestOneRehearsalAtATime(t *testing.T) {
 	if err := a.ask(t, "Rehearse", `{"sample": -1}`); err == nil || err.Error() != `invalid_argument: sample "-1": want a number of records, or 0 for 1000` {
 		t.Error(err)
 	}
+	if err := a.ask(t, "Rehearse", `{"limit_seconds": -1}`); err == nil || err.Error() != `invalid_argument: limit_seconds "-1": want a number of seconds up to a year, or 0 for a day` {
+		t.Error(err)
+	}
 	r.finish <- struct{}{}
 	var got struct {
 		Report *struct{ Ok bool }

@@ -35,8 +35,9 @@ func (n *Namespace) NameCount(ctx context.Context, name string) (count record.Na
 	return count, nil
 }
 
-// NameUsers returns the clients that use one of the names at this moment. Nothing of their commands
-// leaves the server.
+// NameUsers returns the clients that use one of the names at this moment, but for those that call
+// themselves as this connection does. Through mongos they are those of all shards. Nothing of their
+// commands leaves the server.
 func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
 	spaces := make(bson.A, len(names))
 	for i, name := range names {
@@ -44,9 +45,13 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 	}
 	cursor, err := n.admin().Aggregate(ctx, bson.A{
 		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleCursors", Value: true}}}},
-		bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}}}},
+		bson.D{{Key: "$match", Value: bson.D{
+			{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}, {Key: "appName", Value: bson.D{{Key: "$ne", Value: n.app}}},
+			{Key: "clientMetadata", Value: bson.D{{Key: "$exists", Value: true}}}, // the server's own work has none
+		}}},
 		bson.D{{Key: "$project", Value: bson.D{
-			{Key: "ns", Value: 1}, {Key: "client", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$client", "$client_s"}}}}, {Key: "appName", Value: 1},
+			// A shard knows a router as the client, and the router's client from what it passes on.
+			{Key: "ns", Value: 1}, {Key: "client", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$clientMetadata.mongos.client", "$client", "$client_s"}}}}, {Key: "appName", Value: 1},
 			{Key: "driver", Value: "$clientMetadata.driver"},
 		}}},
 		bson.D{{Key: "$limit", Value: 100}},

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/record"
 )
 
@@ -59,29 +60,80 @@ func TestNameUse(t *testing.T) {
 	_ = orders.FindOne(t.Context(), bson.D{}).Err()
 	look("a read", 1, 0)
 
+	if u := b.meets(t, orders); u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
+		t.Errorf("met %+v", u)
+	}
+}
+
+// meets has a client read and write a collection all the time, until it is met.
+func (b *bench) meets(t *testing.T, at *mongo.Collection) record.NameUser {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, _ = orders.InsertOne(ctx, bson.D{{Key: "secret", Value: "s"}})
-			_ = orders.FindOne(ctx, bson.D{}).Err()
+			_, _ = at.InsertOne(ctx, bson.D{{Key: "secret", Value: "s"}})
+			_ = at.FindOne(ctx, bson.D{}).Err()
 		}
 	}()
 	defer func() { cancel(); <-done }()
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		users, err := b.NameUsers(t.Context(), []string{"orders"})
+		users, err := b.NameUsers(t.Context(), []string{at.Name()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(users) > 0 {
-			if u := users[0]; u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
-				t.Errorf("met %+v", u)
-			}
-			return
+			return users[0]
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("nobody was met in two minutes")
+		}
+	}
+}
+
+// TestNameUsersBehindValidators: through routers as well, a client that uses a collection behind a
+// validator is met with its own name and address, and what a controller does there is not.
+func TestNameUsersBehindValidators(t *testing.T) {
+	t.Parallel()
+	c := mongotest.Sharded(t)
+	b := benchAt(t, c.URI(), c.Database(t, 0))
+	tok := b.fixed(t, "orders")
+	class, restore, err := b.Prepare(t.Context(), tok, record.FenceValidator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Fence(t.Context(), record.Fence{Class: class, Token: tok, To: "orders.n1", Restore: restore}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"old-shop": true, b.app: false} {
+		client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Disconnect(context.Background()) }()
+		orders := client.Database(b.raw.Name()).Collection("orders")
+		if want {
+			if u := b.meets(t, orders); u.Name != "orders" || u.Application != name || u.Driver == "" || u.Address != "127.0.0.1" {
+				t.Errorf("met %+v", u)
+			}
+			continue
+		}
+		cursor, err := orders.Find(t.Context(), bson.D{}, options.Find().SetBatchSize(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users, err := b.NameUsers(t.Context(), []string{"orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range users {
+			if u.Application != "old-shop" { // whose last command may still run
+				t.Errorf("a controller's own cursor: met %+v", u)
+			}
+		}
+		if err := cursor.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }

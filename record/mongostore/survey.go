@@ -46,7 +46,7 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	if s.Oplog, err = n.oplogWindow(ctx); err != nil {
 		s.OplogProblem = err.Error()
 	}
-	if s.Views, err = n.views(ctx); err != nil {
+	if s.Views, err = n.Views(ctx); err != nil {
 		return fail(err)
 	}
 	return s, n.surveyUser(ctx, &s)

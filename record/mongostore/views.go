@@ -12,8 +12,9 @@ import (
 // viewDepth bounds how deep the stages of a view are looked into, as MongoDB bounds documents.
 const viewDepth = 100
 
-// views are the views of applications, each with the collections and views that it reads.
-func (n *Namespace) views(ctx context.Context) ([]record.View, error) {
+// Views are the views of applications, each with the collections and views that it reads. It is one
+// listCollections.
+func (n *Namespace) Views(ctx context.Context) ([]record.View, error) {
 	found, err := n.list(ctx, bson.D{{Key: "type", Value: "view"}})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ var errRehearsal = finding("the rehearsal found problems: correct them before be
 func rehearseCommand() *cobra.Command {
 	c := &connection{}
 	req := &dbv1.RehearseRequest{}
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "rehearse",
 		Short: "Do the whole upgrade into scratch databases, throw them away, and report",
@@ -28,19 +30,24 @@ func rehearseCommand() *cobra.Command {
 			"notice: no session is ended, and no fence waits for transactions, so that collections of applications\n" +
 			"are fenced by a validator in it. The pace of the deployment holds. The user needs readWrite and dbAdmin\n" +
 			"on both scratch databases, <database>_dbcrehearsal; 'plan' tries them. Progress goes to standard error,\n" +
-			"the report to standard output; the exit status is 1 when it found problems.",
+			"the report to standard output; the exit status is 1 when it found problems, and when it was not done\n" +
+			"within --limit: the report then says what it stood at.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
 				return usage("--sample %d: give a number of records", req.Sample)
 			}
-			req.Name = c.name
+			if limit < time.Second {
+				return usage("--limit %s: give a time of at least 1s, e.g. 48h", limit)
+			}
+			req.Name, req.LimitSeconds = c.name, int64(limit/time.Second)
 			return c.explain(c.rehearse(cmd.Context(), req, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	c.register(cmd)
 	cmd.Flags().StringVar(&req.TargetVersion, "target-version", "", "version to rehearse; empty: the next one")
 	cmd.Flags().Int64Var(&req.Sample, "sample", 0, "records of each kind that go through the switch; 0: 1000")
+	cmd.Flags().DurationVar(&limit, "limit", 24*time.Hour, "how long it may take, pauses and builds of indexes included")
 	cmd.Flags().BoolVar(&req.SampleOnly, "sample-only", false, "do not copy everything first")
 	return cmd
 }

@@ -203,6 +203,9 @@ func summary(d *dbv1.Deployment) []labelled {
 	if line := d.GetDifferent(); line != "" {
 		add("DIFFERENT", "the switch waits for %s", line)
 	}
+	if line := d.GetViews(); line != "" {
+		add("views", "%s", line)
+	}
 	for _, b := range d.GetBreaches() {
 		add("BREACH", "%s of %s: %s", b.GetKind(), b.GetVersion(), b.GetWhat())
 	}

@@ -118,6 +118,26 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 }
 
+// TestWhatASwitchLeavesIsPrinted: 'get' names views that an upgrade leaves behind, and who still uses a
+// name of which no server counts the uses.
+func TestWhatASwitchLeavesIsPrinted(t *testing.T) {
+	t.Parallel()
+	d := sample()
+	d.Views = "1 views read collections that the switch leaves (late)"
+	d.FormerNames = &dbv1.FormerNames{Uses: []*dbv1.NameUse{
+		{Version: "v1", Kind: "lines", Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}}},
+	}}
+	var b bytes.Buffer
+	if err := renderDeployment(&b, d); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{d.Views, "lines of v1, which the switch left: how often is not known, last 2026-11-21 08:00:00; met: shop (nodejs 6.3) at 10.0.0.7"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("'get' lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
 // TestEveryReasonIsPrinted: 'get' and 'watch' print each reason with its place and what resolves it,
 // and never that the switch waits for nothing else while it waits.
 func TestEveryReasonIsPrinted(t *testing.T) {

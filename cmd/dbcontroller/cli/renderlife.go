@@ -176,7 +176,11 @@ func blockersOf(o *dbv1.SwitchReadiness) []string {
 // useOf says how a name that was left is used, and by whom.
 func useOf(u *dbv1.NameUse) string {
 	const most = 5
-	text := fmt.Sprintf("%s of %s, which the switch left: %s reads, %s refused writes, last %s", u.GetKind(), u.GetVersion(), count(u.GetReads()), count(u.GetWrites()), shortTime(u.GetLast()))
+	uses := fmt.Sprintf("%s reads, %s refused writes", count(u.GetReads()), count(u.GetWrites()))
+	if u.GetReads()+u.GetWrites() == 0 {
+		uses = "how often is not known" // behind a validator
+	}
+	text := fmt.Sprintf("%s of %s, which the switch left: %s, last %s", u.GetKind(), u.GetVersion(), uses, shortTime(u.GetLast()))
 	var who []string
 	for _, c := range u.GetUsers()[:min(most, len(u.GetUsers()))] {
 		name := or(c.GetApplication(), "an application without a name")

@@ -61,7 +61,7 @@ const leastShards = 4
 
 // urgent are the parts of the summary by how much they matter to somebody who watches, the
 // least urgent first: those are left out where the terminal is low.
-var urgent = []string{"kept", "encryption", "retired", "controllers", "reverse sync", "last switch", "former names", "STILL USED", "late deletes", "policy", "compared", "pace",
+var urgent = []string{"kept", "encryption", "retired", "controllers", "reverse sync", "last switch", "former names", "STILL USED", "views", "late deletes", "policy", "compared", "pace",
 	"retiring", "data update", "rollback", "lag", "given up", "parked", "version", "INSECURE", "shards", "replaced", "copied", "last error", "UNREADABLE", "BREACH", "DIFFERENT", "RESTORED", "aborting", "waits for", "readiness", "upgrade"}
 
 // frame is the view of a terminal of a size: the summary, and the shards that have most to do.

@@ -242,3 +242,21 @@ func (d *Database) NameCount(ctx context.Context, name string) (record.NameCount
 func (d *Database) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
 	return watched(ctx, d, func(w nameWatch) ([]record.NameUser, error) { return w.NameUsers(ctx, names) })
 }
+
+// viewer is a backend whose databases have views.
+type viewer interface {
+	Views(ctx context.Context) ([]record.View, error)
+}
+
+// Views returns the views of applications; none where the backend has none.
+func (d *Database) Views(ctx context.Context) ([]record.View, error) {
+	return with(ctx, d, func(ns Space) ([]record.View, error) {
+		if e, ok := ns.(encrypted); ok {
+			ns = e.Space
+		}
+		if v, ok := ns.(viewer); ok {
+			return v.Views(ctx)
+		}
+		return nil, nil
+	})
+}

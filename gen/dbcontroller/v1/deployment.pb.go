@@ -199,23 +199,26 @@ type Deployment struct {
 	Servers           []*Server              `protobuf:"bytes,12,rep,name=servers,proto3" json:"servers,omitempty"`         // servers and clients alive now
 	Controllers       []string               `protobuf:"bytes,13,rep,name=controllers,proto3" json:"controllers,omitempty"` // controllers alive now
 	// What the call did, or would do if it was a dry run; for people.
-	Effects        []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
-	Pace           *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
-	Readiness      *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                                  // absent: no upgrade runs, and no switch is left to be completed
-	RollbackSafe   *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"`        // absent: there is nowhere to go back to
-	Update         *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                        // absent: none runs
-	History        []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                                      // oldest first; absent in lists
-	Retiring       string           `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                                    // version whose namespace is being set aside or dropped
-	Retired        []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                                      // versions that nothing leads back to
-	Kept           []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                            // retired namespaces that are not dropped yet
-	Breaches       []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                                    // of fences, that nobody has accepted
-	Restored       string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                                    // what a person has to decide about a restored database; empty: nothing
-	Different      string           `protobuf:"bytes,41,opt,name=different,proto3" json:"different,omitempty"`                                  // what a comparison found that is not resolved; empty: nothing
-	Unreadable     []string         `protobuf:"bytes,44,rep,name=unreadable,proto3" json:"unreadable,omitempty"`                                // values of it in etcd that cannot be read, each with its key
-	FormerNames    *FormerNames     `protobuf:"bytes,42,opt,name=former_names,json=formerNames,proto3" json:"former_names,omitempty"`           // absent: no name was left, or nobody has looked yet
-	Replaced       *Replaced        `protobuf:"bytes,43,opt,name=replaced,proto3" json:"replaced,omitempty"`                                    // absent: what follows was compared since the latest replacement
-	HistoryDropped int64            `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
-	Warnings       []string         `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
+	Effects      []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
+	Pace         *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
+	Readiness    *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                           // absent: no upgrade runs, and no switch is left to be completed
+	RollbackSafe *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"` // absent: there is nowhere to go back to
+	Update       *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                 // absent: none runs
+	History      []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                               // oldest first; absent in lists
+	Retiring     string           `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                             // version whose namespace is being set aside or dropped
+	Retired      []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                               // versions that nothing leads back to
+	Kept         []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                     // retired namespaces that are not dropped yet
+	Breaches     []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                             // of fences, that nobody has accepted
+	Restored     string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                             // what a person has to decide about a restored database; empty: nothing
+	// Views of applications that read collections which the switch leaves, and what becomes of them,
+	// for people; empty: none, or no upgrade runs.
+	Views          string       `protobuf:"bytes,45,opt,name=views,proto3" json:"views,omitempty"`
+	Different      string       `protobuf:"bytes,41,opt,name=different,proto3" json:"different,omitempty"`                                  // what a comparison found that is not resolved; empty: nothing
+	Unreadable     []string     `protobuf:"bytes,44,rep,name=unreadable,proto3" json:"unreadable,omitempty"`                                // values of it in etcd that cannot be read, each with its key
+	FormerNames    *FormerNames `protobuf:"bytes,42,opt,name=former_names,json=formerNames,proto3" json:"former_names,omitempty"`           // absent: no name was left, or nobody has looked yet
+	Replaced       *Replaced    `protobuf:"bytes,43,opt,name=replaced,proto3" json:"replaced,omitempty"`                                    // absent: what follows was compared since the latest replacement
+	HistoryDropped int64        `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
+	Warnings       []string     `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -414,6 +417,13 @@ func (x *Deployment) GetBreaches() []*Breach {
 func (x *Deployment) GetRestored() string {
 	if x != nil {
 		return x.Restored
+	}
+	return ""
+}
+
+func (x *Deployment) GetViews() string {
+	if x != nil {
+		return x.Views
 	}
 	return ""
 }
@@ -4138,6 +4148,7 @@ type RehearseRequest struct {
 	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"` // empty: the next one
 	Sample        int64                  `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`                                   // records of each kind that go through the switch; 0: 1000
 	SampleOnly    bool                   `protobuf:"varint,4,opt,name=sample_only,json=sampleOnly,proto3" json:"sample_only,omitempty"`         // do not copy and compare everything else
+	LimitSeconds  int64                  `protobuf:"varint,5,opt,name=limit_seconds,json=limitSeconds,proto3" json:"limit_seconds,omitempty"`   // it ends with a verdict after so long; 0: 86400
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4198,6 +4209,13 @@ func (x *RehearseRequest) GetSampleOnly() bool {
 		return x.SampleOnly
 	}
 	return false
+}
+
+func (x *RehearseRequest) GetLimitSeconds() int64 {
+	if x != nil {
+		return x.LimitSeconds
+	}
+	return 0
 }
 
 type RehearseResponse struct {
@@ -6556,7 +6574,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xe2\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xf8\n" +
 	"\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
@@ -6587,7 +6605,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\aretired\x18\x15 \x03(\tR\aretired\x122\n" +
 	"\x04kept\x18  \x03(\v2\x1e.dbcontroller.v1.KeptNamespaceR\x04kept\x123\n" +
 	"\bbreaches\x18\x16 \x03(\v2\x17.dbcontroller.v1.BreachR\bbreaches\x12\x1a\n" +
-	"\brestored\x18( \x01(\tR\brestored\x12\x1c\n" +
+	"\brestored\x18( \x01(\tR\brestored\x12\x14\n" +
+	"\x05views\x18- \x01(\tR\x05views\x12\x1c\n" +
 	"\tdifferent\x18) \x01(\tR\tdifferent\x12\x1e\n" +
 	"\n" +
 	"unreadable\x18, \x03(\tR\n" +
@@ -6974,13 +6993,14 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x02OK\x10\x01\x12\v\n" +
 	"\aWARNING\x10\x02\x12\n" +
 	"\n" +
-	"\x06FAILED\x10\x03\"\x85\x01\n" +
+	"\x06FAILED\x10\x03\"\xaa\x01\n" +
 	"\x0fRehearseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12\x16\n" +
 	"\x06sample\x18\x03 \x01(\x03R\x06sample\x12\x1f\n" +
 	"\vsample_only\x18\x04 \x01(\bR\n" +
-	"sampleOnly\"\x9a\x01\n" +
+	"sampleOnly\x12#\n" +
+	"\rlimit_seconds\x18\x05 \x01(\x03R\flimitSeconds\"\x9a\x01\n" +
 	"\x10RehearseResponse\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\tR\bprogress\x127\n" +
 	"\x06report\x18\x02 \x01(\v2\x1f.dbcontroller.v1.RehearseReportR\x06report\x121\n" +

@@ -1,7 +1,7 @@
 // Package raced is for tests that need not do all of their work with the race detector.
 //
 // The race detector makes code take four to ten times as long, the more the larger its data are. It
-// looks whether something orders two accesses, so the next seed, record or size finds it nothing
+// checks whether something orders two accesses, so the next seed, record or size finds it nothing
 // new. scripts/test runs the packages that use this one twice: with the race detector, and
 // without it, where they leave nothing out.
 //

@@ -16,6 +16,7 @@ help: ## Print this help.
 	@echo 'Variables:'
 	@echo '  ARGS        arguments of demo and bench:       make demo ARGS="--help"'
 	@echo '  TEST        packages to test:                  make test TEST=./syncer'
+	@echo '  FUZZTIME    how long each target is fuzzed:    make fuzz FUZZTIME=10m FUZZPARALLEL=2'
 	@echo '  BENCH       which benchmarks run (a pattern):  make microbench BENCH=Copy'
 	@echo 'A MongoDB of your own for tests: export DBCONTROLLER_TEST_MONGODB=mongodb://...'
 
@@ -60,6 +61,13 @@ SOAK := 50
 soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all elections: make soak SOAK=100.
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h -run 'TestElections$$' ./integration
+
+# CI has no time for this either: it runs the seeds, and what was found before, as tests.
+FUZZTIME     ?= 10m
+FUZZPARALLEL ?= 2
+.PHONY: fuzz
+fuzz: ## Fuzz all parsers of bytes from outside, each for FUZZTIME: make fuzz FUZZTIME=1h TEST=./access/...
+	@FUZZTIME='$(FUZZTIME)' FUZZPARALLEL='$(FUZZPARALLEL)' scripts/fuzz $(TEST)
 
 # What can be tried without a database: packages whose tests need one are left to make test,
 # and those that need one for some of them skip these.

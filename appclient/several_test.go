@@ -18,6 +18,7 @@ import (
 func answering(t *testing.T, answers ...bson.D) *mongo.Client {
 	t.Helper()
 	opts := options.Client()
+	//lint:ignore SA1019 the driver has no other way to give it answers, as its own tests do it
 	opts.Deployment = drivertest.NewMockDeployment(answers...)
 	client, err := mongo.Connect(opts)
 	if err != nil {

@@ -81,6 +81,7 @@ const (
 	Hooks = 16
 	// Fixtures bounds the records that a version starts with, which one transaction makes.
 	Fixtures = 1000
-	// Clients bounds the registrations of applications that one controller holds.
-	Clients = 2000
+	// Clients bounds the registrations of applications that one controller holds. A caller may have
+	// half of them at most, so that others find room.
+	Clients = 4000
 )

@@ -165,6 +165,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	}
 	for _, r := range cfg.References {
 		if err := r.Check(t.message); err != nil {
+			//lint:ignore ST1005 it is the name of a field of Config
 			return nil, fmt.Errorf("References: %w", err)
 		}
 	}

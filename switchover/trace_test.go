@@ -52,7 +52,7 @@ func TestTrace(t *testing.T) {
 		}
 		about := map[string]string{}
 		for _, a := range whole.Attributes {
-			about[string(a.Key)] = a.Value.Emit()
+			about[string(a.Key)] = a.Value.String()
 		}
 		if about["from"] != "v1" || about["to"] != "v2" || about["attempt"] == "" || about["serves"] != "v2" {
 			t.Errorf("the switch says %v", about)

@@ -143,7 +143,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // parseToken puts nothing of a file into an error.
 func parseToken(file string, text []byte) (string, error) {
 	t := strings.TrimSpace(string(text))
-	if t == "" || strings.ContainsAny(t, " \t\r\n") {
+	// A header takes no control characters: a call would fail later, and not say why.
+	if t == "" || strings.ContainsFunc(t, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 		return "", fmt.Errorf("%s has not one token and nothing else", file)
 	}
 	return t, nil

@@ -140,6 +140,7 @@ func (r reader) call(e ast.Expr) (Filter, error) {
 		}
 		return r.where(path, transform.Operator(name), value)
 	}
+	//lint:ignore ST1005 the ! at its end is an operator
 	return Filter{}, fmt.Errorf("%s is not supported: use == != < <= > >= in contains() startsWith() has() && || !", strings.Trim(name, "_@"))
 }
 

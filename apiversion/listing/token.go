@@ -116,7 +116,10 @@ func untagged(s string) (any, error) {
 		return base64.RawURLEncoding.DecodeString(body)
 	case 't':
 		t, err := time.Parse(time.RFC3339Nano, body)
-		return t.UTC(), err
+		if t = t.UTC(); err == nil && (t.Year() < 0 || t.Year() > 9999) { // no text has it
+			err = errToken
+		}
+		return t, err
 	case 'n':
 		return nil, nil
 	}

@@ -44,47 +44,53 @@ type client struct {
 	until time.Time
 	by    string // identity that registered or renewed it last
 	gone  bool   // out of the map: look there again
+
+	maker string // identity that made the entry, of whose share it is
 }
 
 type clients struct {
 	mu      sync.Mutex
 	running bool
 	byKey   map[string]*client // by deployment and id of the registration
+	places  shares             // of byKey
 	calls   calls
 	leases  leases
 }
 
 // leases counts leases of registrations, each of which is work for the coordination store. A caller
 // that registers under ever new names, or changes its ttl_ms each time, would make them without
-// end. All applications of a controller may register twice at once, as after its start.
+// end. All applications of one caller may register twice at once, as after the controller's start.
 type leases struct {
 	mu   sync.Mutex
-	used float64   // leases that have not been given back by time
+	used shares    // leases that have not been given back by time
 	at   time.Time // when used was true
 }
 
 const (
+	// ownLeases is what a caller may have that is alone.
+	ownLeases  = leaseBurst / 2
 	leaseBurst = 2 * limits.Clients
 	leaseRate  = 20 // a second
 )
 
-// take takes one lease, if there is one.
-func (l *leases) take(now time.Time) error {
+// take takes one lease for a caller, if there is one.
+func (l *leases) take(who string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.used = max(0, l.used-leaseRate*now.Sub(l.at).Seconds())
-	if l.at = now; l.used+1 > leaseBurst {
-		return &FullError{"new registrations and changes of ttl_ms at this controller within minutes", leaseBurst, "renew with the ttl_ms of before, or ask again in a second"}
+	l.used.most = leaseBurst
+	l.used.fade(leaseRate * now.Sub(l.at).Seconds())
+	l.at = now
+	if has, ok := l.used.take(who); !ok {
+		return &FullError{"new registrations and changes of ttl_ms of this caller at this controller within minutes", has, "renew with the ttl_ms of before, or ask again in a second"}
 	}
-	l.used++
 	return nil
 }
 
 // giveBack takes back one that made no lease.
-func (l *leases) giveBack() {
+func (l *leases) giveBack(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.used--
+	l.used.giveBack(who)
 }
 
 // Run ends the registrations of clients that stopped calling, until ctx ends; then it
@@ -127,6 +133,7 @@ func (v *Service) dropClients(ctx context.Context, over func(key string, c *clie
 			c.gone = true
 			v.clients.mu.Lock()
 			delete(v.clients.byKey, key)
+			v.clients.places.giveBack(c.maker)
 			v.clients.mu.Unlock()
 		}
 		c.mu.Unlock()
@@ -181,20 +188,20 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 // keepClient has the registration live for another ttl under a lease of this process.
 func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string, ttl time.Duration, version string) error {
 	key := s.Name() + "/" + id
-	c, err := v.lockClient(key)
+	caller, _ := access.CallerOf(ctx)
+	c, err := v.lockClient(key, caller.Name)
 	if err != nil {
 		return err
 	}
 	defer c.mu.Unlock()
 	lease := c.lease
-	caller, _ := access.CallerOf(ctx)
 	renewal := lease != nil && !lost(lease) && c.ttl == ttl && c.by == caller.Name
 	if lease == nil || lost(lease) || c.ttl != ttl {
-		if err := v.clients.leases.take(time.Now()); err != nil {
+		if err := v.clients.leases.take(caller.Name, time.Now()); err != nil {
 			return err
 		}
 		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
-			v.clients.leases.giveBack()
+			v.clients.leases.giveBack(caller.Name)
 			return err
 		}
 	}
@@ -216,8 +223,8 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	return nil
 }
 
-// lockClient returns the entry of a key, locked, while Run runs.
-func (v *Service) lockClient(key string) (*client, error) {
+// lockClient returns the entry of a key, locked, while Run runs. A caller makes it of its own share.
+func (v *Service) lockClient(key, who string) (*client, error) {
 	for {
 		v.clients.mu.Lock()
 		c := v.clients.byKey[key]
@@ -225,11 +232,13 @@ func (v *Service) lockClient(key string) (*client, error) {
 		case !v.clients.running:
 			v.clients.mu.Unlock()
 			return nil, errStopping
-		case c == nil && len(v.clients.byKey) >= limits.Clients:
-			v.clients.mu.Unlock()
-			return nil, &FullError{"registrations at this controller", limits.Clients, "ask another one, or have applications share a registration"}
 		case c == nil:
-			c = &client{}
+			has, ok := v.clients.places.take(who)
+			if !ok {
+				v.clients.mu.Unlock()
+				return nil, &FullError{"registrations of this caller at this controller", has, "ask another one, or have applications share a registration"}
+			}
+			c = &client{maker: who}
 			v.clients.byKey[key] = c
 		}
 		v.clients.mu.Unlock()

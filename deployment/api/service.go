@@ -108,7 +108,7 @@ func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}}}
+	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}, places: shares{most: limits.Clients}}}
 }
 
 // NewHandler returns the path that a service is mounted at, and its handler. Interceptors of opts

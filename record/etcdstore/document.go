@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/record"
 )
@@ -49,7 +50,7 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 		}
 		body = raw
 	}
-	if err := body.Validate(); err != nil {
+	if valid(body) != nil {
 		return nil, errors.New("the value is no document of BSON")
 	}
 	if _, err := body.LookupErr("_id"); err == nil {
@@ -66,6 +67,18 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 		}
 	}
 	return doc, nil
+}
+
+// valid refuses what is no document, also where one has something behind it: Validate takes that, and
+// what is made of it would be no document.
+func valid(doc bson.Raw) error {
+	if err := doc.Validate(); err != nil {
+		return err
+	}
+	if n, _, _ := bsoncore.ReadLength(doc); int(n) != len(doc) {
+		return fmt.Errorf("%d bytes are behind it", len(doc)-int(n))
+	}
+	return nil
 }
 
 func (f Format) body(value []byte) (bson.Raw, error) {

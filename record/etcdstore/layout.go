@@ -122,7 +122,7 @@ func open(b []byte) (e envelope, err error) {
 	}
 	if has&hasDocument != 0 {
 		e.doc = bson.Raw(b)
-		if err := e.doc.Validate(); err != nil {
+		if err := valid(e.doc); err != nil {
 			return e, fmt.Errorf("document: %w", err)
 		}
 	} else if len(b) > 0 {

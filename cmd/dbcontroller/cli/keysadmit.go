@@ -85,15 +85,20 @@ func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) e
 	if db == nil {
 		return usage("--version %q is not one of dbs in %s", v.version, v.common.Config)
 	}
-	d, err := store.Get(ctx)
-	if err != nil {
-		return err
-	}
 	e, err := db.Encryption(ctx)
 	if err != nil {
 		return err
 	}
-	changes, err := v.change(ctx, v.version, e.Sealer(), false, out)
+	return v.apply(ctx, store, e.Sealer(), out)
+}
+
+// apply asks for the confirmation, notes who does what, and does it, in this order.
+func (v *keysVerb) apply(ctx context.Context, store *deployment.Store, s *sealed.Sealer, out io.Writer) error {
+	d, err := store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := v.change(ctx, v.version, s, false, out)
 	if err != nil || !changes {
 		return err
 	}
@@ -104,7 +109,7 @@ func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) e
 	if _, err := store.Apply(ctx, upgradestate.Remark{What: v.name, Detail: v.version}); err != nil {
 		return err
 	}
-	_, err = v.change(ctx, v.version, e.Sealer(), true, out)
+	_, err = v.change(ctx, v.version, s, true, out)
 	return err
 }
 

@@ -1,0 +1,55 @@
+package mongostore
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// FuzzReply: a reply of a server is cut into documents that lie within it, or is an error.
+func FuzzReply(f *testing.F) {
+	whole, err := bson.Marshal(bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{}}}, {Key: "id", Value: int64(7)}, {Key: "atClusterTime", Value: bson.Timestamp{T: 1, I: 2}}}}, {Key: "ok", Value: 1}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(whole))
+	f.Add([]byte(whole[:40]))
+	f.Add([]byte{255, 255, 255, 255, 3})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := parseReply(raw)
+		if err != nil {
+			return
+		}
+		n := 0
+		if err := each(r.docs, func(doc []byte) error {
+			n += len(doc)
+			_ = bson.Raw(doc).Validate()
+			return nil
+		}); err == nil && n > len(raw) {
+			t.Errorf("%d bytes of documents in a reply of %d", n, len(raw))
+		}
+	})
+}
+
+// FuzzRestoration: what a fence has noted of a validator reads the same when it is written again.
+func FuzzRestoration(f *testing.F) {
+	f.Add(`{"validator":{"a":{"$exists":true}},"validationLevel":"strict","validationAction":"error"}`)
+	f.Add(`{"validator":`)
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := restorationFrom(text)
+		if err != nil || text == "" {
+			return
+		}
+		first, err := r.text()
+		if err != nil {
+			return
+		}
+		again, err := restorationFrom(first)
+		if err != nil {
+			t.Fatalf("%s is not read again: %v", first, err)
+		}
+		if second, err := again.text(); err != nil || second != first {
+			t.Errorf("%s is read again as %s: %v", first, second, err)
+		}
+	})
+}

@@ -87,6 +87,9 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 		return "", "", unknownClass(want)
 	}
 	restore, err := n.validatorOf(ctx, tok)
+	if err == nil {
+		err = n.endCopy(ctx, tok)
+	}
 	return record.FenceValidator, restore, err
 }
 

@@ -101,7 +101,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 
 func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.noteUnfenced(ctx, f.Token.Name, f.To); err != nil {
+		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
 		mode, err := n.writeBlockMode(ctx)

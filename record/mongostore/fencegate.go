@@ -214,7 +214,7 @@ func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, erro
 // closeFence has the fence to a name of a collection no longer be set: a caller that has passed the
 // check of openGate finds no gate.
 func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
-	if err := n.noteUnfenced(ctx, name, to); err != nil {
+	if err := n.noteUnfenced(ctx, record.Token{Name: name}, to); err != nil {
 		return err
 	}
 	return n.dropGate(ctx, to)

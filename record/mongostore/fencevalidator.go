@@ -1,9 +1,11 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -54,14 +56,49 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 	if err != nil {
 		return "", err
 	}
-	if c.fenceMark() != "" {
-		text, ok, err := n.notedRestore(ctx, c.id())
-		if err == nil && !ok {
-			err = errors.New("it is fenced, and nothing is noted of the validator that it had")
-		}
+	if c.fenceMark() == "" {
+		return c.validation()
+	}
+	text, ok, err := n.notedRestore(ctx, c.id())
+	if err != nil || ok {
 		return text, err
 	}
-	return c.validation()
+	was, ended, err := n.endedAs(ctx, *c)
+	if err != nil || !ended {
+		return "", cmp.Or(err, errNothingNoted)
+	}
+	if text, ok, err = n.notedRestore(ctx, was); err == nil && !ok {
+		err = errNothingNoted
+	}
+	return text, err
+}
+
+var errNothingNoted = errors.New("it is fenced, and nothing is noted of the validator that it had")
+
+// endedAs reports whether the fence of a collection has ended, which then is a copy of it, and the
+// collection that it was on.
+func (n *Namespace) endedAs(ctx context.Context, c collection) (was string, ended bool, err error) {
+	note, err := n.noted(ctx, unfencedNotes+strings.TrimPrefix(c.fenceMark(), closingMark))
+	if err != nil || note == nil {
+		return "", false, err
+	}
+	was, _ = note.Lookup("id").StringValueOK() // not there in notes of earlier versions
+	return was, was != "", nil
+}
+
+// endCopy gives back a collection that has the fence of another one, which has ended. $out takes the
+// options of a collection when it begins, and puts its own in that one's place when it ends: with
+// the end of a fence in between, nobody else would ever take it away.
+func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
+	c, err := n.fencedCollection(ctx, tok)
+	if err != nil || c.fenceMark() == "" || n.quiet {
+		return err
+	}
+	was, ended, err := n.endedAs(ctx, *c)
+	if err != nil || !ended || was == c.id() {
+		return err // its own fence is for whoever set it
+	}
+	return n.restoreValidator(ctx, record.Fence{}, record.Token{Name: tok.Name, ID: c.id()}, was)
 }
 
 // notedRestore is what the latest fence noted of the validator that it replaced.
@@ -193,7 +230,7 @@ func refusing(mark string) restoration {
 
 func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.noteUnfenced(ctx, f.Token.Name, f.To); err != nil {
+		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
 		tok := f.Token
@@ -283,8 +320,12 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 }
 
 // noteUnfenced remembers that a fence was removed, before it is.
-func (n *Namespace) noteUnfenced(ctx context.Context, name, to string) error {
-	return n.note(ctx, unfencedNotes+to, bson.D{{Key: "$set", Value: bson.D{{Key: "name", Value: name}}}})
+func (n *Namespace) noteUnfenced(ctx context.Context, tok record.Token, to string) error {
+	set := bson.D{{Key: "name", Value: tok.Name}}
+	if tok.ID != "" {
+		set = append(set, bson.E{Key: "id", Value: tok.ID})
+	}
+	return n.note(ctx, unfencedNotes+to, bson.D{{Key: "$set", Value: set}})
 }
 
 // decided makes errors that no repetition changes permanent.

@@ -189,6 +189,54 @@ func TestUnfenceOfAReplacedCollection(t *testing.T) {
 	}
 }
 
+// TestPrepareOfACopyOfAnEndedFence: $out takes the options of the fenced collection along, and takes
+// its place only after the fence has ended. The new one is given back once it is looked at.
+func TestPrepareOfACopyOfAnEndedFence(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tok, made := b.fixed(t, "orders"), b.fixed(t, "made")
+	made.Kind = tok.Kind
+	has := func(collection string, validator any) {
+		t.Helper()
+		if err := b.raw.RunCommand(t.Context(), bson.D{{Key: "collMod", Value: collection}, {Key: "validator", Value: validator}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("orders", bson.D{{Key: "n", Value: bson.D{{Key: "$gte", Value: int32(0)}}}})
+	f := record.Fence{Class: record.FenceValidator, Token: tok, To: "orders.n1"}
+	_, restore, err := b.Prepare(t.Context(), tok, record.FenceValidator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Restore = restore
+	if err := b.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	specs, err := b.raw.ListCollectionSpecifications(t.Context(), bson.D{{Key: "name", Value: "orders"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has("made", specs[0].Options.Lookup("validator"))
+	if _, _, err := b.Prepare(t.Context(), made, record.FenceValidator); err == nil {
+		t.Error("a copy of a fence that stands is taken for none")
+	}
+	if err := errors.Join(b.Unfence(t.Context(), f), b.raw.Collection("orders").Drop(t.Context()), b.Namespace.rename(t.Context(), "made", "orders")); err != nil {
+		t.Fatal(err)
+	}
+	made.Name = "orders"
+	for range 2 {
+		if _, again, err := b.Prepare(t.Context(), made, record.FenceValidator); err != nil || again != restore {
+			t.Fatalf("prepared: %q, %v, want %q", again, err, restore)
+		}
+	}
+	if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "n", Value: int32(1)}}); err != nil {
+		t.Errorf("it is fenced still: %v", err)
+	}
+	if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "n", Value: int32(-1)}}); err == nil {
+		t.Error("its validator is gone")
+	}
+}
+
 // TestFenceOfAMovedCollection: the cluster moved a collection of a version that was left, fence and
 // all, and it was taken for the one before. What the fence has to give back is known still.
 func TestFenceOfAMovedCollection(t *testing.T) {

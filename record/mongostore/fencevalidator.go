@@ -96,7 +96,7 @@ func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
 	}
 	was, ended, err := n.endedAs(ctx, *c)
 	if err != nil || !ended || was == c.id() {
-		return err // its own fence is for whoever set it
+		return err // its own fence is for the one that set it
 	}
 	return n.restoreValidator(ctx, record.Fence{}, record.Token{Name: tok.Name, ID: c.id()}, was)
 }

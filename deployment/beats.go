@@ -96,49 +96,6 @@ func (s *Store) SaveBeat(ctx context.Context, version string, b identity.Beat) e
 	return nil
 }
 
-// mostWriters is how many names are kept. Each lasts for 64 beats of all controllers together, so
-// that one is only dropped while it is in use where far more processes count than there are.
-const mostWriters = 256
-
-func (s *Store) writersKey(version string) string {
-	return s.key("beats", "#writers", url.PathEscape(version))
-}
-
-// AddWriter implements identity.Beats.
-func (s *Store) AddWriter(ctx context.Context, version, writer string) error {
-	err := s.put(ctx, s.writersKey(version), 0, func(old []byte) ([]byte, error) {
-		names, err := writersOf(old)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, writer)
-		return json.Marshal(names[max(0, len(names)-mostWriters):])
-	})
-	if err != nil {
-		return fmt.Errorf("note who counts beats of %s: %w", version, err)
-	}
-	return nil
-}
-
-// Writers implements identity.Beats.
-func (s *Store) Writers(ctx context.Context, version string) ([]string, error) {
-	kv, err := s.coord.Get(ctx, s.writersKey(version))
-	if err != nil && !errors.Is(err, coord.ErrNotFound) {
-		return nil, fmt.Errorf("who counts beats of %s: %w", version, err)
-	}
-	return writersOf(kv.Value)
-}
-
-func writersOf(value []byte) (names []string, err error) {
-	if len(value) == 0 {
-		return nil, nil
-	}
-	if err := json.Unmarshal(value, &names); err != nil {
-		return nil, fmt.Errorf("%w: who counts beats: %w", ErrCorrupt, err)
-	}
-	return names, nil
-}
-
 // ForgetBeats forgets what databases held, so that they may hold less: a recovery takes them as
 // they are.
 func (s *Store) ForgetBeats(ctx context.Context, versions ...string) error {

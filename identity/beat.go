@@ -28,10 +28,6 @@ type Beats interface {
 	LoadBeat(ctx context.Context, version string) (b Beat, incarnation string, err error)
 	// SaveBeat stores a beat unless a later one is stored.
 	SaveBeat(ctx context.Context, version string, b Beat) error
-	// AddWriter stores the name of one who is about to count beats.
-	AddWriter(ctx context.Context, version, writer string) error
-	// Writers are the names that were added last, far more of them than count at a time.
-	Writers(ctx context.Context, version string) ([]string, error)
 }
 
 // RestoredError means that a database is older than what was known to be in it. Trying again does
@@ -48,15 +44,9 @@ func (e *RestoredError) Error() string {
 // ElsewhereError means that controllers of another coordination store use a database for the same
 // deployment. Nothing was changed. Trying again does not cure it. It is a record.ErrBroken: a
 // stream of that database must not be followed.
-type ElsewhereError struct {
-	Version string
-	Copy    bool // of the coordination store that this process uses
-}
+type ElsewhereError struct{ Version string }
 
 func (e *ElsewhereError) Error() string {
-	if e.Copy {
-		return fmt.Sprintf("database of %s: controllers with a copy of this etcd use it for this deployment: stop one of the two with its controllers, and start those of the other one again", e.Version)
-	}
 	return fmt.Sprintf("database of %s: controllers with another etcd use it for this deployment, or etcd was emptied: stop one of the two, and correct its etcd in the configuration; "+
 		"if this etcd is the right one, stop all controllers and run 'dbcontroller recover' with it", e.Version)
 }
@@ -73,21 +63,7 @@ type storedBeat struct {
 	// Incarnation is that of the coordination store whose controllers have counted. Binaries that
 	// do not know it leave it out. The next beat of one that does adds it again.
 	Incarnation string `bson:"incarnation,omitempty"`
-	// By is a name that its writer has given itself and stored before. Binaries that do not know it
-	// leave it out, and nothing is concluded then.
-	By string `bson:"by,omitempty"`
 }
-
-// A copy of a coordination store, as of its data folder, has the same incarnation. Its controllers
-// count in the same database, and what they call themselves is stored in the copy alone.
-const (
-	// renameEvery is how many beats a name lasts, so that a copy soon has not the present one.
-	renameEvery = 64
-	// maxStrangers is how often a beat of a stranger is met before that is an error. A
-	// coordination store that was restored under its controllers has few names, too: they end for
-	// that reason, within seconds.
-	maxStrangers = 5
-)
 
 // Pulse counts the beats of one version's database.
 //
@@ -99,9 +75,8 @@ const (
 // beat, nothing shows that a backup, made after that beat and restored before the next, lacks it.
 //
 // The first beat also claims the database for one coordination store, by its incarnation of the
-// deployment. Two stores that hold one deployment would each run a switch of their own. A copy of a
-// store has the same incarnation. Beats that go on, by somebody whose name the store does not have,
-// show that one is in use.
+// deployment. Two stores that hold one deployment would each run a switch of their own. The limit:
+// a copy of an etcd has the same incarnation.
 type Pulse struct {
 	Owner record.Owner
 	DB    record.Marker
@@ -111,12 +86,6 @@ type Pulse struct {
 	busy *semaphore.Weighted // held by one at a time, across calls of the database
 	rev  int64               // of the mark that holds the beat, as this process wrote it last; 0: not known
 	last storedBeat
-
-	name      string          // that it gives its beats; empty: none yet
-	named     uint64          // the count at which name was stored
-	mine      uint64          // the count of its latest beat; 0: none
-	known     map[string]bool // names that the coordination store was seen to have
-	strangers int             // beats of others whose names it has not
 }
 
 // BeatOwner is whose mark holds the beats of a namespace.
@@ -136,7 +105,7 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 
 // Beat counts one further. A *RestoredError has changed nothing.
 func (p *Pulse) Beat(ctx context.Context) error {
-	return p.put(ctx, true, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		if err := p.fits(has, known, incarnation); err != nil {
 			return has, err
 		}
@@ -183,14 +152,13 @@ func next(count uint64, incarnation string) storedBeat {
 // Accept makes what a restored database holds count from now on: its next beat is later than all
 // that were. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
-	return p.put(ctx, false, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		return next(max(has.Count, known.Count), incarnation), nil
 	})
 }
 
 // put writes what change makes of the beat in the database and of the known one, and then notes it.
-// sole refuses a database in which controllers with a copy of the coordination store count.
-func (p *Pulse) put(ctx context.Context, sole bool, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
+func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
 	done, err := p.alone(ctx)
 	if err != nil {
 		return err
@@ -207,11 +175,6 @@ func (p *Pulse) put(ctx context.Context, sole bool, change func(has storedBeat, 
 			if err := p.look(ctx); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			if sole {
-				if err := p.meet(ctx); err != nil {
-					return err
-				}
-			}
 		}
 		b, err := change(p.last, known, incarnation)
 		if err != nil {
@@ -221,9 +184,6 @@ func (p *Pulse) put(ctx context.Context, sole bool, change func(has storedBeat, 
 			}
 			return err
 		}
-		if b.By, err = p.present(ctx, p.last.Count); err != nil {
-			return err
-		}
 		body, err := bson.Marshal(b)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -231,7 +191,7 @@ func (p *Pulse) put(ctx context.Context, sole bool, change func(has storedBeat, 
 		rev := max(p.rev, 0)
 		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
 		if err == nil {
-			p.rev, p.last, p.mine = rev+1, b, b.Count
+			p.rev, p.last = rev+1, b
 			return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
 		}
 		p.rev = 0
@@ -264,46 +224,4 @@ func (p *Pulse) look(ctx context.Context) error {
 		p.rev, p.last = m.Rev, b
 	}
 	return nil
-}
-
-// present returns the name for a beat after a count. It is stored before any beat has it.
-func (p *Pulse) present(ctx context.Context, count uint64) (string, error) {
-	if p.name != "" && count >= p.named && count < p.named+renameEvery {
-		return p.name, nil
-	}
-	name := rand.Text()
-	if err := p.Beats.AddWriter(ctx, p.Owner.Version, name); err != nil {
-		return "", err
-	}
-	if p.known == nil {
-		p.known = map[string]bool{}
-	}
-	p.name, p.named, p.known[name] = name, count, true
-	return name, nil
-}
-
-// meet looks whose beat was found. One that was counted after a beat of this process, by somebody
-// whose name the coordination store does not have, is of a process that uses another store. What was
-// counted before may be from before a store was restored.
-func (p *Pulse) meet(ctx context.Context) error {
-	by := p.last.By
-	if by == "" || p.known[by] || p.mine == 0 || p.last.Count <= p.mine {
-		return nil
-	}
-	writers, err := p.Beats.Writers(ctx, p.Owner.Version)
-	if err != nil {
-		return err
-	}
-	p.known = map[string]bool{p.name: true}
-	for _, name := range writers {
-		p.known[name] = true
-	}
-	if p.known[by] {
-		return nil
-	}
-	if p.strangers++; p.strangers < maxStrangers {
-		return nil
-	}
-	p.rev = 0
-	return &ElsewhereError{Version: p.Owner.Version, Copy: true}
 }

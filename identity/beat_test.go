@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"testing"
 
@@ -21,21 +19,6 @@ type noted struct {
 	of   map[string]identity.Beat
 	lose bool   // the process dies before it has noted what it wrote
 	name string // its incarnation of the deployment
-
-	writers []string
-}
-
-func (n *noted) AddWriter(_ context.Context, _, writer string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.writers = append(n.writers, writer)
-	return nil
-}
-
-func (n *noted) Writers(context.Context, string) ([]string, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.writers), nil
 }
 
 var errDied = errors.New("it died")
@@ -247,59 +230,6 @@ func TestTwoStores(t *testing.T) {
 	var restored *identity.RestoredError
 	if err := pulse(second).Beat(ctx); !errors.As(err, &restored) {
 		t.Errorf("a backup from before: %v", err)
-	}
-}
-
-// TestCopiedStore: processes of a coordination store and of a copy of it count in one database. Each
-// side notices the other within some beats, also where that has begun before the copy. Those of one store never do,
-// however many there are, and whatever was restored before they began.
-func TestCopiedStore(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	owner := record.Owner{Deployment: deploymentName, Version: "v2"}
-	db := memstore.NewCluster(memstore.Options{}).Open("v2")
-	pulse := func(etcd *noted) *identity.Pulse { return &identity.Pulse{Owner: owner, DB: db, Beats: etcd} }
-	beats := func(what string, p *identity.Pulse) {
-		t.Helper()
-		if err := p.Beat(ctx); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-	first := &noted{name: "one"}
-	one, two := pulse(first), pulse(first)
-	early := &noted{name: "one"} // of a backup from before all of that
-	for i := range 500 {
-		beats("of one store", []*identity.Pulse{one, two, pulse(first)}[i%3])
-	}
-	restored := []*identity.Pulse{pulse(early), pulse(early)}
-	for i := range 500 {
-		beats("of a store that was restored", restored[i%2])
-	}
-	long := restored[0]
-	copied := pulse(&noted{name: "one", of: maps.Clone(early.of), writers: slices.Clone(early.writers)})
-	for name, beat := range map[string][2]func(context.Context) error{
-		"the first": {copied.Accept, long.Beat}, // Accept counts and looks at nobody
-		"the copy":  {long.Accept, copied.Beat},
-	} {
-		noticed := false
-		for range 200 {
-			if err := beat[0](ctx); err != nil {
-				t.Fatalf("%s: the other one: %v", name, err)
-			}
-			var elsewhere *identity.ElsewhereError
-			if err := beat[1](ctx); errors.As(err, &elsewhere) {
-				if !elsewhere.Copy || elsewhere.Version != "v2" || !errors.Is(err, record.ErrBroken) {
-					t.Fatalf("%s: %v", name, err)
-				}
-				noticed = true
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-		if !noticed {
-			t.Errorf("%s does not notice the other one", name)
-		}
 	}
 }
 

@@ -210,27 +210,3 @@ func TestSecondEtcdLater(t *testing.T) {
 		endsSoon(t, "one", one, "controllers with another etcd use it for this deployment")
 	})
 }
-
-// TestCopiedEtcd: a copy of an etcd, as of its data folder, runs next to the first one with a
-// controller of its own. The one that notices ends and says why, so that they do not both go on.
-func TestCopiedEtcd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		s := newSystem(ctx, t)
-		s.quiet()
-		one := s.runs(ctx, "one", s.coord.Client())
-		pass(5 * time.Second)
-		two := s.runs(ctx, "two", kept(ctx, t, s.coord))
-		var err error
-		select {
-		case err = <-one:
-		case err = <-two:
-		case <-time.After(5 * time.Minute):
-			t.Fatal("both go on")
-		}
-		if err == nil || !strings.Contains(err.Error(), "controllers with a copy of this etcd use it for this deployment") {
-			t.Errorf("it ends with %v", err)
-		}
-	})
-}

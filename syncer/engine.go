@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -142,6 +143,8 @@ type Engine struct {
 	complaints map[string]*reconcile.Complaint // by what is tried again
 	adopted    []int                           // shards that the log is still to tell of
 	changed    changed
+
+	rings atomic.Uint64 // of unique values that it has followed
 
 	// own is what this engine has written, and was not seen to in the target yet.
 	own account

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 
 	"dbcontroller.dev/record"
@@ -69,7 +68,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 		}
 	}
 	for len(refused) > 0 {
-		first := nextRing(refused)
+		first := nextRing(refused, e.rings.Add(1))
 		why, err := e.exchangeOne(ctx, first, refused, b)
 		if err != nil {
 			return err
@@ -91,9 +90,9 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 // nextRing picks the group whose ring is followed next. The steps of a run may not suffice for all
 // rings, and those that never come through are refused again in the next run. In a fixed order they
 // would take all steps of each run, and the groups behind them would never come through.
-func nextRing(refused map[transform.GroupID]transform.Failure) transform.GroupID {
-	ids := slices.Collect(maps.Keys(refused))
-	return ids[rand.IntN(len(ids))]
+func nextRing(refused map[transform.GroupID]transform.Failure, turn uint64) transform.GroupID {
+	ids := slices.SortedFunc(maps.Keys(refused), compareIDs)
+	return ids[turn%uint64(len(ids))]
 }
 
 // exchangeOne follows a ring from one group on. It returns the reason why the group cannot be

@@ -128,7 +128,7 @@ func (v *Service) dropClients(ctx context.Context, over func(key string, c *clie
 	v.clients.mu.Unlock()
 	for key, c := range all {
 		c.mu.Lock()
-		if over(key, c) {
+		if !c.gone && over(key, c) { // another call may have been first
 			v.closeLease(ctx, key, c.lease)
 			c.gone = true
 			v.clients.mu.Lock()

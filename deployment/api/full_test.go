@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,6 +100,20 @@ func TestRegistrationsAreBounded(t *testing.T) {
 		if time.Since(since) > 20*time.Second {
 			t.Fatalf("after another one has ended: %d %s %v", status, answer, err)
 		}
+	}
+	// One that is ended by many calls gives its place back once.
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if status, answer, err := a.call(t.Context(), "DeregisterClient", `{"clientId": "`+first.ClientID+`"}`); err != nil || status != http.StatusOK {
+				t.Errorf("it is not ended: %d %s %v", status, answer, err)
+			}
+		})
+	}
+	wg.Wait()
+	a.ok(t, "RegisterClient", one, &first)
+	if status, answer, err := a.call(t.Context(), "RegisterClient", one); err != nil || status == http.StatusOK {
+		t.Errorf("many places for one: %d %s %v", status, answer, err)
 	}
 }
 

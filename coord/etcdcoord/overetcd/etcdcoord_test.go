@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func startEtcd(t *testing.T) *embedetcd.Server {
 	t.Helper()
-	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir()})
+	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), PasswordCost: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

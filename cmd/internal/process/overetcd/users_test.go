@@ -22,7 +22,7 @@ import (
 func TestEtcdWithUsers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: t.TempDir(), Log: zap.NewNop()})
+	s, err := embedetcd.Start(ctx, embedetcd.Config{Dir: t.TempDir(), Log: zap.NewNop(), PasswordCost: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,7 +177,7 @@ func TestListBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	recs, more, err := bookTable(s).fetch(context.Background(), within{}, "", 1000)
+	recs, more, err := bookTable(s).fetch(context.Background(), within{}, "", 1000, fetchBytes)
 	if err != nil || !more || len(recs) != fetchBytes>>20 {
 		t.Errorf("%d records, more %t, %v", len(recs), more, err)
 	}

@@ -68,7 +68,7 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 	return listing.List(ctx, req, listing.Source[*row, M]{
 		Index: t.index(in),
 		Fetch: func(ctx context.Context, after string, limit int) ([]*row, error) {
-			recs, more, err := t.fetch(ctx, in, after, limit)
+			recs, more, err := t.fetch(ctx, in, after, limit, fetchBytes)
 			if err == nil && more && len(recs) < limit {
 				err = listing.ErrMore
 			}
@@ -97,57 +97,87 @@ func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, 
 	if err != nil {
 		return err
 	}
-	return t.each(ctx, within{scope: in}, s, f)
+	return t.each(ctx, within{scope: in}, s, nil, f)
 }
 
-func (t *Table[M]) each(ctx context.Context, in within, s selection, f func(name string, m M) error) error {
-	const batch = 1000
-	held := memory.Of(ctx).Hold() // a client that does not read keeps the batch here
+// each calls f for all resources. Without room it fails. With wait, it fails only before the first
+// resource; later it waits, and goes on after the last resource that f has accepted.
+func (t *Table[M]) each(ctx context.Context, in within, s selection, wait func(context.Context) error, f func(name string, m M) error) error {
+	held := memory.Of(ctx).Hold() // a client that does not read keeps the page here
 	defer held.Set(0)
+	most := fetchBytes
 	for after := ""; ; {
-		recs, more, err := t.fetch(ctx, in, after, batch)
-		if err != nil {
+		more, err := t.page(ctx, in, s, held, most, &after, f)
+		held.Set(0) // before it waits, so that two watches with a page cannot wait for each other
+		switch {
+		case errors.Is(err, errNoRoom) && wait != nil && after != "":
+			most = max(most/2, leastBytes)
+			if err := wait(ctx); err != nil {
+				return err
+			}
+		case err != nil || !more:
 			return err
-		}
-		var size int64
-		for _, r := range recs {
-			size += int64(len(r.Doc))
-		}
-		if !held.Set(size) {
-			return noRoom()
-		}
-		for _, r := range rowsOf(recs) {
-			if after, err = nameOf(r.head); err != nil {
-				return err
-			}
-			m, ok, err := t.showRow(ctx, s, r)
-			if err != nil {
-				return err
-			}
-			if ok {
-				if err := f(after, m); err != nil {
-					return err
-				}
-			}
-		}
-		if !more {
-			return nil
+		default:
+			most = min(2*most, fetchBytes)
 		}
 	}
 }
 
-// fetchBytes bounds the documents of one fetch: a thousand of the largest would be 16 GB.
-const fetchBytes = 8 << 20
+// page calls f for the resources of one page, and moves after. It takes room before it reads: after a
+// switch all watches read at the same time.
+func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memory.Held, most int, after *string, f func(name string, m M) error) (more bool, err error) {
+	const batch = 1000
+	for ; !held.Set(int64(most)); most /= 2 {
+		if most <= leastBytes {
+			return false, noRoom()
+		}
+	}
+	recs, more, err := t.fetch(ctx, in, *after, batch, most)
+	if err != nil {
+		return false, err
+	}
+	var size int64
+	for _, r := range recs {
+		size += int64(len(r.Doc))
+	}
+	if !held.Set(size) { // the last one may be large
+		return false, noRoom()
+	}
+	for _, r := range rowsOf(recs) {
+		name, err := nameOf(r.head)
+		if err != nil {
+			return false, err
+		}
+		m, ok, err := t.showRow(ctx, s, r)
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			if err := f(name, m); err != nil {
+				return false, err
+			}
+		}
+		*after = name
+	}
+	return more, nil
+}
+
+// fetchBytes bounds the documents of one fetch: a thousand of the largest would be 16 GB. A watch with
+// less room than that fetches less, down to leastBytes.
+const (
+	fetchBytes = 8 << 20
+	leastBytes = 4 << 10
+)
 
 // fetch returns the first records of a scope after a name, at most limit, and ends with the one that
-// reaches fetchBytes. more reports that there may be others. What lies between them is skipped, not
+// reaches bytes. more reports that there may be others. What lies between them is skipped, not
 // read.
-func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit int) (out []record.Record, more bool, err error) {
+func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, bytes int) (out []record.Record, more bool, err error) {
 	if in.none {
 		return nil, false, nil
 	}
 	for size := 0; ; {
-		recs, more, err := t.list(ctx, in.scope.begin, after, limit-len(out), fetchBytes-size)
+		recs, more, err := t.list(ctx, in.scope.begin, after, limit-len(out), bytes-size)
 		if err != nil {
 			return nil, false, err
 		}
@@ -162,7 +192,7 @@ func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit int
 			}
 			after, out, size = name, append(out, rec), size+len(rec.Doc)
 		}
-		if !more || len(out) == limit || size >= fetchBytes {
+		if !more || len(out) == limit || size >= bytes {
 			return out, more, nil
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -29,10 +28,11 @@ type Event[M proto.Message] struct {
 
 // Watch sends what a request asks for and then what changes, until ctx ends. It subscribes
 // before it lists: what changes meanwhile is read a second time, never left out. What it
-// remembers and sends counts as the memory of the request; without room for what it sends it
-// ends with UNAVAILABLE.
+// remembers and sends counts as the memory of the request. Without room before it has sent
+// anything it ends with UNAVAILABLE; later it waits for room.
 func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event[M]) error) error {
 	r := t.request(req)
+	memory.Of(ctx).Settle(int64(proto.Size(req))) // a watch lives long
 	w := &watch[M]{table: t, mask: r.mask(r.roles.ReadMask), out: send, told: told{latest: map[string]digest{}, held: memory.Of(ctx).Hold()}, sends: memory.Of(ctx).Hold()}
 	defer w.told.held.Set(0)
 	var err error
@@ -52,7 +52,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 	}
 	defer changes.Close()
 	lister, lists := changes.(vrunner.Lister)
-	err = t.each(ctx, w.in, w.selected, func(name string, m M) error {
+	err = t.each(ctx, w.in, w.selected, newRoom().wait, func(name string, m M) error {
 		if lists {
 			lister.Listed(t.cfg.Kind, name)
 		}
@@ -70,7 +70,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 			return err
 		}
 		for _, name := range t.changed(dirty) {
-			if err := w.follow(ctx, name); err != nil {
+			if err := whenRoom(ctx, func() error { return w.follow(ctx, name) }); err != nil {
 				return err
 			}
 		}
@@ -127,13 +127,16 @@ type watch[M proto.Message] struct {
 	sends    *memory.Held // for the event that is being sent, as long as the client does not read it
 }
 
-// told is what the client has. Without room for more it no longer remembers anything: from then on
-// every change is sent, and an end also of what the client does not have.
+// told is what the client has. Without room for more it no longer remembers anything. From then on
+// the client gets every change, and the end of a resource even if it never had that.
 type told struct {
 	latest   map[string]digest
 	bytes    int64
 	held     *memory.Held
 	overflow bool
+	// last is the name of the latest event, if that was an end and overflow is set. The records of one
+	// resource end one after the other, and the client needs one event.
+	last string
 }
 
 const (
@@ -148,12 +151,13 @@ func (t *told) put(name string, now digest) bool {
 	before, known := t.latest[name]
 	switch {
 	case t.overflow:
+		t.last = ""
 		return true
 	case known && before == now:
 		return false
 	case !known:
 		t.bytes += int64(len(name) + entryBytes)
-		if t.bytes > toldBytes || !t.held.Set(t.bytes) {
+		if t.bytes > toldBytes || !t.held.SetSpare(t.bytes) {
 			t.forget()
 			return true
 		}
@@ -170,8 +174,13 @@ func (t *told) forget() {
 
 // remove reports whether the client may have the resource that is gone.
 func (t *told) remove(name string) bool {
+	if t.overflow {
+		again := t.last == name
+		t.last = name
+		return !again
+	}
 	if _, known := t.latest[name]; !known {
-		return t.overflow
+		return false
 	}
 	delete(t.latest, name)
 	t.bytes -= int64(len(name) + entryBytes)
@@ -219,18 +228,14 @@ func (w *watch[M]) send(name string, m M) error {
 	// Between the database and the connection it is there encoded and decoded, about twice each.
 	const copies = 4
 	if size := int64(copies * len(raw)); !w.sends.Set(size) {
-		w.told.forget() // what is sent needs the room more
+		// What is sent needs the room more. Without it, the event is sent later as news.
+		w.told.forget()
 		if !w.sends.Set(size) {
 			return noRoom()
 		}
 	}
 	defer w.sends.Set(0)
 	return w.out(Event[M]{vrunner.EventPut, name, m})
-}
-
-// noRoom refuses a watch for whose records others have taken the memory.
-func noRoom() error {
-	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
 }
 
 // gone tells of a resource that is deleted or no longer meets the filter, if the client

@@ -24,6 +24,9 @@ var errStopped = refusal.Because(refusal.Stopping, "server stops; call again", n
 const (
 	maxDirty      = 10_000
 	maxDirtyBytes = 4 << 20
+	// fewDirtyBytes may take the last room, too: without room for a few names a watch would have to
+	// list everything again at each change. More names leave that room to others.
+	fewDirtyBytes = 4 << 10
 )
 
 // Dirty names a record that has changed, was made or was deleted. It does not contain what
@@ -145,7 +148,7 @@ func (c *subscription) add(d Dirty) {
 	if _, there := c.set[d]; there {
 		return
 	}
-	if c.bytes += len(d.Name); len(c.order) == maxDirty || c.bytes > maxDirtyBytes || !c.held.Set(c.taken+c.waiting()+entryBytes) {
+	if c.bytes += len(d.Name); len(c.order) == maxDirty || c.bytes > maxDirtyBytes || !c.hold(c.taken+c.waiting()+entryBytes) {
 		c.lose()
 		return
 	}
@@ -155,6 +158,14 @@ func (c *subscription) add(d Dirty) {
 	c.set[d] = struct{}{}
 	c.order = append(c.order, d)
 	c.signal()
+}
+
+// hold reports whether there is room for so many bytes of names. hub.mu is held.
+func (c *subscription) hold(bytes int64) bool {
+	if bytes <= fewDirtyBytes {
+		return c.held.Set(bytes)
+	}
+	return c.held.SetSpare(bytes)
 }
 
 // waiting is about what the names that wait take. hub.mu is held.

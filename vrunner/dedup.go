@@ -76,7 +76,7 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	if !known {
 		t.bytes += len(name)
 	}
-	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max || !t.held.Set(t.size(1))) {
+	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max || !t.held.SetSpare(t.size(1))) {
 		t.overflow, t.latest, t.unseen = true, nil, nil
 		t.held.Set(0)
 		return true, nil

@@ -31,14 +31,15 @@ func (u unreadAnswer) Write(b []byte) (int, error) {
 func TestSlowReadersAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, vrunner.Config{}, func(ctx context.Context, w *world, s *service, r *vrunner.Runner, _ *announced) {
-		const size = 1000
+		const size, body = 1000, 100
 		budget := memory.NewBudget(2*size + size/2)
 		goOn, now := make(chan struct{}), make(chan struct{})
 		close(now)
 		serve := func(req *http.Request, goOn <-chan struct{}) <-chan *httptest.ResponseRecorder {
 			done := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
-				share := budget.Share(2 * size)
+				share := budget.Share(2*size + body)
+				share.Reserve(body) // until it has run
 				out := httptest.NewRecorder()
 				r.ServeHTTP(unreadAnswer{out, goOn}, req.WithContext(memory.With(ctx, share)))
 				share.End()
@@ -49,14 +50,25 @@ func TestSlowReadersAreBounded(t *testing.T) {
 		}
 		w.put(ctx, "v1", "old", "a", strings.Repeat("x", size))
 		w.put(ctx, "v1", "old", "large", strings.Repeat("x", 2*size+1))
-		expect(t, "more than a request may hold", serve(get("large"), now), http.StatusServiceUnavailable, "")
+		res := expect(t, "more than a request may hold", serve(get("large"), now), http.StatusTooManyRequests, "")
+		if c := code(t, res.Body.Bytes()); c != "resource_exhausted" || res.Header().Get("Retry-After") != "" {
+			t.Errorf("code %s, %v: no other attempt helps", c, res.Header())
+		}
+		// It grows beyond what twice the first part would take, and fits.
+		s.parts = 3
+		w.put(ctx, "v1", "old", "nearly", strings.Repeat("x", 2*size))
+		res = expect(t, "as much as a request may hold", serve(get("nearly"), now), http.StatusOK, "v1")
+		if got := res.Body.String(); got != strings.Repeat("x", 2*size) {
+			t.Errorf("%d bytes", len(got))
+		}
+		s.parts = 0
 		first, second := serve(get("a"), goOn), serve(get("a"), goOn)
 		expectNone(t, "the first", first)
 		expectNone(t, "the second", second)
 		if left := budget.Left(); left != size/2 {
 			t.Errorf("%d bytes are free", left)
 		}
-		res := expect(t, "the third", serve(get("a"), now), http.StatusServiceUnavailable, "")
+		res = expect(t, "the third", serve(get("a"), now), http.StatusServiceUnavailable, "")
 		if res.Header().Get("Retry-After") == "" {
 			t.Errorf("%v", res.Header())
 		}

@@ -31,7 +31,8 @@ type Adapter interface {
 // stored kinds that follow names; with none, of all that may show in what is asked for.
 //
 // A subscription remembers the names of kinds of which a stored record shows several, to
-// report those that are gone, and lists them when it begins and after each ErrLost.
+// report those that are gone, and lists them when it begins and after each ErrLost. Without room
+// for them it is refused as busy, and likewise its Next: list again, as after ErrLost.
 func Over(stored Store, shown Adapter, follow ...string) Store {
 	o := over{shown, stored, follow}
 	if in, ok := shown.(reads); ok {
@@ -77,6 +78,7 @@ func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error
 		c.Close()
 		return nil, err
 	}
+	c.began = true
 	return c, nil
 }
 
@@ -86,6 +88,7 @@ type overChanges struct {
 	kinds []string
 	known map[string][]string // of kinds with several: the names that there are, in order
 	bytes int64               // about what known takes
+	began bool                // the caller has the subscription
 	held  *memory.Held
 }
 
@@ -96,8 +99,9 @@ func (c *overChanges) Close() {
 	c.held.Set(0)
 }
 
-// count notes that names have come and gone, and reports an error if there is no room for them.
-func (c *overChanges) count(come, gone []string) error {
+// count notes that names have come to known and gone from it, and reports whether there is room for
+// all that it has.
+func (c *overChanges) count(come, gone []string) bool {
 	const each = 16 // of a slice, next to the text
 	for _, name := range come {
 		c.bytes += int64(len(name) + each)
@@ -105,10 +109,15 @@ func (c *overChanges) count(come, gone []string) error {
 	for _, name := range gone {
 		c.bytes -= int64(len(name) + each)
 	}
-	if !c.held.Set(c.bytes) {
-		return refusal.New(refusal.Busy, errNoRoom)
+	return c.held.SetSpare(c.bytes)
+}
+
+// noRoom reports that known has no room. A stream that the caller has begun runs again.
+func (c *overChanges) noRoom(ctx context.Context) error {
+	if req := requestOf(ctx); req != nil && c.began {
+		req.lost.Store(true)
 	}
-	return nil
+	return refusal.New(refusal.Busy, errNoRoom)
 }
 
 // list brings what is known up to date. It comes before what the caller lists, so that whatever
@@ -122,10 +131,11 @@ func (c *overChanges) list(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", kind, err)
 		}
-		if err := c.count(names, c.known[kind]); err != nil {
-			return err
-		}
+		before := c.known[kind]
 		c.known[kind] = names
+		if !c.count(names, before) {
+			return c.noRoom(ctx)
+		}
 	}
 	return nil
 }
@@ -200,7 +210,7 @@ func (c *overChanges) Listed(kind, name string) {
 	names := c.known[kind]
 	if at, there := slices.BinarySearch(names, name); !there {
 		c.known[kind] = slices.Insert(names, at, name)
-		_ = c.count([]string{name}, nil) // without room for it the next change ends the subscription
+		c.count([]string{name}, nil) // without room for it the next change reports that
 	}
 }
 
@@ -216,11 +226,12 @@ func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string
 	for to < len(known) && strings.HasPrefix(known[to], prefix) {
 		to++
 	}
-	if err := c.count(now, known[from:to]); err != nil {
-		return nil, err
-	}
-	both := slices.Concat(now, known[from:to])
-	slices.Sort(both)
+	gone := slices.Clone(known[from:to])
 	c.known[kind] = slices.Replace(known, from, to, now...)
+	if !c.count(now, gone) {
+		return nil, c.noRoom(ctx)
+	}
+	both := slices.Concat(now, gone)
+	slices.Sort(both)
 	return slices.Compact(both), nil
 }

@@ -8,7 +8,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/vrunner"
 )
@@ -138,4 +140,87 @@ func TestOverSeveral(t *testing.T) {
 	if dirty, err := titles.Next(t.Context()); err != nil || !slices.Equal(dirty, []vrunner.Dirty{{Kind: "titles", Name: "q"}}) {
 		t.Errorf("%v, %v", dirty, err)
 	}
+}
+
+// TestOverCountsNames: the names that a subscription remembers count as memory, as many as there are.
+// Without room for them it is refused, and a stream runs again.
+func TestOverCountsNames(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(ctx context.Context, t *testing.T) {
+		stored := sampletest.New(t, "pages")
+		write := func(value string) {
+			t.Helper()
+			doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "p"}, {Key: "value", Value: value}})
+			if err == nil {
+				err = stored.Write(ctx, []record.Mutation{{Kind: "pages", Key: record.StringKey("p"), Doc: doc}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		const room, each = 400, 16 + 3 // for ten names of three bytes, which may take half
+		budget := memory.NewBudget(room)
+		subscribe := func(ctx context.Context) (vrunner.Subscription, error) {
+			return vrunner.Over(stored, lines{stored}).Changes(memory.With(ctx, budget.Share(room)), "lines")
+		}
+		hold := func(what string, names int64) {
+			t.Helper()
+			if held := room - budget.Left(); held != names*each {
+				t.Errorf("%s: %d bytes are held, want those of %d names", what, held, names)
+			}
+		}
+		next := func(c vrunner.Subscription, want refusal.Reason) {
+			t.Helper()
+			if _, err := c.Next(ctx); why(err) != want {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		write("a b c")
+		c, err := subscribe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold("at first", 3)
+		write("a b c d e")
+		next(c, "")
+		hold("after two came", 5)
+		c.(vrunner.Lister).Listed("lines", "p/x")
+		hold("after one was shown", 6)
+		write("a")
+		next(c, "")
+		hold("after others went", 1)
+		write("a b c d e f g h i j k l")
+		next(c, refusal.Busy)
+		write("a b")
+		next(c, "")
+		hold("with room again", 2)
+		c.Close()
+		hold("in the end", 0)
+		write("a b c d e f g h i j k l")
+		if _, err := subscribe(ctx); why(err) != refusal.Busy {
+			t.Errorf("without room: %v", err)
+		}
+		hold("after it was refused", 0)
+
+		w := newWorld(ctx, t, plain)
+		r, _ := following(ctx, w, w.clients(), vrunner.Config{})
+		runs := 0
+		err = r.Stream(ctx, func(ctx context.Context, _ string) error {
+			if runs++; runs == 2 {
+				return nil
+			}
+			write("a")
+			c, err := subscribe(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			write("a b c d e f g h i j k l")
+			_, err = c.Next(ctx)
+			return err
+		})
+		if err != nil || runs != 2 {
+			t.Errorf("%d runs of the stream, %v", runs, err)
+		}
+	})
 }

@@ -45,8 +45,9 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		out := newCapture(req.Context())
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
+			memory.Of(req.Context()).Settle(0) // the client may read slowly, and the body is done with
 			if out.full {
-				if !out.effect { // what was written must not be sent again
+				if !out.effect && !out.never { // what was written must not be sent again
 					w.Header().Set("Retry-After", "1")
 				}
 				r.refuse(w, req, noRoomFor(out))
@@ -125,10 +126,14 @@ func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.E
 
 // noRoomFor refuses what ran, and whose response found no room next to those of others.
 func noRoomFor(out *capture) *connect.Error {
-	if out.effect {
+	switch {
+	case out.effect:
 		return refusal.New(refusal.OutcomeUnknown, errors.New("it was written, and there is no room for its answer: read it"))
+	case out.never: // Connect has this code for messages that are too large
+		return connect.NewError(connect.CodeResourceExhausted, errors.New("the answer is larger than the server can hold for one request: ask for less"))
+	default:
+		return refusal.New(refusal.Busy, errNoRoom)
 	}
-	return refusal.New(refusal.Busy, errNoRoom)
 }
 
 // errNoRoom: what requests hold in memory is bounded, and others hold it.
@@ -143,6 +148,7 @@ type capture struct {
 	body   []byte
 	held   *memory.Held // the capacity of body
 	full   bool         // there was no room for the body, which is gone
+	never  bool         // there is none on an idle server either
 	effect bool         // the request has, or may have, written
 }
 
@@ -171,9 +177,9 @@ func (c *capture) Write(b []byte) (int, error) {
 		return 0, errNoRoom
 	}
 	if need := len(c.body) + len(b); need > cap(c.body) {
-		size := max(need, 2*cap(c.body))
-		if !c.held.Set(int64(size)) {
-			c.full = true
+		size, ok := c.grow(need)
+		if !ok {
+			c.full, c.never = true, !c.held.Possible(int64(need))
 			c.drop()
 			return 0, errNoRoom
 		}
@@ -181,6 +187,21 @@ func (c *capture) Write(b []byte) (int, error) {
 	}
 	c.body = append(c.body, b...)
 	return len(b), nil
+}
+
+// grow takes room for need bytes, and for as many more as it can, up to twice the present ones:
+// each growth copies the body.
+func (c *capture) grow(need int) (size int, ok bool) {
+	const least = 64 << 10
+	for size = max(need, 2*cap(c.body)); !c.held.Set(int64(size)); {
+		if size == need {
+			return 0, false
+		}
+		if size = need + (size-need)/2; size-need < least {
+			size = need
+		}
+	}
+	return size, true
 }
 
 // Flush is there because streaming protocols ask for it; a captured response is sent

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v4"
 
 	"dbcontroller.dev/refusal"
 )
@@ -16,24 +18,53 @@ var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has becom
 
 // Stream runs fn for the active version. When another one becomes active, it cancels fn's
 // context with ErrFlipped as the cause, waits for fn to return, and runs it again for that
-// version; likewise after an ErrLost. It returns what fn returns otherwise, nil included.
+// version; likewise, after a pause, if fn lost changes (ErrLost) or was refused as busy in a
+// further run: the client has a stream already, and waits until there is room. It returns what fn
+// returns otherwise, nil included.
 //
 // A stream passes no gate: it can read, never write, and neither holds nor is held by a
 // switch. It ends with a *connect.Error of code UNAVAILABLE when the version that became
 // active is one that this server does not know, and when the server stops.
 func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, version string) error) error {
-	for {
+	retry := newStreamRetry()
+	for again := false; ; again = true {
 		run, req, err := r.beginStream(ctx)
 		if err != nil {
 			return unavailable(err)
 		}
+		began := time.Now()
 		err = fn(run, req.version)
 		ended := run.Err() != nil
+		wanted := err != nil && ctx.Err() == nil && (ended || req.lost.Load() || again && busy(err))
+		if wanted && !ended {
+			if time.Since(began) > streamPause {
+				retry.Reset()
+			}
+			pause(run, retry.NextBackOff()) // a flip or a stop ends the pause
+		}
 		r.endStream(req)
-		if err == nil || ctx.Err() != nil || !ended && !req.lost.Load() {
+		if !wanted {
 			return err
 		}
 	}
+}
+
+// streamPause is how long a stream waits at most before it runs again. Each run lists everything, so
+// without a pause a watch that never finds room would keep the database busy.
+const streamPause = 5 * time.Second
+
+func newStreamRetry() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithMaxInterval(streamPause), backoff.WithMaxElapsedTime(0))
+}
+
+// busy reports whether a handler found no room.
+func busy(err error) bool {
+	if answer, ok := refusal.In(err); ok {
+		err = answer
+	}
+	reason, _ := refusal.Of(err)
+	return reason == refusal.Busy
 }
 
 // beginStream returns the context of one run of a stream.

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -126,6 +127,32 @@ func TestStreamRunsAgainAfterALoss(t *testing.T) {
 		})
 		if err != nil || runs != 2 {
 			t.Errorf("%d runs, %v", runs, err)
+		}
+	})
+}
+
+// TestStreamPausesAfterLosses: a handler that finds no room for the name of a change lists again, and
+// not at once each time.
+func TestStreamPausesAfterLosses(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(ctx context.Context, t *testing.T) {
+		w := newWorld(ctx, t, plain)
+		r, views := following(ctx, w, w.clients(), vrunner.Config{})
+		const losses = 20
+		share := memory.NewBudget(10).Share(10)
+		runs, began := 0, time.Now()
+		err := r.Stream(ctx, func(ctx context.Context, _ string) error {
+			if runs++; runs > losses {
+				return nil
+			}
+			c := subscribe(memory.With(ctx, share), t, views["v1"], "old")
+			defer c.Close()
+			w.put(ctx, "v1", "old", "a", time.Duration(runs).String())
+			_, err := c.Next(ctx)
+			return err
+		})
+		if took := time.Since(began); err != nil || runs != losses+1 || took < 10*time.Second || took > 5*time.Minute {
+			t.Errorf("%d runs within %s, %v", runs, took, err)
 		}
 	})
 }

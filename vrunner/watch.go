@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/internal/inprocess"
 	"dbcontroller.dev/internal/memory"
@@ -32,7 +33,8 @@ type WatchProcedure[Res any] struct {
 	// MaxNames bounds what a stream remembers: for each record that the client has, its
 	// name and 16 bytes, some 100 bytes in addition to the name. A stream of more records
 	// than that, or of names of more than 256 bytes on average, or that finds no room next to
-	// other requests, goes on, and ends at the next flip with UNAVAILABLE. 0: 100,000.
+	// other requests, goes on, and ends at the next flip with UNAVAILABLE. Until then its client
+	// may receive a Put once more, and a Delete of a record that it never had. 0: 100,000.
 	MaxNames int
 	// Client are options of the calls to the stacks, where Res is not a generated message.
 	Client []connect.ClientOption
@@ -80,6 +82,9 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody)), connect.WithCompressMinBytes(limits.CompressBytes)}, opts...)
 	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
+			if m, ok := any(req.Msg).(proto.Message); ok {
+				memory.Of(ctx).Settle(int64(proto.Size(m))) // a watch lives long
+			}
 			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames, held: memory.Of(ctx).Hold()}}
 			err := r.Stream(ctx, func(ctx context.Context, version string) error {
 				if err := w.begin(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,8 +238,9 @@ func (d deaf) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 
 // service has a record for each path: PUT stores the body, GET shows it.
 type service struct {
-	mu   sync.Mutex
-	runs map[string]int // of handlers that write, by version
+	mu    sync.Mutex
+	runs  map[string]int // of handlers that write, by version
+	parts int            // that a response is written in; 0: one
 	// instead, if not nil, writes in place of the handler.
 	instead func(version string, v *vrunner.View, r *http.Request) error
 }
@@ -252,7 +254,12 @@ func (s *service) stack(version string, views map[string]*vrunner.View) vrunner.
 		if r.Method == http.MethodGet {
 			rec, err := views[version].Get(r.Context(), kindOf[version], name)
 			if err == nil {
-				_, err = io.WriteString(w, rec.Doc.Lookup("value").StringValue())
+				value := []byte(rec.Doc.Lookup("value").StringValue())
+				for part := range slices.Chunk(value, len(value)/max(s.parts, 1)+1) {
+					if _, err = w.Write(part); err != nil {
+						break
+					}
+				}
 			}
 			answer(w, err)
 			return

@@ -210,14 +210,15 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		share := budget.Share(limits.ShareBytes)
 		defer share.End()
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take what they keep from it, too
-		if n := d.inURL(r); n > 0 && !share.Take(n) {
+		if n := d.inURL(r); n > 0 && !share.Reserve(n) {
 			busy(w, r)
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
 			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share}
-			// What is compressed may become as large as anything may be.
-			if compressed(r.Header) && !share.Take(d.cfg.BodyBytes) {
+			// A compressed body may become as large as any body. It is decompressed only after it was
+			// read to its end, so the handler settles this.
+			if compressed(r.Header) && !share.Reserve(d.cfg.BodyBytes) {
 				busy(w, r)
 				return
 			}

@@ -23,6 +23,7 @@ import (
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/access/accesstest"
 	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/limits"
 )
 
@@ -312,6 +313,51 @@ func TestSlowReaders(t *testing.T) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		t.Error("it is still written to")
+	}
+}
+
+// TestDecodedBodiesAreSettled: a handler that has decoded a compressed body gives back what it did not
+// become, so that many can wait for news at the same time.
+func TestDecodedBodiesAreSettled(t *testing.T) {
+	t.Parallel()
+	const requests = 5
+	hold, held := make(chan struct{}), make(chan struct{}, requests)
+	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500}, func(w http.ResponseWriter, r *http.Request) {
+		echo(w, r)
+		memory.Of(r.Context()).Settle(20)
+		held <- struct{}{}
+		<-hold
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	done := make(chan string, requests)
+	for range requests {
+		go func() {
+			req, err := http.NewRequest(http.MethodPost, "http://"+d.Addr()+"/x", strings.NewReader("0123456789"))
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			req.Header.Set("Content-Encoding", "gzip")
+			res, err := client.Do(req)
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			done <- res.Status
+			_ = res.Body.Close()
+		}()
+		select {
+		case <-held:
+		case answer := <-done:
+			t.Errorf("instead of waiting it gets %s", answer)
+			done <- answer
+		}
+	}
+	close(hold)
+	for range requests {
+		if answer := <-done; answer != "200 OK" {
+			t.Errorf("%s", answer)
+		}
 	}
 }
 

@@ -7,6 +7,9 @@
 // request gives back the rest. Without room, the code refuses the request or forgets what it can
 // do without.
 //
+// Names that watches remember only spare work, and live as long as the watches. They never take
+// the last half of the budget, which stays for requests that cannot do without.
+//
 // Without a Share in the context nothing is counted: background work is not a client's.
 //
 // It does not own the bounds (package limits) or the answer to a client (package refusal).
@@ -19,12 +22,13 @@ import (
 
 // Budget is how many bytes all requests together may hold.
 type Budget struct {
-	mu   sync.Mutex
-	left int64
+	total int64
+	mu    sync.Mutex
+	left  int64
 }
 
 // NewBudget makes a budget of so many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{left: bytes} }
+func NewBudget(bytes int64) *Budget { return &Budget{total: bytes, left: bytes} }
 
 // Left is how many bytes are free.
 func (b *Budget) Left() int64 {
@@ -38,31 +42,69 @@ func (b *Budget) Left() int64 {
 type Share struct {
 	budget *Budget
 	// Guarded by budget.mu.
-	left  int64 // of the request's own bound
-	taken int64
-	ended bool
+	left     int64 // of the request's own bound
+	taken    int64
+	reserved int64 // of taken, for a body that is not decoded yet
+	ended    bool
 }
 
 // Share begins a request that may hold most bytes. End must be called.
 func (b *Budget) Share(most int64) *Share { return &Share{budget: b, left: most} }
 
 // Take reports whether so many bytes more fit in, and takes them; fewer than none gives back.
-func (s *Share) Take(bytes int64) bool {
+func (s *Share) Take(bytes int64) bool { return s.take(bytes, false) }
+
+// take is Take; if spare, it leaves half of the budget to others.
+func (s *Share) take(bytes int64, spare bool) bool {
 	if s == nil {
 		return true
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	free := s.budget.left
+	if spare {
+		free -= s.budget.total / 2
+	}
 	switch {
 	case s.ended:
 		return bytes <= 0 // what is given back late was given back already
-	case bytes > 0 && (bytes > s.budget.left || bytes > s.left):
+	case bytes > 0 && (bytes > free || bytes > s.left):
 		return false
 	}
+	s.add(bytes)
+	return true
+}
+
+// add counts bytes that fit in. budget.mu is held.
+func (s *Share) add(bytes int64) {
 	s.budget.left -= bytes
 	s.left -= bytes
 	s.taken += bytes
+}
+
+// Reserve is Take for the bytes that a compressed body may become.
+func (s *Share) Reserve(bytes int64) bool {
+	if !s.Take(bytes) {
+		return false
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	s.reserved += bytes
 	return true
+}
+
+// Settle keeps so many bytes of what Reserve took, and gives back the rest. A request calls it once
+// its body is decoded, or no longer needed.
+func (s *Share) Settle(bytes int64) {
+	if s == nil {
+		return
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	if back := s.reserved - bytes; back > 0 && !s.ended {
+		s.reserved = bytes
+		s.add(-back)
+	}
 }
 
 // End gives back all that the request has taken.
@@ -84,12 +126,29 @@ type Held struct {
 
 // Set changes how many bytes are held. Without room for them it changes nothing and reports false;
 // fewer than before always fit.
-func (h *Held) Set(bytes int64) bool {
-	if !h.share.Take(bytes - h.bytes) {
+func (h *Held) Set(bytes int64) bool { return h.set(bytes, false) }
+
+// SetSpare is Set for bytes that the request can do without. It leaves half of the budget to others.
+func (h *Held) SetSpare(bytes int64) bool { return h.set(bytes, true) }
+
+func (h *Held) set(bytes int64, spare bool) bool {
+	if !h.share.take(bytes-h.bytes, spare) {
 		return false
 	}
 	h.bytes = bytes
 	return true
+}
+
+// Possible reports whether Set has room for so many bytes while no other request holds any. If not,
+// another attempt is in vain.
+func (h *Held) Possible(bytes int64) bool {
+	s := h.share
+	if s == nil {
+		return true
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	return bytes-h.bytes <= min(s.left, s.budget.total-s.taken)
 }
 
 type key struct{}

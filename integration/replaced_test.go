@@ -330,8 +330,8 @@ func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 }
 
 // TestReplacedCollections: an application replaces its collections in six ways, in each phase of
-// an upgrade, under its own writes. Each is followed without anybody's help; a switch that runs is
-// given up and tried again; nothing is lost, wrong, or back.
+// an upgrade and while no controller runs, under its own writes. Each is followed without anybody's
+// help; a switch that runs is given up and tried again; nothing is lost, wrong, or back.
 func TestReplacedCollections(t *testing.T) {
 	t.Parallel()
 	for class, step := range map[record.FenceClass]upgradestate.Step{
@@ -401,6 +401,13 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	r.follow("held at ready")
 	r.await(ctx, "readiness again", ready)
 	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
+
+	r.kill(controller)
+	r.replace("between two runs")
+	controller = r.stepping("again").ready(ctx)
+	r.await(ctx, "the replacements between two runs", noted("v1", dropped.Replaced+2))
+	r.follow("between two runs")
+	r.await(ctx, "readiness after them", ready)
 
 	r.goOn(ctx)
 	for controller.awaitReached(ctx) != string(step) {

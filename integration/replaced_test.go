@@ -221,6 +221,26 @@ func (r *replacing) write(i int) {
 	}
 }
 
+// writes has clients write until stop is called.
+func (r *replacing) writes() (stop func()) {
+	var writing sync.WaitGroup
+	stopped := make(chan struct{})
+	writing.Go(func() {
+		for i := 1; ; i++ {
+			select {
+			case <-stopped:
+				return
+			case <-time.After(20 * time.Millisecond): // clients think
+				r.write(i)
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		writing.Wait()
+	}
+}
+
 // fenced reports that a fence has refused a write.
 func fenced(err error) bool {
 	var refused mongo.ServerError
@@ -362,20 +382,7 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 		r.insert(k, r.has[k])
 	}
 	controller := r.stepping("controller").ready(ctx)
-	var writing sync.WaitGroup
-	stop := make(chan struct{})
-	writing.Go(func() {
-		for i := 1; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(20 * time.Millisecond): // clients think
-				r.write(i)
-			}
-		}
-	})
-	defer writing.Wait()
-	defer close(stop)
+	defer r.writes()()
 
 	r.replace("copy")
 	r.await(ctx, "the replacements in the copy", noted("v1", 1))

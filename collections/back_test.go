@@ -249,3 +249,18 @@ func TestDifferencesAreNamed(t *testing.T) {
 		t.Errorf("differ %q, want %q", differ, want)
 	}
 }
+
+// TestIndexMadeRightBeforeTheFence: behind the fence only TTL indexes are looked at again. Another
+// index that the source gets after the last look stays behind, and holds up nothing.
+func TestIndexMadeRightBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, plainIndex("n", false))
+	w.copied()
+	w.lacks("")
+	d := w.ready(w.begin("u1"))
+	w.check(w.keep.CheckIndexes(t.Context(), d))
+	w.index(plainIndex("m", false))
+	w.check(w.keep.StopExpiry(t.Context(), d))
+	w.check(w.keep.CheckStopped(t.Context(), w.record()))
+	w.indexes("n_1")
+}

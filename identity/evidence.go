@@ -115,7 +115,7 @@ func (e Evidence) decide() (version, why, undecided string) {
 				return v, fmt.Sprintf("the switch %s to it was made, by the mark of another version", n.ID), ""
 			}
 		}
-		return "", "", fmt.Sprintf("in epoch %d it was one whose database is not among dbs", latest)
+		return "", "", fmt.Sprintf("in epoch %d it was one whose database is not among dbs, or was restored from a backup of before", latest)
 	}
 	was := current[0]
 	next := e.Found[was].Mark.Next

@@ -138,6 +138,7 @@ func TestForeignWrites(t *testing.T) {
 		}
 		return err
 	})
+	r.change(ctx, "v1", 3)
 	r.meddle(ctx, "v2", "copy")
 	r.pace(ctx)
 	r.ready(ctx)
@@ -150,6 +151,7 @@ func TestForeignWrites(t *testing.T) {
 	r.follows(ctx, "v2")
 
 	r.kill(c)
+	r.change(ctx, "v1", 4)
 	r.meddle(ctx, "v2", "between")
 	c = r.stepping("two").ready(ctx)
 	r.follows(ctx, "v2")

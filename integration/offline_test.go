@@ -233,6 +233,8 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	other.Nodes()[0].Kill()
 	const way = "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, "database of v2", "it does not answer", way)
+	toSnapshot := []string{"v1 follows v2: use rollback without --to-snapshot, nothing is lost", "if the database of v2 is lost, see docs/break-glass.md"}
+	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if err := other.Nodes()[0].Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -244,6 +246,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	}
 	ways := []string{"database of v2", "it is empty or another one", way}
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, ways...)
+	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {
 		t.Errorf("%v: an upgrade runs: %+v", err, d.Upgrade)
 	}

@@ -221,6 +221,26 @@ func (r *replacing) write(i int) {
 	}
 }
 
+// writes has clients write until stop is called.
+func (r *replacing) writes() (stop func()) {
+	var writing sync.WaitGroup
+	stopped := make(chan struct{})
+	writing.Go(func() {
+		for i := 1; ; i++ {
+			select {
+			case <-stopped:
+				return
+			case <-time.After(20 * time.Millisecond): // clients think
+				r.write(i)
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		writing.Wait()
+	}
+}
+
 // fenced reports that a fence has refused a write.
 func fenced(err error) bool {
 	var refused mongo.ServerError
@@ -330,8 +350,8 @@ func noted(version string, least uint64) func(d upgradestate.Deployment) bool {
 }
 
 // TestReplacedCollections: an application replaces its collections in six ways, in each phase of
-// an upgrade, under its own writes. Each is followed without anybody's help; a switch that runs is
-// given up and tried again; nothing is lost, wrong, or back.
+// an upgrade and while no controller runs, under its own writes. Each is followed without anybody's
+// help; a switch that runs is given up and tried again; nothing is lost, wrong, or back.
 func TestReplacedCollections(t *testing.T) {
 	t.Parallel()
 	for class, step := range map[record.FenceClass]upgradestate.Step{
@@ -362,20 +382,7 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 		r.insert(k, r.has[k])
 	}
 	controller := r.stepping("controller").ready(ctx)
-	var writing sync.WaitGroup
-	stop := make(chan struct{})
-	writing.Go(func() {
-		for i := 1; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(20 * time.Millisecond): // clients think
-				r.write(i)
-			}
-		}
-	})
-	defer writing.Wait()
-	defer close(stop)
+	defer r.writes()()
 
 	r.replace("copy")
 	r.await(ctx, "the replacements in the copy", noted("v1", 1))
@@ -401,6 +408,13 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	r.follow("held at ready")
 	r.await(ctx, "readiness again", ready)
 	r.awaitShown(ctx, func(shown *dbv1.Replaced) bool { return shown == nil })
+
+	r.kill(controller)
+	r.replace("between two runs")
+	controller = r.stepping("again").ready(ctx)
+	r.await(ctx, "the replacements between two runs", noted("v1", dropped.Replaced+2))
+	r.follow("between two runs")
+	r.await(ctx, "readiness after them", ready)
 
 	r.goOn(ctx)
 	for controller.awaitReached(ctx) != string(step) {

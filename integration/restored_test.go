@@ -419,5 +419,14 @@ func TestRestoredServed(t *testing.T) {
 	r.change(ctx, "v2", 4)
 	r.beginTo(ctx, "v1")
 	r.ready(ctx)
+
+	// Before this rollback: the restored state counts, and is what the old version gets.
+	at, before = r.backup(ctx, "v2"), maps.Clone(r.told)
+	r.change(ctx, "v2", 5)
+	r.follows(ctx, "v1")
+	r.restore(ctx, "v2", at)
+	r.decides(ctx, "v2", "--follow", gives, "--follow gives up the last two as v1 has them")
+	r.told = before
+	r.ready(ctx)
 	r.switches(ctx, "v1")
 }

@@ -80,7 +80,7 @@ var BlockCodes = map[BlockCode]Resolution{
 	BlockPaused:    {Act: "'resume'", Work: true},
 	BlockHeld:      {Act: "'switch'", Work: true},
 	BlockUpdate:    {Act: "'update cancel', or wait for its end"},
-	BlockRestored:  {Act: "'restored'"},
+	BlockRestored:  {Act: "'restored', or 'recover'"},
 	BlockPending:   {Act: "wait for a controller that reaches the database"},
 
 	BlockUndriven:   {Act: "start a controller, or look why none reaches etcd"},

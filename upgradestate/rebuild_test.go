@@ -2,6 +2,7 @@ package upgradestate_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	us "dbcontroller.dev/upgradestate"
@@ -142,6 +143,42 @@ func TestRebuild(t *testing.T) {
 		var refusal *us.RefusedError
 		if _, err := us.Apply(d, e); !errors.As(err, &refusal) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The version that is served was restored to before the switch: only a recovery helps.
+	step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "w", Older: true}})
+	if line := us.RestoredLine(d); !strings.Contains(line, "older than its collections' names (w)") || !strings.Contains(line, "'recover --current v2'") {
+		t.Errorf("an operator reads %q", line)
+	}
+	if _, err := us.Apply(d, us.FollowRestored{Version: "v2", Epoch: d.Epoch}); err == nil || !strings.Contains(err.Error(), "'recover --current v2'") {
+		t.Errorf("the older state counts: %v", err)
+	}
+	// The latest switch's old data can be gone back to all the same, as without a controller. What
+	// 'restored --keep' does it cannot.
+	kept := us.Begin{ID: "u2", TargetVersion: "v1", TransformHash: "h", Snapshot: true}
+	d.LastSwitch = nil
+	if _, err := us.Apply(d, kept); err == nil || !strings.Contains(err.Error(), "no snapshot of v1") {
+		t.Errorf("the other version is kept: %v", err)
+	}
+	d.Restored[0].Older = false
+	if _, err := us.Apply(d, kept); err != nil {
+		t.Errorf("kept after a restore to where the names are right: %v", err)
+	}
+}
+
+// TestRestoredAlone: where no other version follows the restored one goes on by itself, unless the
+// record knows other names of its collections.
+func TestRestoredAlone(t *testing.T) {
+	t.Parallel()
+	for _, older := range []bool{false, true} {
+		var d us.Deployment
+		play(t, &d, "new v1 2\nnamespace v1 lrps:uuid")
+		epoch := d.Epoch
+		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w", Older: older}})
+		_, waits := us.WasRestored(d)
+		last := d.History[len(d.History)-1]
+		if waits != older || (d.Epoch > epoch) == older || last.What != "restored" || last.From != "v1" || strings.HasSuffix(last.Detail, "; no other version followed it") == older {
+			t.Errorf("older=%t: waits=%t, epoch %d after %d, %+v", older, waits, d.Epoch, epoch, last)
 		}
 	}
 }

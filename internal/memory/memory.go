@@ -40,11 +40,23 @@ type Share struct {
 	// Guarded by budget.mu.
 	left  int64 // of the request's own bound
 	taken int64
+	keep  int64 // of the budget, for others
 	ended bool
 }
 
 // Share begins a request that may hold most bytes. End must be called.
 func (b *Budget) Share(most int64) *Share { return &Share{budget: b, left: most} }
+
+// Leave makes later Takes leave so many bytes of the budget free, for requests that come before this
+// one.
+func (s *Share) Leave(bytes int64) {
+	if s == nil {
+		return
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	s.keep = bytes
+}
 
 // Take reports whether so many bytes more fit in, and takes them; fewer than none gives back.
 func (s *Share) Take(bytes int64) bool {
@@ -56,7 +68,7 @@ func (s *Share) Take(bytes int64) bool {
 	switch {
 	case s.ended:
 		return bytes <= 0 // what is given back late was given back already
-	case bytes > 0 && (bytes > s.budget.left || bytes > s.left):
+	case bytes > 0 && (bytes > s.budget.left-s.keep || bytes > s.left):
 		return false
 	}
 	s.budget.left -= bytes

@@ -64,6 +64,51 @@ func TestIssuerHangs(t *testing.T) {
 	}
 }
 
+// TestIssuersKeysHang: tokens whose key is not known wait for the keys, and no more of them than may.
+func TestIssuersKeysHang(t *testing.T) {
+	t.Parallel()
+	const tokens, most = 200, 64
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-release
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(release) })
+	issuer, err := access.OpenIssuer(access.IssuerConfig{Name: "corp", Issuer: server.URL, Audience: "dbcontroller", KeysURL: server.URL + "/keys"}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := with("Bearer " + accesstest.NewIssuer(t).Token(t, "dbcontroller", map[string]any{"iss": server.URL, "sub": "alice"}))
+	ctx, leave := context.WithCancel(t.Context())
+	begun := time.Now()
+	answers := make(chan error, tokens+1)
+	call := func() {
+		_, err := issuer.Authenticate(ctx, token)
+		answers <- err
+	}
+	go call()
+	<-asked // from now on it is the keys that they wait for
+	for range tokens {
+		go call()
+	}
+	busy := 0
+	for range tokens + 1 - most {
+		if err := <-answers; err != nil && strings.Contains(err.Error(), "try again") {
+			busy++
+		}
+	}
+	took := time.Since(begun)
+	leave()
+	for range most {
+		<-answers
+	}
+	// Those that wait give up after five seconds, and leave room to others.
+	if busy == 0 || took < 4*time.Second && busy != tokens+1-most {
+		t.Errorf("%d of %d are refused after %s, want %d", busy, tokens+1, took, tokens+1-most)
+	}
+}
+
 // TestTokenForTheIssuer goes to the issuer's host alone, whatever address that names for its keys.
 func TestTokenForTheIssuer(t *testing.T) {
 	t.Parallel()

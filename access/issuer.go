@@ -44,7 +44,7 @@ type Issuer struct {
 	mu       sync.Mutex
 	verifier *oidc.IDTokenVerifier // nil: not discovered yet
 	asking   chan struct{}         // closed at the end of the try that goes on; nil: none does
-	waiting  int                   // for that
+	waiting  int                   // for that, or for keys
 	ended    time.Time             // of the latest try, which failed
 	failure  error
 }
@@ -83,7 +83,7 @@ func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 	}
 	i.client = &http.Client{
 		Timeout:   fetchTimeout,
-		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, hosts: hostsOf(cfg.Issuer, cfg.KeysURL), last: map[string]time.Time{}},
+		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, log: log, hosts: hostsOf(cfg.Issuer, cfg.KeysURL), last: map[string]time.Time{}},
 		// A token for the issuer must not go elsewhere, and keys come from where it was said.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -107,9 +107,13 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 		i.log.Warn("tokens cannot be checked", zap.String("issuer", i.cfg.Name), zap.Error(err))
 		return Identity{}, unproven("the keys of %s cannot be had now: try again", i.cfg.Issuer)
 	}
-	token, err := verifier.Verify(ctx, raw)
+	crowded := false
+	token, err := verifier.Verify(context.WithValue(ctx, crowdedKey{}, &crowded), raw)
 	var expired *oidc.TokenExpiredError
 	switch {
+	case err != nil && crowded:
+		i.log.Warn("tokens cannot be checked", zap.String("issuer", i.cfg.Name), zap.Error(errManyWait))
+		return Identity{}, unproven("the keys of %s cannot be had now: try again", i.cfg.Issuer)
 	case errors.As(err, &expired):
 		return Identity{}, unproven("the token has expired")
 	case err != nil:
@@ -216,23 +220,76 @@ func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) 
 	return nil, i.failure
 }
 
+// boundedKeys bounds how many calls wait for keys that are fetched. A token whose key is known waits
+// for none, and is not refused for those that do.
+type boundedKeys struct {
+	oidc.KeySet
+	issuer *Issuer
+}
+
+// crowdedKey finds the *bool that becomes true where too many calls wait. The library drops the error.
+type crowdedKey struct{}
+
+// VerifySignature tries the known keys first. That also begins a fetch, which goes on by itself.
+func (k boundedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	payload, err := k.KeySet.VerifySignature(now, jwt)
+	if !errors.Is(err, context.Canceled) {
+		return payload, err
+	}
+	if !k.issuer.wait(1) {
+		if crowded, ok := ctx.Value(crowdedKey{}).(*bool); ok {
+			*crowded = true
+		}
+		return nil, errManyWait
+	}
+	defer k.issuer.wait(-1)
+	return k.KeySet.VerifySignature(ctx, jwt)
+}
+
+// wait counts one more, or one less, that waits for the issuer. It reports false for one too many.
+func (i *Issuer) wait(more int) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if more > 0 && i.waiting >= mostWaiting {
+		return false
+	}
+	i.waiting += more
+	return true
+}
+
 // discover asks the issuer once, within fetchTimeout, which the client has.
 func (i *Issuer) discover(ctx context.Context, done chan struct{}) {
 	ctx = oidc.ClientContext(ctx, i.client)
 	cfg := &oidc.Config{ClientID: i.cfg.Audience, SupportedSigningAlgs: algorithms}
+	keysURL, failure := i.cfg.KeysURL, error(nil)
+	if keysURL == "" {
+		keysURL, failure = keysOf(ctx, i.cfg.Issuer)
+	}
 	var verifier *oidc.IDTokenVerifier
-	var failure error
-	if i.cfg.KeysURL != "" {
-		verifier = oidc.NewVerifier(i.cfg.Issuer, oidc.NewRemoteKeySet(ctx, i.cfg.KeysURL), cfg)
-	} else if provider, err := oidc.NewProvider(ctx, i.cfg.Issuer); err != nil {
-		failure = fmt.Errorf("discover %s: %w", i.cfg.Issuer, err)
-	} else {
-		verifier = provider.VerifierContext(ctx, cfg)
+	if failure == nil {
+		verifier = oidc.NewVerifier(i.cfg.Issuer, boundedKeys{oidc.NewRemoteKeySet(ctx, keysURL), i}, cfg)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.verifier, i.failure, i.ended, i.asking = verifier, failure, time.Now(), nil
 	close(done)
+}
+
+// keysOf discovers where the keys of an issuer are.
+func keysOf(ctx context.Context, issuer string) (string, error) {
+	provider, err := oidc.NewProvider(ctx, issuer)
+	if err != nil {
+		return "", fmt.Errorf("discover %s: %w", issuer, err)
+	}
+	var names struct {
+		Keys string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&names); err != nil {
+		return "", fmt.Errorf("discover %s: %w", issuer, err)
+	}
+	return names.Keys, nil
 }
 
 // issuerOf is what a token says of its issuer, to choose who checks it; empty if it is no
@@ -272,9 +329,11 @@ type modest struct {
 	next      http.RoundTripper
 	tokenFile string
 	hosts     []string // that get the token: the issuer's, and that of the keys as configured
+	log       *zap.Logger
 
-	mu   sync.Mutex
-	last map[string]time.Time
+	mu     sync.Mutex
+	last   map[string]time.Time
+	warned bool // that everybody can read the token
 }
 
 func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -297,6 +356,7 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
+		m.exposed()
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token[0])))
 	}
@@ -308,4 +368,15 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 		}{io.LimitReader(res.Body, longestKeys), res.Body}
 	}
 	return res, err
+}
+
+// exposed warns once of a token that everybody can read.
+func (m *modest) exposed() {
+	open := watchedfile.Secret(m.tokenFile).Exposed()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if open && !m.warned {
+		m.log.Warn(watchedfile.ExposedText, zap.String("what", "token for the issuer"), zap.String("file", m.tokenFile))
+	}
+	m.warned = open
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -42,13 +43,24 @@ type Authorities struct {
 	file *watchedfile.Value[*x509.CertPool]
 }
 
-// OpenAuthorities reads the file.
+// OpenAuthorities reads the file. It has to hold a certificate. When the last one is taken out later,
+// nobody is vouched for any longer. A file that holds something else, such as half a certificate,
+// leaves the former ones in force.
 func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
+	if log == nil {
+		log = zap.NewNop()
+	}
+	opened := false
 	f, err := watchedfile.Open(what, log, func(texts [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(texts[0]) {
+		switch {
+		case pool.AppendCertsFromPEM(texts[0]):
+		case !opened || bytes.Contains(texts[0], []byte("-----BEGIN")):
 			return nil, errors.New(path + " has no certificate in PEM form")
+		default:
+			log.Error("no authority is left in the file: every certificate is refused", zap.String("what", what), zap.String("file", path))
 		}
+		opened = true
 		return pool, nil
 	}, watchedfile.Trusted(path))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/access/accesstest"
@@ -69,7 +70,8 @@ func TestTransportFollowsAuthorities(t *testing.T) {
 	first, second := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
 	ca := first.File(t, filepath.Join(t.TempDir(), "ca.crt"))
 	server := accesstest.NewTLSIssuer(t, first)
-	authorities, err := access.OpenAuthorities("authorities", ca, nil)
+	logs, seen := observer.New(zap.WarnLevel)
+	authorities, err := access.OpenAuthorities("authorities", ca, zap.New(logs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,4 +99,28 @@ func TestTransportFollowsAuthorities(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Error(err)
 	}
+	// A certificate that is written by half leaves the former ones in force; the last one can be revoked.
+	accesstest.Replace(t, ca, accesstest.Bundle(second)[:100])
+	until(t, "half a certificate is not noticed", func() error {
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		if seen.FilterMessageSnippet("stays in force").Len() == 0 {
+			return errors.New("the log does not say so")
+		}
+		return nil
+	})
+	accesstest.Replace(t, ca, []byte("# nobody\n"))
+	until(t, "the last authority was taken out", func() error {
+		var refused *tls.CertificateVerificationError
+		if err := ask(); !errors.As(err, &refused) {
+			return errors.New("its server is asked still")
+		}
+		return nil
+	})
+	if seen.FilterMessageSnippet("no authority is left").Len() != 1 {
+		t.Errorf("the log has %v", seen.All())
+	}
+	second.File(t, ca)
+	until(t, "the authority is back", ask)
 }

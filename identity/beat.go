@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -51,8 +52,26 @@ func (e *ElsewhereError) Error() string {
 		"if this etcd is the right one, stop all controllers and run 'dbcontroller recover' with it", e.Version)
 }
 
+// ForgedBeatError means that a database holds a beat that no controller has counted. Counting on from
+// it would overflow for good. Nothing was changed. Trying again does not cure it.
+type ForgedBeatError struct {
+	Version    string
+	Has, Known uint64 // the counts in it, and in the coordination store
+}
+
+func (e *ForgedBeatError) Error() string {
+	return fmt.Sprintf("database of %s: it holds beat %d, and etcd knows of beat %d: no controller has counted so far, so that somebody else wrote it: "+
+		"find out who can write to that database, stop all controllers and run 'dbcontroller recover'", e.Version, e.Has, e.Known)
+}
+
 // Is makes it the error of a stream that must not be followed.
 func (e *ElsewhereError) Is(target error) bool { return target == record.ErrBroken }
+
+// implausible is how far no count of ours gets: a thousand a second reach it after 35 years.
+const implausible = 1 << 40
+
+// forged reports whether nobody can have counted so far.
+func forged(has, known uint64) bool { return has > known && has-known > implausible }
 
 // beatFormat is the version of a beat in a database. A binary refuses a newer one.
 const beatFormat = 1
@@ -130,13 +149,16 @@ func (p *Pulse) Look(ctx context.Context) error {
 	return p.fits(p.last, known, incarnation)
 }
 
-// fits is a *RestoredError for a beat that is older than the known one, and otherwise an
-// *ElsewhereError for one that was counted with another coordination store. In this order: a
-// backup may be from before a recovery, which begins another incarnation.
+// fits is a *RestoredError for a beat that is older than the known one, a *ForgedBeatError for one
+// that nobody can have counted, and otherwise an *ElsewhereError for one that was counted with another
+// coordination store. In this order: a backup may be from before a recovery, which begins another
+// incarnation.
 func (p *Pulse) fits(has storedBeat, known Beat, incarnation string) error {
 	switch {
 	case has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce:
 		return &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+	case forged(has.Count, known.Count):
+		return &ForgedBeatError{Version: p.Owner.Version, Has: has.Count, Known: known.Count}
 	case has.Incarnation != "" && incarnation != "" && has.Incarnation != incarnation:
 		return &ElsewhereError{Version: p.Owner.Version}
 	default:
@@ -150,9 +172,12 @@ func next(count uint64, incarnation string) storedBeat {
 }
 
 // Accept makes what a restored database holds count from now on: its next beat is later than all
-// that were. It also takes a database over from another coordination store.
+// that were, except forged ones. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+		if forged(has.Count, known.Count) {
+			return next(known.Count, incarnation), nil
+		}
 		return next(max(has.Count, known.Count), incarnation), nil
 	})
 }
@@ -214,8 +239,8 @@ func (p *Pulse) look(ctx context.Context) error {
 		}
 		var b storedBeat
 		if err := bson.Unmarshal(m.Body, &b); err != nil {
-			p.rev = 0
-			return err
+			// No binary of any format writes such a beat. Accept replaces it.
+			b = storedBeat{Beat: Beat{Count: math.MaxUint64}}
 		}
 		if b.Format > beatFormat {
 			p.rev = 0

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
@@ -160,6 +162,62 @@ func TestBeats(t *testing.T) {
 				db.restore(at) // once more
 				if err := one.Beat(ctx); !errors.As(err, &restored) {
 					t.Errorf("the second restore is not seen: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestForgedBeats: a login that can write marks cannot have the counts overflow. Such a beat is refused
+// in words, and counting goes on from the coordination store's once it is accepted.
+func TestForgedBeats(t *testing.T) {
+	t.Parallel()
+	for name, count := range map[string]any{
+		"the largest but one": int64(1<<63 - 2), "the largest": int64(1<<63 - 1), "far ahead": int64(1<<40 + 4), "negative": int64(-1), "no number": "many",
+	} {
+		for _, forgotten := range []bool{false, true} { // as by recover
+			t.Run(fmt.Sprintf("%s, forgotten %t", name, forgotten), func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				etcd := &noted{}
+				db := memstore.NewCluster(memstore.Options{}).Open("v2")
+				p := &identity.Pulse{Owner: record.Owner{Deployment: deploymentName, Version: "v2"}, DB: db, Beats: etcd}
+				for range 3 {
+					if err := p.Beat(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				body, err := bson.Marshal(bson.D{{Key: "format", Value: 1}, {Key: "count", Value: count}, {Key: "nonce", Value: "x"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := db.PutMark(ctx, record.Mark{Owner: identity.BeatOwner(p.Owner), Rev: 3, Body: body}); err != nil {
+					t.Fatal(err)
+				}
+				fresh := &identity.Pulse{Owner: p.Owner, DB: db, Beats: etcd}
+				for i, try := range []func(context.Context) error{p.Beat, fresh.Look, fresh.Beat, p.Beat} {
+					var forged *identity.ForgedBeatError
+					if err := try(ctx); !errors.As(err, &forged) || forged.Known != 3 {
+						t.Errorf("step %d: %v", i, err)
+					}
+				}
+				known := etcd.of["v2"].Count
+				if known != 3 {
+					t.Errorf("etcd knows of beat %d, want 3", known)
+				}
+				if forgotten {
+					etcd.of, known = nil, 0
+				}
+				if err := fresh.Accept(ctx); err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range []*identity.Pulse{p, fresh} {
+					if err := p.Beat(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if got := etcd.of["v2"].Count; got != known+3 {
+					t.Errorf("it counts on at %d, want %d", got, known+3)
 				}
 			})
 		}

@@ -49,6 +49,9 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		if f.mark == nil {
 			continue
 		}
+		if err := plausible(*f.mark); err != nil {
+			return e, fmt.Errorf("the mark of %s was not written by a controller: %w: put it back from a backup, or leave the database out of dbs", version, err)
+		}
 		found := Found{Identity: f.identity, Mark: *f.mark}
 		for _, kind := range slices.Sorted(maps.Keys(f.claims)) {
 			if c := f.claims[kind]; c.Owner == owner {
@@ -61,6 +64,32 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		return e, errors.New("no database of dbs has a mark of " + deployment + ": correct deployment or dbs in the configuration; there is nothing to recover it from")
 	}
 	return e, nil
+}
+
+// plausible refuses numbers that no deployment reaches: counted on from, they would overflow.
+func plausible(m Mark) error {
+	epoch := m.Epoch
+	if m.Next != nil {
+		epoch = max(epoch, m.Next.Epoch)
+	}
+	if epoch > implausible {
+		return fmt.Errorf("it is in epoch %d", epoch)
+	}
+	d, err := m.Deployment()
+	if err != nil {
+		return nil //nolint:nilerr // a state that cannot be read is refused where it is needed
+	}
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			if k.NextSeq > implausible {
+				return fmt.Errorf("the next name of %s kind %s has number %d", ns.Version, k.Kind, k.NextSeq)
+			}
+		}
+	}
+	if d.Epoch > implausible {
+		return fmt.Errorf("its state is in epoch %d", d.Epoch)
+	}
+	return nil
 }
 
 // epoch is the latest that may have begun.

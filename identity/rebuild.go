@@ -174,6 +174,9 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 			k.NextSeq = max(k.NextSeq, seq+1)
 		}
 	}
+	if k.NextSeq > implausible {
+		return k, fmt.Errorf("kind %s has a name with the number %d, which no controller has given: rename that collection", k.Kind, k.NextSeq-1)
+	}
 	k.NextSeq += seqMargin
 	k.Physical, k.Pending, k.Sealed = c.Name, nil, false
 	k.Hidden = k.Fixed && c.Name != k.Kind

@@ -3,7 +3,11 @@ package identity_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/identity"
 	"dbcontroller.dev/record"
@@ -228,4 +232,43 @@ func dangerous(then, now upgradestate.Deployment) bool {
 		}
 	}
 	return false
+}
+
+// TestForgedNumbers: a mark whose numbers no deployment reaches is refused before it is counted on from.
+func TestForgedNumbers(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]bson.M{
+		"epoch": {"epoch": int64(1<<63 - 1)},
+		"next":  {"next": bson.M{"id": "x", "attempt": 1, "epoch": int64(1<<63 - 1), "to": "v2"}},
+		"state": {"state": `{"name":"d","namespaces":[{"version":"v1","kinds":[{"kind":"accounts","nextSeq":18446744073709551615}]}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, record.FenceView)
+			noted := map[string]bool{}
+			for w.step(noted) != "" {
+			}
+			owner := record.Owner{Deployment: deploymentName, Version: "v1"}
+			marks, err := w.db["v1"].Marks(t.Context())
+			w.ok(err)
+			for _, m := range marks {
+				if m.Owner != owner {
+					continue
+				}
+				var body bson.M
+				w.ok(bson.Unmarshal(m.Body, &body))
+				maps.Copy(body, forge)
+				m.Body, err = bson.Marshal(body)
+				w.ok(err)
+				w.ok(w.db["v1"].PutMark(t.Context(), m))
+			}
+			databases := map[string]record.Marker{}
+			for v, db := range w.db {
+				databases[v] = db
+			}
+			if _, err := identity.Gather(t.Context(), deploymentName, databases); err == nil || !strings.Contains(err.Error(), "the mark of v1 was not written by a controller") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }

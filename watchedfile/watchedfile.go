@@ -127,13 +127,21 @@ func (v *Value[T]) look() (changed bool, err error) {
 // how a volume of Kubernetes has them unless its defaultMode says otherwise.
 func (v *Value[T]) exposed() {
 	for _, f := range v.files {
-		info, err := os.Stat(f.path)
-		open := err == nil && f.private && info.Mode().Perm()&0o004 != 0
+		open := f.Exposed()
 		if open && !v.warned[f.path] {
-			v.log.Warn("everybody on this machine can read a secret: chmod o-r it", zap.String("what", v.what), zap.String("file", f.path))
+			v.log.Warn(ExposedText, zap.String("what", v.what), zap.String("file", f.path))
 		}
 		v.warned[f.path] = open
 	}
+}
+
+// ExposedText is the warning of a secret that everybody on the machine can read.
+const ExposedText = "everybody on this machine can read a secret: chmod o-r it"
+
+// Exposed reports whether the file is a secret that everybody on the machine can read.
+func (f File) Exposed() bool {
+	info, err := os.Stat(f.path)
+	return err == nil && f.private && info.Mode().Perm()&0o004 != 0
 }
 
 // Read reads files once, under the same bounds.

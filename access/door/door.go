@@ -209,19 +209,10 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		share := budget.Share(limits.ShareBytes)
 		defer share.End()
+		share.Leave(d.cfg.BodiesBytes / limits.OperatorShare)
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take what they keep from it, too
-		if n := d.inURL(r); n > 0 && !share.Reserve(n) {
-			busy(w, r)
-			return
-		}
 		if r.Body != nil && r.Body != http.NoBody {
 			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share}
-			// A compressed body may become as large as any body. It is decompressed only after it was
-			// read to its end, so the handler settles this.
-			if compressed(r.Header) && !share.Reserve(d.cfg.BodyBytes) {
-				busy(w, r)
-				return
-			}
 			// Ignored here and below: a connection that has no deadlines has gone.
 			_ = rc.SetReadDeadline(time.Now().Add(d.cfg.BodyTime))
 			r.Body = b
@@ -230,12 +221,19 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// reserved keeps a share of the requests for operators: a viewer's or an application's calls, some of
-// which wait for minutes, must not lock out who has to act. A listener without operators needs none.
+// reserved keeps a share of the requests and of their memory for operators: a viewer's or an
+// application's calls, some of which wait for minutes, must not lock out who has to act. A listener
+// without operators needs none.
+//
+// It runs behind the guard, so nobody holds memory before the guard knows who calls: a request may
+// wait there for an issuer.
 func (d *Door) reserved(next http.Handler) http.Handler {
 	others := make(chan struct{}, max(1, d.cfg.Requests-d.cfg.Requests/limits.OperatorShare))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := access.CallerOf(r.Context()); !ok || !c.May(access.Operator) {
+		share := memory.Of(r.Context())
+		if c, ok := access.CallerOf(r.Context()); ok && c.May(access.Operator) {
+			share.Leave(0)
+		} else {
 			select {
 			case others <- struct{}{}:
 				defer func() { <-others }()
@@ -243,6 +241,15 @@ func (d *Door) reserved(next http.Handler) http.Handler {
 				busy(w, r)
 				return
 			}
+		}
+		if n := d.inURL(r); n > 0 && !share.Reserve(n) {
+			busy(w, r)
+			return
+		}
+		// What is compressed may become as large as anything may be.
+		if _, ok := r.Body.(*body); ok && compressed(r.Header) && !share.Reserve(d.cfg.BodyBytes) {
+			busy(w, r)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})

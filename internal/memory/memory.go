@@ -45,11 +45,23 @@ type Share struct {
 	left     int64 // of the request's own bound
 	taken    int64
 	reserved int64 // of taken, for a body that is not decoded yet
+	keep     int64 // of the budget, for others
 	ended    bool
 }
 
 // Share begins a request that may hold most bytes. End must be called.
 func (b *Budget) Share(most int64) *Share { return &Share{budget: b, left: most} }
+
+// Leave makes later Takes leave so many bytes of the budget free, for requests that come before this
+// one.
+func (s *Share) Leave(bytes int64) {
+	if s == nil {
+		return
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	s.keep = bytes
+}
 
 // Take reports whether so many bytes more fit in, and takes them; fewer than none gives back.
 func (s *Share) Take(bytes int64) bool { return s.take(bytes, false) }
@@ -61,10 +73,11 @@ func (s *Share) take(bytes int64, spare bool) bool {
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	free := s.budget.left
+	keep := s.keep
 	if spare {
-		free -= s.budget.total / 2
+		keep = max(keep, s.budget.total/2)
 	}
+	free := s.budget.left - keep
 	switch {
 	case s.ended:
 		return bytes <= 0 // what is given back late was given back already

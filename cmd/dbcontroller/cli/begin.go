@@ -177,9 +177,9 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		}
 		return refused("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+numbers)
+	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable(numbers))
 	for _, name := range r.GetExamples() {
-		fmt.Fprintln(cmd.ErrOrStderr(), "  "+name)
+		fmt.Fprintln(cmd.ErrOrStderr(), "  "+printable(name))
 	}
 	return nil
 }

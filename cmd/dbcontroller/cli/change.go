@@ -38,7 +38,7 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	if ctx.Err() != nil {
 		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so that it may have been done: %s", again)
 	}
-	fmt.Fprintf(say, "the answer was lost (%s): asking whether it is done\n", c.explain(err))
+	fmt.Fprintf(say, "the answer was lost (%s): asking whether it is done\n", printable(c.explain(err).Error()))
 	asking, cancel := context.WithTimeout(client.Repeatable(ctx), min(c.timeout, resolveTimeout))
 	defer cancel()
 	now, failed := ch.dry(asking)

@@ -16,6 +16,7 @@ import (
 
 	"dbcontroller.dev/access/client"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/watchedfile"
 )
 
 // serverEnv names the API when --server is not given.
@@ -28,6 +29,7 @@ type connection struct {
 	name    string
 	timeout time.Duration
 	json    bool
+	cmd     *cobra.Command // whose standard error takes warnings; nil: none do
 }
 
 // defaultTimeout bounds a call that is answered at once when all is well.
@@ -35,11 +37,12 @@ const defaultTimeout = 30 * time.Second
 
 func (c *connection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
+	c.cmd = cmd
 	f.StringVar(&c.flags.Server, "server", "", "address of a controller's API, e.g. 127.0.0.1:7090 or https://ctl:7090; of several, separated by commas, the next one is asked when one does not answer (default: $"+serverEnv+", or that of the context)")
-	f.StringVar(&c.flags.CA, "tls-ca", "", "certificates of those who vouch for controllers (default: $DBCONTROLLER_TLS_CA, or the system's)")
-	f.StringVar(&c.flags.Cert, "tls-cert", "", "client certificate (default: $DBCONTROLLER_TLS_CERT)")
-	f.StringVar(&c.flags.Key, "tls-key", "", "key of the client certificate (default: $DBCONTROLLER_TLS_KEY)")
-	f.StringVar(&c.flags.TokenFile, "token-file", "", "file with a bearer token (default: $DBCONTROLLER_TOKEN_FILE)")
+	f.StringVar(&c.flags.CA, "tls-ca", "", "certificates of those who vouch for controllers (default: that of the context, or without one $DBCONTROLLER_TLS_CA, or the system's)")
+	f.StringVar(&c.flags.Cert, "tls-cert", "", "client certificate (default: that of the context, or without one $DBCONTROLLER_TLS_CERT)")
+	f.StringVar(&c.flags.Key, "tls-key", "", "key of the client certificate (default: that of the context, or without one $DBCONTROLLER_TLS_KEY)")
+	f.StringVar(&c.flags.TokenFile, "token-file", "", "file with a bearer token (default: that of the context, or without one $DBCONTROLLER_TOKEN_FILE)")
 	f.StringVar(&c.context, "context", "", "use this one of 'context list' (default: $DBCONTROLLER_CONTEXT, or the current one)")
 	f.StringVar(&c.name, "name", "", "deployment, services/{service}/deployments/{region}; that of the context, or the controller's own, when empty")
 	f.DurationVar(&c.timeout, "timeout", defaultTimeout, "how long a call waits for its answer, a long one for its next sign of life")
@@ -94,11 +97,10 @@ func (c *connection) config() (client.Config, error) {
 		return given, usage("there is no context %s: 'dbcontroller context list' shows those there are", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
-	if c.context != "" || os.Getenv("DBCONTROLLER_CONTEXT") != "" {
-		given = c.flags // what the environment has is for another server: a token must not go to this one
-	}
-	at.CA, at.Cert, at.Key = cmp.Or(given.CA, at.CA), cmp.Or(given.Cert, at.Cert), cmp.Or(given.Key, at.Key)
-	at.TokenFile = cmp.Or(given.TokenFile, at.TokenFile)
+	// What the environment has is for the server that it names, or that a flag does. A context may be
+	// another one by now ('context use'): the token must not go to its server.
+	at.CA, at.Cert, at.Key = cmp.Or(c.flags.CA, at.CA), cmp.Or(c.flags.Cert, at.Cert), cmp.Or(c.flags.Key, at.Key)
+	at.TokenFile = cmp.Or(c.flags.TokenFile, at.TokenFile)
 	return at.Config, nil
 }
 
@@ -113,6 +115,11 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	plain, err := client.Open(cfg)
 	if err != nil {
 		return nil, failed(exitUsage, err)
+	}
+	for _, secret := range []string{cfg.TokenFile, cfg.Key} {
+		if c.cmd != nil && secret != "" && watchedfile.Secret(secret).Exposed() {
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "warning: %s: %s\n", printable(secret), watchedfile.ExposedText)
+		}
 	}
 	interceptors := []connect.Interceptor{refusesOlder(plain, c.address())}
 	if !c.json { // which quotes by itself, and programs want what is there

@@ -67,15 +67,24 @@ func TestProvingOneself(t *testing.T) {
 	address, _ := guarded(t, dir, &fake{deployment: sample()})
 	plain := serve(t, &fake{deployment: sample()})
 	file := func(name string) string { return filepath.Join(dir, name) }
+	if text, err := os.ReadFile(file("token")); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(file("open"), text, 0o600); err != nil {
+		t.Fatal(err)
+	} else if err := os.Chmod(file("open"), 0o604); err != nil {
+		t.Fatal(err)
+	}
 	get := func(more ...string) []string { return append([]string{"get", "deployment"}, more...) }
 	for _, tc := range []struct {
 		name string
 		args []string
 		env  map[string]string
 		want string // in the error; empty: it works
+		warn string // on standard error; empty: nothing
 	}{
 		{name: "nothing given", args: get(), want: "no controller named: give --server HOST:PORT, set DBCONTROLLER_SERVER, or choose one for good with 'dbcontroller context set'"},
 		{name: "token", args: get("--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("token"))},
+		{name: "token that everybody can read", args: get("--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("open")), warn: "open: everybody on this machine can read a secret"},
 		{name: "certificate", args: get("--server", "https://"+address, "--tls-ca", file("ca.crt"), "--tls-cert", file("ann.crt"), "--tls-key", file("ann.key"))},
 		{name: "environment", args: get(), env: map[string]string{serverEnv: address, "DBCONTROLLER_TLS_CA": file("ca.crt"), "DBCONTROLLER_TOKEN_FILE": file("token")}},
 		{name: "no proof", args: get("--server", address, "--tls-ca", file("ca.crt")), want: "who calls is not proven: bring a client certificate, or a bearer token: give --token-file, or --tls-cert and --tls-key"},
@@ -95,7 +104,7 @@ func TestProvingOneself(t *testing.T) {
 		{name: "it is the current one", args: get()},
 		{name: "the environment's token is not for a named context", args: get("--context", "prod"), env: map[string]string{"DBCONTROLLER_TOKEN_FILE": file("wrong"), "DBCONTROLLER_TLS_CERT": file("none")}},
 		{name: "nor for one that the environment names", args: get(), env: map[string]string{"DBCONTROLLER_CONTEXT": "prod", "DBCONTROLLER_TOKEN_FILE": file("wrong")}},
-		{name: "it is for the current one", args: get(), env: map[string]string{"DBCONTROLLER_TOKEN_FILE": file("wrong")}, want: "the bearer token is not known here"},
+		{name: "nor for the current one", args: get(), env: map[string]string{"DBCONTROLLER_TOKEN_FILE": file("wrong"), "DBCONTROLLER_TLS_CA": file("none")}},
 		{name: "a second one", args: []string{"context", "set", "laptop", "--server", plain}},
 		{name: "use it", args: []string{"context", "use", "laptop"}},
 		{name: "both ways", args: get("--context", "prod", "--server", plain), want: "give one of them"},
@@ -106,7 +115,10 @@ func TestProvingOneself(t *testing.T) {
 			for k, v := range tc.env {
 				t.Setenv(k, v)
 			}
-			_, _, err := run(t, tc.args...)
+			_, diag, err := run(t, tc.args...)
+			if !strings.Contains(diag, tc.warn) || strings.Contains(diag, "warning: ") != (tc.warn != "") {
+				t.Errorf("it warns of %q, want %q", diag, tc.warn)
+			}
 			switch {
 			case tc.want == "" && err != nil:
 				t.Error(err)

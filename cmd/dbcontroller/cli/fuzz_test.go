@@ -64,7 +64,7 @@ func FuzzPrintable(f *testing.F) {
 			return
 		}
 		var b strings.Builder
-		q := quoted{&b, new(string)}
+		q := quoted{&b, new(string), false}
 		for _, part := range []string{text[:at], text[at:], "\n"} {
 			if n, err := q.Write([]byte(part)); n != len(part) || err != nil {
 				t.Errorf("%d of %d bytes, %v", n, len(part), err)

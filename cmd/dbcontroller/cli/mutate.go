@@ -121,7 +121,7 @@ func announce(w io.Writer, when string, effects []string) {
 		if !strings.HasPrefix(e, "nothing: ") {
 			e = when + ": " + e
 		}
-		fmt.Fprintln(w, e)
+		fmt.Fprintln(w, printable(e))
 	}
 }
 

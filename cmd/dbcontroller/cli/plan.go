@@ -146,6 +146,9 @@ func planText(w *dbv1.WorkProgress) string {
 }
 
 func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
+	if !c.json {
+		quoteAll(report) // one that was made here was not received
+	}
 	text := renderPlan(report)
 	if c.json {
 		if err := printJSON(out, report); err != nil {

@@ -45,6 +45,7 @@ func newProgress(w io.Writer) *progress {
 // show says how far it is in a stage of its work; each stage is told of, whatever it takes.
 // What cannot be written is not missed.
 func (p *progress) show(stage, text string) {
+	text = printable(text) // the writer is bare, and with --json nobody has quoted it
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if text == "" || p.width == 0 && (text == p.last || time.Since(p.start) < p.after || stage == p.stage && !p.said.IsZero() && time.Since(p.said) < sayEvery) {

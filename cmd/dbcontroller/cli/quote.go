@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
@@ -132,6 +134,7 @@ func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 type quoted struct {
 	io.Writer
 	rest *string // of a character that is not written whole
+	json bool    // what is written is JSON, in which characters are escaped in its way
 }
 
 func (q quoted) Write(p []byte) (int, error) {
@@ -147,21 +150,40 @@ func (q quoted) Write(p []byte) (int, error) {
 	}
 	*q.rest = text[whole:]
 	var b strings.Builder
-	quoteTo(&b, text[:whole], func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+	if q.json {
+		escapeTo(&b, text[:whole])
+	} else {
+		quoteTo(&b, text[:whole], func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+	}
 	if _, err := io.WriteString(q.Writer, b.String()); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// quoteOutput has all that a command prints for people quoted. JSON quotes by itself, and in its way.
-func quoteOutput(cmd *cobra.Command) {
-	if f := cmd.Flags().Lookup("json"); f != nil && f.Value.String() == "true" {
-		return
+// escapeTo escapes what JSON may hold and a terminal would obey. The text stays the same JSON: such
+// characters are in its strings alone.
+func escapeTo(b *strings.Builder, s string) {
+	for _, r := range s {
+		switch {
+		case r < 0x7f || !unprintable(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(b, `\u%04x`, r)
+		}
 	}
+}
+
+// quoteOutput has all that a command prints quoted. Standard error is for people also where standard
+// output is JSON.
+func quoteOutput(cmd *cobra.Command) {
+	f := cmd.Flags().Lookup("json")
 	if _, is := cmd.OutOrStdout().(quoted); !is {
-		cmd.SetOut(quoted{cmd.OutOrStdout(), new(string)})
-		cmd.SetErr(quoted{cmd.ErrOrStderr(), new(string)})
+		cmd.SetOut(quoted{cmd.OutOrStdout(), new(string), f != nil && f.Value.String() == "true"})
+		cmd.SetErr(quoted{cmd.ErrOrStderr(), new(string), false})
 	}
 }
 

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +17,7 @@ import (
 const evil = "id\x1b[2J\x1b]0;owned\x07\nFORGED row\r\u202e\u009b31m\xff"
 
 // TestNothingIsACommandOfTheTerminal: whatever keys and names hold, no verb prints a command of the
-// terminal, or a row that is none. JSON has them as they are.
+// terminal, or a row that is none. JSON has them in its escapes.
 func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	text := strings.ToValidUTF8(evil, "")
@@ -41,6 +43,41 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 			t.Errorf("%v does not show the text: %q", args, out+diag)
 		}
 	}
+	// Standard error is for people all the same, and JSON is shown by terminals, too.
+	planner := &streamer{said: []*dbv1.WorkProgress{{Doing: text}}}
+	planner.plan = &dbv1.PlanReport{Ok: true, FromVersion: text}
+	plans := "--server=" + serveAPI(t, planner)
+	for _, args := range [][]string{
+		{"switch", "--dry-run", "--json", server}, {"keys", "rotate", "--json", server}, {"parked", "waive", "--kind", "x", "--key", text, "--json", "--dry-run", server},
+		{"plan", "--json", plans}, {"plan", plans},
+	} {
+		out, diag, err := run(t, args...)
+		if err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		for _, line := range strings.Split(out+diag, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, unprintable) {
+				t.Errorf("%q prints %q", args, line)
+			}
+		}
+		if !strings.Contains(diag, `id\x1b[2J\x1b]0;owned\a\nFORGED row\r\u202e\u009b31m`) {
+			t.Errorf("%q: standard error does not show the text: %q", args, diag)
+		}
+		if !slices.Contains(args, "--json") {
+			continue
+		}
+		var got map[string]any
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Errorf("%q prints %q: %v", args, out, err)
+		} else if from, ok := got["fromVersion"]; ok && from != text {
+			t.Errorf("%q: the JSON holds %q, want %q", args, from, text)
+		}
+	}
+	// A plan that is made by the command itself is not received.
+	var b strings.Builder
+	if err := (&connection{}).printPlan(&b, &dbv1.PlanReport{Ok: true, FromVersion: text}); err != nil || strings.Contains(b.String(), "\nFORGED") {
+		t.Errorf("a plan with --config: %q, %v", b.String(), err)
+	}
 	if out, _, err := run(t, "parked", "--json", server); err != nil || !strings.Contains(out, `id\u001b[2J`) {
 		t.Errorf("as JSON: %q, %v", out, err)
 	}
@@ -60,8 +97,13 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%q is printed as %s, want %s", text, got, want)
 		}
 	}
+	var j strings.Builder
+	text := "a\u009b\u202e日\U000e0001\u007f\n"
+	if _, err := (quoted{&j, new(string), true}).Write([]byte(text)); err != nil || j.String() != `a\u009b\u202e日\udb40\udc01\u007f`+"\n" {
+		t.Errorf("as JSON %q, %v", j.String(), err)
+	}
 	var b strings.Builder
-	q := quoted{&b, new(string)}
+	q := quoted{&b, new(string), false}
 	for i := range []byte("a\t日\x1b本\n") {
 		if n, err := q.Write([]byte("a\t日\x1b本\n")[i : i+1]); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)

@@ -180,20 +180,22 @@ func takeOver(ctx context.Context, store *deployment.Store, markers map[string]r
 	return nil
 }
 
-// usedElsewhere returns the first of the databases that controllers with another etcd use.
-func usedElsewhere(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (*identity.ElsewhereError, error) {
+// toTakeOver reports whether controllers with another etcd use one of the databases, or one holds a
+// forged beat: each is cured by taking the databases over.
+func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (bool, error) {
 	for version, db := range markers {
 		pulse := identity.Pulse{Owner: record.Owner{Deployment: store.Name(), Version: version}, DB: db, Beats: store}
 		var elsewhere *identity.ElsewhereError
+		var forged *identity.ForgedBeatError
 		var restored *identity.RestoredError
 		switch err := pulse.Look(ctx); {
-		case errors.As(err, &elsewhere):
-			return elsewhere, nil
+		case errors.As(err, &elsewhere), errors.As(err, &forged):
+			return true, nil
 		case err != nil && !errors.As(err, &restored):
-			return nil, err
+			return false, err
 		}
 	}
-	return nil, nil
+	return false, nil
 }
 
 // adopt takes collections that were made anew for those that the deployment knows. No process
@@ -257,8 +259,8 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 	var mismatch *identity.MismatchError
 	err = identity.Check(ctx, store, markers)
 	if err == nil {
-		elsewhere, err := usedElsewhere(ctx, store, markers)
-		if err != nil || elsewhere != nil {
+		over, err := toTakeOver(ctx, store, markers)
+		if err != nil || over {
 			return d, err // to be recovered: this etcd takes them over
 		}
 	}

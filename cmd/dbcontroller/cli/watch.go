@@ -47,13 +47,13 @@ func watchCommand() *cobra.Command {
 // view is how changes are shown: to a program, a person at a terminal, or a log; and what is
 // to be said besides.
 func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment) error, note func(string)) {
-	note = func(text string) { fmt.Fprintln(diagnostics, text) }
+	note = func(text string) { fmt.Fprintln(diagnostics, printable(text)) }
 	switch {
 	case c.json:
 		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
 	case isTerminal(w):
 		s := &screen{w: bare(w), size: func() (int, int) { return terminalSize(w) }}
-		return s.draw, s.note // a line of its own would put the view out of its place
+		return s.draw, func(text string) { s.note(printable(text)) } // a line of its own would put the view out of its place
 	default:
 		return (&lines{w: w, now: time.Now}).draw, note
 	}

@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/identity"
 	"dbcontroller.dev/internal/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -56,11 +58,24 @@ func (a *App) upholdAll(ctx context.Context) error {
 		if db == nil || upgradestate.Retired(d, ns.Version) {
 			continue
 		}
+		looked := false
 		for _, k := range ns.Kinds {
 			// One with an operation pending is being moved, and confirmed by the process that moves it.
 			open := k.Fenced == "" && k.Fence != string(record.FenceRole)
 			if !k.Fixed || open || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
 				continue
+			}
+			if !looked {
+				// In a database that was restored to before the fence, nobody took it away: the version is
+				// made anew, by other names, and a fence of the former one would come in between.
+				restored, err := a.isBehind(ctx, ns.Version)
+				if err != nil {
+					return fmt.Errorf("fences of %s: %w", ns.Version, err)
+				}
+				if restored {
+					break
+				}
+				looked = true
 			}
 			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
 			if err != nil {
@@ -72,6 +87,19 @@ func (a *App) upholdAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// isBehind reports whether a database is behind what was known to be in it.
+func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
+	if a.opts.reads || a.opts.alone {
+		return false, nil
+	}
+	err := a.pulses.get(a, version, a.namespaces[version]).Look(ctx)
+	var restored *identity.RestoredError
+	if errors.As(err, &restored) {
+		return true, nil
+	}
+	return false, err
 }
 
 // knownIDs are the identities of all collections of the record.

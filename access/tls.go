@@ -43,10 +43,19 @@ type Authorities struct {
 	file *watchedfile.Value[*x509.CertPool]
 }
 
-// OpenAuthorities reads the file. It has to hold a certificate. When the last one is taken out later,
-// nobody is vouched for any longer. A file that holds something else, such as half a certificate,
+// OpenAuthorities reads the file, which has to hold a certificate: one that is being written, say,
 // leaves the former ones in force.
 func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
+	return openAuthorities(what, path, log, false)
+}
+
+// OpenClientAuthorities is OpenAuthorities for those that vouch for clients. When the last one is
+// taken out later, nobody is vouched for any longer.
+func OpenClientAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
+	return openAuthorities(what, path, log, true)
+}
+
+func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Authorities, error) {
 	if log == nil {
 		log = zap.NewNop()
 	}
@@ -55,7 +64,7 @@ func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
 		pool := x509.NewCertPool()
 		switch {
 		case pool.AppendCertsFromPEM(texts[0]):
-		case !opened || bytes.Contains(texts[0], []byte("-----BEGIN")):
+		case !opened || !revocable || bytes.Contains(texts[0], []byte("-----BEGIN")):
 			return nil, errors.New(path + " has no certificate in PEM form")
 		default:
 			log.Error("no authority is left in the file: every certificate is refused", zap.String("what", what), zap.String("file", path))

@@ -71,7 +71,7 @@ func TestTransportFollowsAuthorities(t *testing.T) {
 	ca := first.File(t, filepath.Join(t.TempDir(), "ca.crt"))
 	server := accesstest.NewTLSIssuer(t, first)
 	logs, seen := observer.New(zap.WarnLevel)
-	authorities, err := access.OpenAuthorities("authorities", ca, zap.New(logs))
+	authorities, err := access.OpenClientAuthorities("authorities", ca, zap.New(logs))
 	if err != nil {
 		t.Fatal(err)
 	}

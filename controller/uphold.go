@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -52,38 +53,46 @@ func (a *App) upholdAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := knownIDs(d)
+	var errs error
 	for _, ns := range d.Namespaces {
-		db := a.namespaces[ns.Version]
-		if db == nil || upgradestate.Retired(d, ns.Version) {
+		if slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return a.upheld(d, ns, k) }) {
+			errs = errors.Join(errs, a.upholdVersion(ctx, ns.Version))
+		}
+	}
+	return errs
+}
+
+// upheld reports whether a kind has a fence that is looked at.
+func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
+	open := k.Fenced == "" && k.Fence != string(record.FenceRole)
+	// One with an operation pending is being moved, and confirmed by the process that moves it.
+	return k.Fixed && !open && k.Pending == nil && a.namespaces[ns.Version] != nil &&
+		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
+}
+
+func (a *App) upholdVersion(ctx context.Context, version string) error {
+	// In a database that was restored to before the fence, nobody took it away: the version is made
+	// anew, by other names, and a fence of the former one would come in between. So the record is
+	// read after that.
+	if behind, err := a.isBehind(ctx, version); behind || err != nil {
+		return err
+	}
+	d, err := a.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	known := knownIDs(d)
+	ns, _ := d.Namespace(version)
+	for _, k := range ns.Kinds {
+		if !a.upheld(d, ns, k) {
 			continue
 		}
-		looked := false
-		for _, k := range ns.Kinds {
-			// One with an operation pending is being moved, and confirmed by the process that moves it.
-			open := k.Fenced == "" && k.Fence != string(record.FenceRole)
-			if !k.Fixed || open || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
-				continue
-			}
-			if !looked {
-				// In a database that was restored to before the fence, nobody took it away: the version is
-				// made anew, by other names, and a fence of the former one would come in between.
-				restored, err := a.isBehind(ctx, ns.Version)
-				if err != nil {
-					return fmt.Errorf("fences of %s: %w", ns.Version, err)
-				}
-				if restored {
-					break
-				}
-				looked = true
-			}
-			found, err := db.Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
-			if err != nil {
-				return fmt.Errorf("fence of %s of %s: %w", k.Kind, ns.Version, err)
-			}
-			if err := a.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
-				return err
-			}
+		found, err := a.namespaces[version].Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
+		if err != nil {
+			return fmt.Errorf("fence of %s of %s: %w", k.Kind, version, err)
+		}
+		if err := a.noteBreaches(ctx, d, version, k.Kind, found); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -96,8 +105,12 @@ func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
 	}
 	err := a.pulses.get(a, version, a.namespaces[version]).Look(ctx)
 	var restored *identity.RestoredError
-	if errors.As(err, &restored) {
+	var forged *identity.ForgedBeatError
+	switch {
+	case errors.As(err, &restored):
 		return true, nil
+	case errors.As(err, &forged):
+		return false, nil // a client that forges a beat gets no way past a fence
 	}
 	return false, err
 }

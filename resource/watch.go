@@ -228,6 +228,9 @@ func (w *watch[M]) send(name string, m M) error {
 	// Between the database and the connection it is there encoded and decoded, about twice each.
 	const copies = 4
 	if size := int64(copies * len(raw)); !w.sends.Set(size) {
+		if !w.sends.Possible(size) {
+			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s is too large to be sent", name))
+		}
 		// What is sent needs the room more. Without it, the event is sent later as news.
 		w.told.forget()
 		if !w.sends.Set(size) {

@@ -19,7 +19,7 @@ var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has becom
 // Stream runs fn for the active version. When another one becomes active, it cancels fn's
 // context with ErrFlipped as the cause, waits for fn to return, and runs it again for that
 // version; likewise, after a pause, if fn lost changes (ErrLost) or was refused as busy in a
-// further run: the client has a stream already, and waits until there is room. It returns what fn
+// further run: the client has a stream already, and waits a minute for room. It returns what fn
 // returns otherwise, nil included.
 //
 // A stream passes no gate: it can read, never write, and neither holds nor is held by a
@@ -27,6 +27,7 @@ var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has becom
 // active is one that this server does not know, and when the server stops.
 func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, version string) error) error {
 	retry := newStreamRetry()
+	var crowded time.Time // since when runs find no room
 	for again := false; ; again = true {
 		run, req, err := r.beginStream(ctx)
 		if err != nil {
@@ -39,6 +40,16 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 		if wanted && !ended {
 			if time.Since(began) > streamPause {
 				retry.Reset()
+				crowded = time.Time{}
+			}
+			switch {
+			case !busy(err):
+				crowded = time.Time{}
+			case crowded.IsZero():
+				crowded = began
+			case time.Since(crowded) > longestCrowd:
+				r.endStream(req)
+				return err
 			}
 			pause(run, retry.NextBackOff()) // a flip or a stop ends the pause
 		}
@@ -52,6 +63,10 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 // streamPause is how long a stream waits at most before it runs again. Each run lists everything, so
 // without a pause a watch that never finds room would keep the database busy.
 const streamPause = 5 * time.Second
+
+// longestCrowd is how long a stream whose runs find no room stays open. What it remembers of its
+// client takes room as well: streams that wait for each other's would wait for good.
+const longestCrowd = time.Minute
 
 func newStreamRetry() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),

@@ -157,6 +157,32 @@ func TestStreamPausesAfterLosses(t *testing.T) {
 	})
 }
 
+// TestStreamWithoutRoomEnds: a stream whose further runs find no room ends after a minute, and gives
+// back what it remembers of its client.
+func TestStreamWithoutRoomEnds(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(ctx context.Context, t *testing.T) {
+		w := newWorld(ctx, t, plain)
+		r, views := following(ctx, w, w.clients(), vrunner.Config{})
+		share := memory.NewBudget(10).Share(10)
+		runs, began := 0, time.Now()
+		err := r.Stream(ctx, func(ctx context.Context, _ string) error {
+			if runs++; runs > 1 {
+				return refusal.New(refusal.Busy, errors.New("no room"))
+			}
+			c := subscribe(memory.With(ctx, share), t, views["v1"], "old")
+			defer c.Close()
+			w.put(ctx, "v1", "old", "a", "1")
+			_, err := c.Next(ctx)
+			return err
+		})
+		reason, _ := refusal.Of(err)
+		if took := time.Since(began); reason != refusal.Busy || took < time.Minute || took > 2*time.Minute {
+			t.Errorf("after %d runs within %s: %v", runs, took, err)
+		}
+	})
+}
+
 // TestStreamCannotWrite: it has passed no gate.
 func TestStreamCannotWrite(t *testing.T) {
 	t.Parallel()

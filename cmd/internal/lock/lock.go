@@ -20,7 +20,7 @@ func New(cfg config.Access, insecure bool, log *zap.Logger) (*door.Lock, error) 
 		}
 	}
 	if cfg.ClientCA != "" {
-		if l.Clients, err = access.OpenAuthorities("authorities for client certificates", cfg.ClientCA, log); err != nil {
+		if l.Clients, err = access.OpenClientAuthorities("authorities for client certificates", cfg.ClientCA, log); err != nil {
 			return nil, err
 		}
 		l.Authenticators = append(l.Authenticators, access.Certificates{})

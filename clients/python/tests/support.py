@@ -70,6 +70,9 @@ class Controller:
 
             def do_POST(self):
                 of.sockets.append(self.connection)
+                if of.ended.is_set():  # end() may have looked at the connections before this one was there
+                    self.close_connection = True
+                    return None
                 ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 method = self.path.split("/")[-1]
                 of.seen.append({"method": method, "authorization": self.headers.get("Authorization"), **ask})

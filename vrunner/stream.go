@@ -48,9 +48,10 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 			case crowded.IsZero():
 				crowded = began
 			case time.Since(crowded) > longestCrowd:
-				r.endStream(req)
-				return err
+				wanted = false
 			}
+		}
+		if wanted && !ended {
 			pause(run, retry.NextBackOff()) // a flip or a stop ends the pause
 		}
 		r.endStream(req)

@@ -97,6 +97,9 @@ func (s *Share) add(bytes int64) {
 
 // Reserve is Take for the bytes that a compressed body may become.
 func (s *Share) Reserve(bytes int64) bool {
+	if s == nil {
+		return true
+	}
 	if !s.Take(bytes) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
@@ -138,7 +139,7 @@ func TestLawsOfDrawnKinds(t *testing.T) {
 			groups(t, s, x, y, way.from == "old")
 		}
 	})
-	if there == 0 && !lens.FewDrawn() {
+	if there == 0 && !raced.FewDrawn() {
 		t.Error("nothing was tested")
 	}
 }

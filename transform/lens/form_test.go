@@ -9,6 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
+
+	"dbcontroller.dev/internal/raced"
 )
 
 // TestForms: the new version gets the form of the lens, either side keeps its own as long as
@@ -190,7 +192,7 @@ func TestNumbersAreTheSame(t *testing.T) {
 			}
 		}
 	})
-	if taken == 0 && !FewDrawn() {
+	if taken == 0 && !raced.FewDrawn() {
 		t.Error("no number was taken")
 	}
 }

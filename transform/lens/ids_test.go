@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lawtest"
 	"dbcontroller.dev/transform/lens"
@@ -349,7 +350,7 @@ func TestIDsAreOneToOne(t *testing.T) {
 			t.Fatalf("%s became %s, and its key alone %s", x[0].Doc, y[0].Doc, key)
 		}
 	})
-	if there == 0 && !lens.FewDrawn() {
+	if there == 0 && !raced.FewDrawn() {
 		t.Error("no drawn _id had a counterpart")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/transform"
 )
 
@@ -208,7 +209,7 @@ func TestParentsAndOrder(t *testing.T) {
 			last = there[i]
 		}
 	})
-	if (mapped == 0 || ordered == 0) && !FewDrawn() {
+	if (mapped == 0 || ordered == 0) && !raced.FewDrawn() {
 		t.Errorf("%d parents, %d of them ordered: nothing was tested", mapped, ordered)
 	}
 }

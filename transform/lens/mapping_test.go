@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/raced"
 	"dbcontroller.dev/transform"
 )
 
@@ -87,7 +88,7 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 			}
 		}
 	})
-	if (mapped == 0 || met == 0) && !FewDrawn() {
+	if (mapped == 0 || met == 0) && !raced.FewDrawn() {
 		t.Errorf("of the drawn conditions %d were mapped and %d met", mapped, met)
 	}
 }

@@ -29,7 +29,3 @@ func RealData(t *testing.T, limit int) []bson.Raw {
 }
 
 func init() { raced.DrawFewer() }
-
-// FewDrawn: so few cases are drawn that all of them may be of those with which there is nothing to
-// do. Tests look at that where all are drawn.
-func FewDrawn() bool { return raced.On || testing.Short() }

@@ -81,6 +81,7 @@ type lateEntry struct {
 	tries int    // that found it different, with this state of the source
 	state uint64 // transform.Difference.Source
 	found bool   // by the comparison of a range, not by a change
+	noted uint64 // seq when the latest of found and target was noted
 	from  place  // where the shard was before it had to be compared
 	// target is where the shard was in the target's changes before others were seen to have
 	// changed the group there; zero: they were not.
@@ -189,10 +190,19 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 		}
 		for id, seq := range r.ids {
 			entry, left := s.late[id]
-			if !left || entry.seq != seq {
-				continue // changed again: the next round compares it
+			if !left {
+				continue
 			}
 			d, differs := differ[id]
+			if entry.seq != seq {
+				// Changed again: the next round compares it. What was noted before this one is left to
+				// that change. Otherwise a group that changes faster than a round ends keeps its shard
+				// from being ready for ever.
+				if entry.noted <= seq && !d.Failed && s.dropNotes(id) {
+					moved = true
+				}
+				continue
+			}
 			p, parked := e.parked[id]
 			if !differs {
 				delete(e.failing, id)

@@ -94,7 +94,8 @@ func (s *shard) addLate(id transform.GroupID) {
 	if _, there := s.late[id]; !there {
 		s.lateSize += lateSize(id)
 	}
-	s.late[id] = lateEntry{seq: s.lateSeq, found: s.late[id].found, from: s.applied, target: s.late[id].target}
+	before := s.late[id]
+	s.late[id] = lateEntry{seq: s.lateSeq, found: before.found, noted: before.noted, from: s.applied, target: before.target}
 }
 
 // addAgain notes a group for another comparison, without a change of its own: what it waits
@@ -134,26 +135,36 @@ func (s *shard) addDifferent(id transform.GroupID) {
 	if !entry.found {
 		s.found++
 	}
-	entry.found = true
+	entry.found, entry.noted = true, entry.seq
 	s.late[id] = entry
 }
 
 // dropLate forgets a group that is equal, or parked. Engine.mu is held.
 func (s *shard) dropLate(id transform.GroupID) {
-	entry, there := s.late[id]
-	if !there {
+	if _, there := s.late[id]; !there {
 		return
+	}
+	s.dropNotes(id)
+	delete(s.late, id)
+	s.lateSize -= lateSize(id)
+}
+
+// dropNotes forgets that a comparison found a group different, and that others changed it, and
+// reports whether one of these was noted. Engine.mu is held.
+func (s *shard) dropNotes(id transform.GroupID) bool {
+	entry := s.late[id]
+	if !entry.found && entry.target.IsZero() {
+		return false
 	}
 	if entry.found {
 		s.found--
-		s.dirty = true
 	}
 	if !entry.target.IsZero() {
 		s.foreign--
-		s.dirty = true
 	}
-	delete(s.late, id)
-	s.lateSize -= lateSize(id)
+	entry.found, entry.target = false, record.Position{}
+	s.late[id], s.dirty = entry, true
+	return true
 }
 
 // lateSize is about what an entry of late takes, while a round compares it as well.

@@ -286,6 +286,7 @@ func (s *shard) addForeign(id transform.GroupID) {
 		entry.target = s.watched
 		s.foreign++
 	}
+	entry.noted = entry.seq
 	s.late[id] = entry
 }
 

@@ -1,15 +1,19 @@
 package syncer_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -115,6 +119,44 @@ func TestForeignWritesToTheTarget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowGroups compares groups more slowly than they change.
+type slowGroups struct{ syncer.Comparer }
+
+func (s slowGroups) Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) ([]transform.Difference, error) {
+	<-time.After(100 * time.Millisecond)
+	return s.Comparer.Groups(ctx, src, dst, ids)
+}
+
+// A group that changes all the time, and faster than it can be compared, keeps no shard from being
+// ready once others have changed it: the next change writes it anew.
+func TestForeignWriteToWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fill()
+		w.begin()
+		r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Comparer = slowGroups{p.Comparer} })
+		w.eventually("ready", w.allReady)
+		busy := keyIn(0, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		var writer sync.WaitGroup
+		n := 0
+		writer.Go(func() {
+			for ; ctx.Err() == nil; n++ {
+				w.put("a1", busy, n)
+				<-time.After(20 * time.Millisecond)
+			}
+		})
+		<-time.After(time.Second)
+		w.hand().put("a2", busy, 9_000)
+		w.eventually("it is noted", func() bool { p, _ := r.progress(0); return p.WaitsFor != "" })
+		w.eventually("nothing to wait for", func() bool { p, _ := r.progress(0); return p.WaitsFor == "" && w.allReady() })
+		cancel()
+		writer.Wait()
+		w.eventually("what the source holds", func() bool { return w.target("a2", busy) == n-1 })
+		r.stop(t)
+	})
 }
 
 // A report of readiness is taken back as long as nobody looks at the target, and no shard is

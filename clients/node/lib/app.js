@@ -64,10 +64,11 @@ export class App {
   }
 
   async #write (fn, { patience = this.#options.patience } = {}) {
-    const until = Date.now() + patience
+    let until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
       const { place, seen } = await this.#enter(until)
       const attempt = new Attempt()
+      const began = Date.now()
       let failure
       try {
         return await during(attempt, () => fn(place, attempt))
@@ -75,6 +76,8 @@ export class App {
         failure = err
       } finally {
         this.#leave()
+        // Patience is for waits. A process that slept within fn would give up without asking where the data are.
+        until += Date.now() - began
       }
       const became = attempt.became(failure)
       switch (became) {

@@ -163,6 +163,7 @@ class App:
         while True:
             location = self._enter(until)
             attempt = Attempt()
+            began = time.monotonic()
             try:
                 try:
                     place = self._place(location, attempt)
@@ -174,6 +175,8 @@ class App:
                     failure = err
             finally:
                 self._leave()
+                # Patience is for waits. A process that slept within fn would give up without asking where the data are.
+                until += time.monotonic() - began
             became = attempt.became(failure)
             if became == UNKNOWN:
                 raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure

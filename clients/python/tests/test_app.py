@@ -6,9 +6,11 @@ import os
 import pathlib
 import tempfile
 import threading
+import time
 import unittest
 import uuid
 from types import SimpleNamespace
+from unittest import mock
 
 from pymongo import DeleteOne, InsertOne, UpdateMany
 from pymongo.errors import AutoReconnect, BulkWriteError, DuplicateKeyError, NetworkTimeout, WriteConcernError
@@ -112,6 +114,22 @@ class Following(Case):
             app.write(lambda place: 1, patience=0.05)
         d.set(at("v2", 3))
         self.assertEqual(seen(app), "v2")
+
+    def test_the_time_within_a_write_is_no_wait(self):
+        d = Deployment()
+        app = self.connect(Controller(self, d))
+        now, slept, runs = time.monotonic, [0], []
+
+        def write(place):
+            runs.append(place.version)
+            if len(runs) == 1:
+                d.set(at("v2", 2))
+                slept[0] = 60  # longer than it may wait
+                raise MovedError()
+            return place.version
+
+        with mock.patch.object(time, "monotonic", lambda: now() + slept[0]):
+            self.assertEqual(app.write(write), "v2")
 
     def test_a_read_that_a_rename_ended_waits_for_where_it_went(self):
         for n in (26, 43, 175):

@@ -18,10 +18,10 @@ func beginCommand() *cobra.Command {
 	var shards int32
 	cmd := &cobra.Command{
 		Use:   "deployment --target-version VERSION",
-		Short: "Start moving a deployment to another version",
-		Long: "Start moving a deployment to another version. Controllers copy and sync it, and switch when all\n" +
-			"shards are ready, or, with --hold, when 'switch' asks for it; 'watch deployment' shows how far\n" +
-			"they are. The same call again changes nothing.",
+		Short: "Start an upgrade to another version",
+		Long: "Start an upgrade. Controllers copy all records, keep them in sync, and switch when all shards are\n" +
+			"ready. With --hold they wait for 'switch'. 'watch deployment' shows the progress. A repeated call\n" +
+			"changes nothing.",
 		Example: "  dbcontroller begin-upgrade deployment --name services/bbs.example.com/deployments/us-west2 \\\n" +
 			"    --target-version v2 --total-shards-count 16 --hold",
 		Args: cobra.NoArgs,
@@ -43,7 +43,7 @@ func beginCommand() *cobra.Command {
 	p.register(cmd)
 	pace.register(cmd)
 	cmd.Flags().StringVar(&target, "target-version", "", "version to move to, e.g. v2")
-	cmd.Flags().Int32Var(&shards, "total-shards-count", 0, "refuse unless the deployment's ring has so many shards; 0: do not compare")
+	cmd.Flags().Int32Var(&shards, "total-shards-count", 0, "refuse if the ring has another number of shards; 0: do not check")
 	return cmd
 }
 
@@ -77,16 +77,16 @@ func rollbackCommand() *cobra.Command {
 	alone := &offline{}
 	cmd := &cobra.Command{
 		Use:   "rollback",
-		Short: "Go back to the version that the latest switch came from",
-		Long: "Go back to the version that the latest switch came from: begin-upgrade with that version as its\n" +
-			"target. Its data has followed ever since the switch, so only what is still on its way is waited\n" +
-			"for. The same call again changes nothing, also after the switch back.\n\n" +
-			"Where the rollback was disabled, --to-snapshot goes back to the data as the switch left it. What\n" +
-			"was written since is lost to the service then: the command counts it first, and goes on only\n" +
-			"with --accept-loss and --confirm, which names the deployment, and the cluster and the database of\n" +
-			"the version that is left, as the refusal says: staging's is refused in production.\n\n" +
-			"When no controller can run any longer, --to-snapshot --offline --config FILE does that with etcd and\n" +
-			"the old database alone; see docs/break-glass.md.",
+		Short: "Return to the version before the latest switch",
+		Long: "Return to the version that the latest switch came from. It is an upgrade with that version as its\n" +
+			"target. That version has followed all changes since the switch, so the command waits only for the\n" +
+			"latest ones. A repeated call changes nothing, also after the switch back.\n\n" +
+			"If the rollback was disabled, use --to-snapshot: it returns to the data as the switch left them.\n" +
+			"The service loses all later writes. The command counts them first and needs --accept-loss and\n" +
+			"--confirm. --confirm names the deployment, the cluster and the database, so that a command for\n" +
+			"staging cannot hit production.\n\n" +
+			"If no controller can run, --to-snapshot --offline --config FILE does this with etcd and the old\n" +
+			"database alone; see docs/break-glass.md.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if accept && !snapshot {
@@ -138,12 +138,12 @@ func rollbackCommand() *cobra.Command {
 	a.register(cmd)
 	p.register(cmd)
 	pace.register(cmd)
-	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "go back to the old data as the switch left it, without what was written since")
-	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: lose what was written since")
-	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose it, as the refusal without it says")
-	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: do it here, for no controller can run any longer")
+	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "return to the old data as the switch left them; later writes are lost")
+	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: accept the loss of later writes")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose writes; the refusal prints it")
+	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: run without a controller")
 	cmd.Flags().StringVar(&alone.config, "config", "", "with --offline: configuration file (YAML)")
-	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database cannot be reached, and nobody writes there any longer")
+	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database is unreachable and takes no more writes")
 	return cmd
 }
 
@@ -190,11 +190,11 @@ func createCommand() *cobra.Command {
 	var ring int32
 	cmd := &cobra.Command{
 		Use:   "deployment",
-		Short: "Create a deployment that is not there yet",
-		Long: "Create a deployment that is not there yet. A controller does so by itself when it starts: at\n" +
-			"initialVersion of the configuration; else at the version whose collections hold data; else at\n" +
-			"the newest version that all servers know. Where several hold data it asks for this command or for\n" +
-			"that setting. A deployment that is there is left as it is, whatever its version.",
+		Short: "Create a deployment",
+		Long: "Create a deployment. A starting controller does this by itself: at initialVersion of the\n" +
+			"configuration; otherwise at the version whose collections hold data; otherwise at the newest\n" +
+			"version that all servers know. If several versions hold data, the controller asks for this command\n" +
+			"or for that setting. An existing deployment stays as it is.",
 		Example: "  dbcontroller create deployment --initial-version v1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -213,8 +213,8 @@ func createCommand() *cobra.Command {
 		},
 	}
 	a.connection.register(cmd)
-	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and do nothing")
-	cmd.Flags().StringVar(&version, "initial-version", "", "version that is served now, e.g. v1; empty: as a controller decides")
-	cmd.Flags().Int32Var(&ring, "ring-size", 0, "number of shards, fixed for good; 0: as configured, or 16")
+	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "print the effect, change nothing")
+	cmd.Flags().StringVar(&version, "initial-version", "", "version that is served now, e.g. v1; empty: the controller decides")
+	cmd.Flags().Int32Var(&ring, "ring-size", 0, "number of shards, can never change; 0: as configured, or 16")
 	return cmd
 }

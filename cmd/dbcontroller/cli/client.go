@@ -38,16 +38,16 @@ const defaultTimeout = 30 * time.Second
 func (c *connection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	c.cmd = cmd
-	f.StringVar(&c.flags.Server, "server", "", "address of a controller's API, e.g. 127.0.0.1:7090 or https://ctl:7090; of several, separated by commas, the next one is asked when one does not answer (default: $"+serverEnv+", or that of the context)")
-	f.StringVar(&c.flags.CA, "tls-ca", "", "certificates of those who vouch for controllers (default: that of the context, or without one $DBCONTROLLER_TLS_CA, or the system's)")
-	f.StringVar(&c.flags.Cert, "tls-cert", "", "client certificate (default: that of the context, or without one $DBCONTROLLER_TLS_CERT)")
-	f.StringVar(&c.flags.Key, "tls-key", "", "key of the client certificate (default: that of the context, or without one $DBCONTROLLER_TLS_KEY)")
-	f.StringVar(&c.flags.TokenFile, "token-file", "", "file with a bearer token (default: that of the context, or without one $DBCONTROLLER_TOKEN_FILE)")
-	f.StringVar(&c.context, "context", "", "use this one of 'context list' (default: $DBCONTROLLER_CONTEXT, or the current one)")
-	f.StringVar(&c.name, "name", "", "deployment, services/{service}/deployments/{region}; that of the context, or the controller's own, when empty")
-	f.DurationVar(&c.timeout, "timeout", defaultTimeout, "how long a call waits for its answer, a long one for its next sign of life")
+	f.StringVar(&c.flags.Server, "server", "", "addresses of controllers, e.g. 127.0.0.1:7090 or https://a:7090,https://b:7090; tried in this order (default: $"+serverEnv+", or the context's)")
+	f.StringVar(&c.flags.CA, "tls-ca", "", "file with the CA of controllers (default: the context's, or without a context $DBCONTROLLER_TLS_CA, or the system's)")
+	f.StringVar(&c.flags.Cert, "tls-cert", "", "file with the client certificate (default: the context's, or without a context $DBCONTROLLER_TLS_CERT)")
+	f.StringVar(&c.flags.Key, "tls-key", "", "file with the client's key (default: the context's, or without a context $DBCONTROLLER_TLS_KEY)")
+	f.StringVar(&c.flags.TokenFile, "token-file", "", "file with a bearer token (default: the context's, or without a context $DBCONTROLLER_TOKEN_FILE)")
+	f.StringVar(&c.context, "context", "", "named controller, see 'context list' (default: $DBCONTROLLER_CONTEXT, or the current one)")
+	f.StringVar(&c.name, "name", "", "deployment, services/{service}/deployments/{region}; empty: the context's, or the controller's own")
+	f.DurationVar(&c.timeout, "timeout", defaultTimeout, "limit for an answer, or for the next progress message of a long call")
 	f.BoolVar(&c.json, "json", false, "print JSON")
-	f.VarP(&output{&c.json}, "output", "o", "how to print: text or json")
+	f.VarP(&output{&c.json}, "output", "o", "output format: text or json")
 }
 
 // output is --output, the same as --json.

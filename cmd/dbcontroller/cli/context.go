@@ -98,10 +98,10 @@ func writeContexts(all contexts) error {
 
 func contextCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "context", Short: "Name controllers, so that nobody types an address twice",
-		Long: "Name controllers: address, deployment, and the files with which one proves who one is. They are\n" +
-			"kept in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which has names of files and no secrets. --server\n" +
-			"and " + serverEnv + " count before them.",
+		Use: "context", Short: "Manage named controller addresses",
+		Long: "Manage named controllers: address, deployment, and the files of certificates and tokens. They are stored\n" +
+			"in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which holds names of files and no secrets. --server and\n" +
+			serverEnv + " have precedence.",
 		RunE: func(*cobra.Command, []string) error {
 			return usage("context what? use 'dbcontroller context list', 'set' or 'use'")
 		},
@@ -114,7 +114,7 @@ func setContextCommand() *cobra.Command {
 	var at contextAt
 	cmd := &cobra.Command{
 		Use:     "set NAME --server ADDRESS",
-		Short:   "Keep a controller under a name; the first one becomes the current one",
+		Short:   "Add or change a named controller; the first one becomes current",
 		Example: "  dbcontroller context set prod --server https://ctl.example.org:7090 --tls-ca ca.crt --token-file token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -154,9 +154,9 @@ func setContextCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&at.Server, "server", "", "address of its API; of several controllers, separated by commas")
-	f.StringVar(&at.Name, "name", "", "deployment; the controller's own when empty")
-	f.StringVar(&at.CA, "tls-ca", "", "certificates of those who vouch for it")
+	f.StringVar(&at.Server, "server", "", "addresses of controllers, separated by commas")
+	f.StringVar(&at.Name, "name", "", "deployment; empty: the controller's own")
+	f.StringVar(&at.CA, "tls-ca", "", "file with the CA of controllers")
 	f.StringVar(&at.Cert, "tls-cert", "", "client certificate")
 	f.StringVar(&at.Key, "tls-key", "", "key of the client certificate")
 	f.StringVar(&at.TokenFile, "token-file", "", "file with a bearer token")
@@ -166,7 +166,7 @@ func setContextCommand() *cobra.Command {
 func useContextCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "use NAME",
-		Short: "Have commands ask this controller from now on",
+		Short: "Use a named controller for all commands",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := readContexts()
@@ -185,7 +185,7 @@ func useContextCommand() *cobra.Command {
 func listContextsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the controllers that have a name; a star is at the current one",
+		Short: "List named controllers; a star marks the current one",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := readContexts()

@@ -15,10 +15,10 @@ func etcdCommand(host process.Host) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "etcd --config FILE",
-		Short: "Host an etcd for this machine, for a service's own controllers, which have none in them",
-		Long: "Host an etcd for this machine, as 'run --embedded-etcd' does, in a process of its own. Controllers and\n" +
-			"servers of the same configuration find it through dataDir. It ends with SIGTERM, and has the same\n" +
-			"data when it is started again.",
+		Short: "Run a local etcd for controllers that do not embed one",
+		Long: "Run a local etcd in a process of its own, as 'run --embedded-etcd' does within a controller.\n" +
+			"Controllers and servers with the same configuration find it through dataDir. It ends with SIGTERM\n" +
+			"and keeps its data.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {

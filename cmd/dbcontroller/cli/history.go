@@ -19,9 +19,9 @@ func historyCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "Show who asked for what when, how long each phase took, and how it ended",
-		Long: "Show who asked for what when, how long each phase took, and how it ended; the oldest first, as\n" +
-			"far back as the deployment remembers. Times are UTC.",
+		Short: "Show past operations: who, when, how long, and the result",
+		Long: "Show the history of a deployment, oldest first: who started what and when, how long each phase\n" +
+			"took, and how it ended. Times are UTC. Old entries are dropped at a limit.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {

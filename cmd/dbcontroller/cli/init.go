@@ -13,7 +13,7 @@ import (
 )
 
 func initCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "init", Short: "Write what one begins with", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "init", Short: "Generate a starter project", Args: cobra.NoArgs}
 	cmd.AddCommand(initServiceCommand())
 	return cmd
 }
@@ -26,11 +26,11 @@ func initServiceCommand() *cobra.Command {
 	var module, name string
 	cmd := &cobra.Command{
 		Use:   "service DIR",
-		Short: "Generate a small service in Go, in two versions, that runs and passes its tests",
-		Long: "Generate a small service in Go in a folder that is not there yet: messages and their code, handlers\n" +
-			"of two versions, a lens between them, tests, a server, a controller and a configuration. The service\n" +
-			"keeps tasks. Its packages and its deployment have the name of the folder, or the one of --name.\n" +
-			"README.md in it says how to run it and take it through an upgrade.",
+		Short: "Generate a small Go service in two versions, with tests",
+		Long: "Generate a small service in Go in a new folder: messages and their code, handlers of two versions,\n" +
+			"a lens between them, tests, a server, a controller and a configuration. The service stores tasks.\n" +
+			"Its packages and its deployment have the name of the folder, or that of --name. Its README.md\n" +
+			"explains how to run and upgrade it.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])

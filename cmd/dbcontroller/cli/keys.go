@@ -26,10 +26,10 @@ func keysCommand() *cobra.Command {
 func newKeyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "new FILE",
-		Short: "Write a new key to a file that is not there yet",
-		Long: "Write a new key, made at random, to a file that is not there yet, for its owner alone. Keep a copy\n" +
-			"where the backups of the database are not: without the key nobody can read its records again.\n" +
-			"It takes effect once 'encryption' of the configuration names it.",
+		Short: "Generate a key in a new file",
+		Long: "Generate a random key and write it to a new file that only its owner can read. Keep a copy away\n" +
+			"from the backups of the database: without the key the records cannot be read again. The key takes\n" +
+			"effect when 'encryption' in the configuration names it.",
 		Example: "  dbcontroller keys new keys/a001",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,12 +63,12 @@ func rotateKeysCommand() *cobra.Command {
 	a := &asker{starts: true}
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Bring every record of the current version under the active key of the configuration",
-		Long: "Bring every record of the current version's managed kinds under the key that the controller's\n" +
-			"configuration has as active, or decrypt them where that is off, while clients go on. A controller\n" +
-			"begins that by itself when another key becomes active; this begins it again after it was cancelled\n" +
-			"or has failed on records, or looks at every record once more. 'get deployment' shows how far it is,\n" +
-			"'update cancel' ends it.",
+		Short: "Encrypt all records of the current version with the active key",
+		Long: "Encrypt every record of managed kinds of the current version with the active key of the\n" +
+			"controller's configuration, or decrypt it if that is off. Clients continue meanwhile. A controller\n" +
+			"starts this by itself when the active key changes. Use this command after a cancelled or failed\n" +
+			"rotation, or to check every record again. 'get deployment' shows the progress, 'update cancel'\n" +
+			"ends it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {

@@ -29,14 +29,14 @@ func admitPlainCommand() *cobra.Command {
 	v := &keysVerb{name: "admit-plain", change: admitPlain}
 	cmd := &cobra.Command{
 		Use:   "admit-plain --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
-		Short: "Have records that are not encrypted taken for records where all should be",
-		Long: "Have records that are not encrypted taken for records in a version where all are promised to be\n" +
-			"encrypted, until a rotation has brought them under the key. Such a record is refused before, for\n" +
-			"anyone who can write to the database could have put it there, and could put others there until the\n" +
-			"rotation is over: look first at the records that the errors, or 'keys show --count', name. It is of\n" +
-			"ours where a process that was frozen while encryption was turned on wrote it afterwards. 'keys\n" +
-			"rotate' begins the rotation, of the current version, unless the controller has by then. Without\n" +
-			"--confirm the command changes nothing and prints the value to give.",
+		Short: "Accept unencrypted records until a rotation has encrypted them",
+		Long: "Accept unencrypted records in a version whose records must all be encrypted, until a rotation has\n" +
+			"encrypted them. Such records are refused by default, because anybody with write access to the\n" +
+			"database could have inserted them, and could insert more until the rotation ends. First check the\n" +
+			"records that the errors or 'keys show --count' name. They are legitimate if a server that was\n" +
+			"frozen while encryption was turned on wrote them later. 'keys rotate' starts the rotation of the\n" +
+			"current version, unless the controller has started it. Without --confirm the command changes\n" +
+			"nothing and prints the value to give.",
 		Example: "  dbcontroller keys admit-plain --config bbs.yaml --version v1 --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1\n" +
 			"  dbcontroller keys rotate",
 	}
@@ -48,13 +48,13 @@ func acceptKeysCommand() *cobra.Command {
 	v := &keysVerb{name: "accept-keys", change: acceptKeys}
 	cmd := &cobra.Command{
 		Use:   "accept --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
-		Short: "Accept a state of keys that no process with a key has vouched for",
-		Long: "Accept what the mark of a version says of its keys. Processes with an active key refuse a state\n" +
-			"that nobody with a key has vouched for: a former version wrote it, the mark was made anew, records\n" +
-			"are plain and a key became active before 'active: off' was in force, or somebody who may write to\n" +
-			"the database has forged it. The command prints the state. Give --confirm where it is right: where\n" +
-			"it says that records may be plain, everybody who can write to the database can add records until a\n" +
-			"rotation is over. The history of the deployment notes who accepted it.",
+		Short: "Accept a state of keys that no process with a key has signed",
+		Long: "Accept the state of keys in a version's mark. Processes with an active key refuse a state that no\n" +
+			"process with a key has signed. Causes: an earlier release wrote it; the mark was written again; a\n" +
+			"key became active before 'active: off' was in force; or somebody with write access to the database\n" +
+			"forged it. The command prints the state. Give --confirm if it is right. If the state permits plain\n" +
+			"records, anybody with write access to the database can add records until a rotation ends. The\n" +
+			"history records who accepted it.",
 		Example: "  dbcontroller keys accept --config bbs.yaml --version v1",
 	}
 	v.register(cmd)
@@ -72,8 +72,8 @@ func (v *keysVerb) register(cmd *cobra.Command) {
 		return v.run(cmd.Context(), p, cmd.OutOrStdout())
 	}
 	quietFlags(cmd, &v.common)
-	cmd.Flags().StringVar(&v.version, "version", "", "version whose records they are")
-	cmd.Flags().StringVar(&v.confirm, "confirm", "", "deployment, cluster and database, as the refusal without it says")
+	cmd.Flags().StringVar(&v.version, "version", "", "version of the records")
+	cmd.Flags().StringVar(&v.confirm, "confirm", "", "deployment, cluster and database; the refusal prints it")
 }
 
 func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) error {

@@ -25,12 +25,12 @@ func showKeysCommand() *cobra.Command {
 	var count bool
 	cmd := &cobra.Command{
 		Use:   "show --config FILE",
-		Short: "Say which keys the records of each version are under",
-		Long: "Say which keys the records of each version are under, as the databases themselves have it. With\n" +
-			"--count every record of managed kinds is read and decrypted, and counted by its key: that proves\n" +
-			"that a key is not needed any more. What cannot be decrypted, or is not under the key that all\n" +
-			"records are promised to be under, is an error (exit status 1). No record is changed; what is found\n" +
-			"under another key of this configuration is noted, so that a controller rewrites it.",
+		Short: "Show the keys that encrypt the records of each version",
+		Long: "Show the keys that encrypt the records of each version, as recorded in the databases. With --count\n" +
+			"the command reads, decrypts and counts every record of managed kinds by key. This proves that a\n" +
+			"key is no longer needed. The exit status is 1 if a record cannot be decrypted, or is not encrypted\n" +
+			"with the expected key. No record changes. Records under another key of this configuration are\n" +
+			"reported to the controllers, which rewrite them.",
 		Example: "  dbcontroller keys show --config bbs.yaml --count",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,7 +43,7 @@ func showKeysCommand() *cobra.Command {
 		},
 	}
 	quietFlags(cmd, &common)
-	cmd.Flags().BoolVar(&count, "count", false, "read every record, and count them by key")
+	cmd.Flags().BoolVar(&count, "count", false, "read every record and count by key")
 	return cmd
 }
 

@@ -23,9 +23,9 @@ func lensCommand(options ...lens.Option) *cobra.Command {
 func lensSchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON Schema of the lens format, for editors",
-		Long: "Print the JSON Schema of the lens format, for editors. An editor with a YAML language server uses it\n" +
-			"in files that begin with '# yaml-language-server: $schema=lens.schema.json'.",
+		Short: "Print the JSON Schema of the lens format",
+		Long: "Print the JSON Schema of the lens format. Editors with a YAML language server use it in files that\n" +
+			"start with '# yaml-language-server: $schema=lens.schema.json'.",
 		Example: "  dbcontroller lens schema > lens.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -32,9 +32,9 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "diff [FILE]...",
-		Short: "Show what lenses change on a sample",
-		Long: "Show what lenses change on a sample: for each path what is moved, split, of another type or value,\n" +
-			"added or removed, in how many records, with the first one as an example; then the first records as\n" +
+		Short: "Show the effect of lenses on a sample",
+		Long: "Show the effect of lenses on a sample: for each path whether it is moved, split, converted, added\n" +
+			"or removed, in how many records, with the first one as an example. Then show the first records as\n" +
 			"a unified diff.",
 		Example: "  dbcontroller lens diff packages.yaml --sample packages.jsonl.gz --limit 1000",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 		},
 	}
 	sample.register(cmd)
-	cmd.Flags().IntVar(&show, "show", 3, "records that are shown as a unified diff")
+	cmd.Flags().IntVar(&show, "show", 3, "number of records to show as a unified diff")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -19,12 +19,12 @@ func lensInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init OLD NEW",
 		Short: "Draft a lens from two samples of the same records",
-		Long: "Draft a lens from two samples of the same records, in the old version and in the new one: files of\n" +
-			"Extended JSON or BSON, also gzipped. Records are paired by their _id. It proposes what was renamed,\n" +
-			"moved, converted, split, joined, added and removed, by the values that fields have, says in comments\n" +
-			"where it is not sure, and how much of the samples the draft explains. It proposes no other keys, no\n" +
-			"further kinds, and nothing within lists. The draft goes to standard output; at most 5000 records of\n" +
-			"each sample are read.",
+		Long: "Draft a lens from two samples of the same records, one for each version: files of Extended JSON or\n" +
+			"BSON, also gzipped. Records are paired by _id. The draft proposes renames, moves, conversions,\n" +
+			"splits, joins, additions and removals, based on the values of fields. Comments mark uncertain\n" +
+			"proposals, and state how much of the samples the draft explains. It proposes no key changes, no\n" +
+			"further kinds, and nothing within lists. The draft goes to standard output. At most 5000 records\n" +
+			"of each sample are read.",
 		Example: "  mongoexport -d shop_v1 -c orders --limit 1000 --sort '{_id: 1}' > old.json\n" +
 			"  dbcontroller lens init old.json new.json --from orders > orders.yaml",
 		Args: cobra.ExactArgs(2),
@@ -59,7 +59,7 @@ func lensInitCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "kind of the old version (default: the name of its file)")
-	cmd.Flags().StringVar(&to, "to", "", "kind of the new version (default: as the old one)")
+	cmd.Flags().StringVar(&to, "to", "", "kind of the new version (default: the old one's)")
 	return cmd
 }
 

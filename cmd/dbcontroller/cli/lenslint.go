@@ -53,18 +53,19 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 	var references string
 	cmd := &cobra.Command{
 		Use:   "lint [FILE]...",
-		Short: "Check lenses, and try them on real records",
-		Long: "Check lens files, with line and column in each error, link the references among them, and tell\n" +
-			"which fields do not survive which direction. With a sample (--sample, or --config for the\n" +
-			"collections of its older version) take its records there and back, grouped as a controller groups\n" +
-			"them, and tell which laws hold, what was lost, which records fail and why, which keys collide,\n" +
-			"which documents would pass 16 MiB, and how fast it is. Each lens lists the rules that writers of the\n" +
-			"new version keep to; with --new-sample, records as they write them are taken down and up again, so\n" +
-			"that those which break a rule are found before the switch. Nothing is written, but with --indexes: then\n" +
-			"the new version's database gets the records that are made, in scratch collections with the indexes\n" +
-			"and validators that its kinds will have, and all that it refuses are named; the collections go\n" +
-			"again. How far it is goes to standard error, the report to standard output. The exit status is 1 when a\n" +
-			"lens is wrong, a law breaks, a record fails or is refused, keys collide or a document is too large.",
+		Short: "Check lenses, also on real records",
+		Long: "Check lens files and the references between them; errors have line and column. Report the fields\n" +
+			"that are lost in each direction, and the rules that writers of the new version must keep.\n\n" +
+			"With a sample (--sample, or --config for the collections of the older version), transform its\n" +
+			"records to the new version and back, grouped as a controller groups them. Report broken laws, lost\n" +
+			"values, failing records and their reasons, colliding keys, documents over 16 MiB, and the speed.\n" +
+			"With --new-sample, transform records of new writers down and up again, to find the ones that break\n" +
+			"a rule before the switch does.\n\n" +
+			"Nothing is written, except with --indexes: it inserts the transformed records into scratch\n" +
+			"collections of the new version's database, with the indexes and validators of its kinds, reports\n" +
+			"all refused records, and drops these collections. Progress goes to standard error, the report to\n" +
+			"standard output. The exit status is 1 if a lens is wrong, a law breaks, a record fails or is\n" +
+			"refused, keys collide or a document is too large.",
 		Example: "  dbcontroller lens lint packages.yaml --sample packages.jsonl.gz\n" +
 			"  dbcontroller lens lint --config shop.yaml --random --limit 10000 --json",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -124,8 +125,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		},
 	}
 	sample.register(cmd)
-	cmd.Flags().StringArrayVar(&sample.written, "new-sample", nil, "records as applications of the new version write them, `[KIND=]SOURCE` as in --sample; repeatable")
-	cmd.Flags().BoolVar(&indexes, "indexes", false, "with --config: have the new version's database take the records, in scratch collections with its indexes, and name all that it refuses")
+	cmd.Flags().StringArrayVar(&sample.written, "new-sample", nil, "records of writers of the new version, `[KIND=]SOURCE` as in --sample; repeatable")
+	cmd.Flags().BoolVar(&indexes, "indexes", false, "with --config: insert the records into scratch collections of the new version's database, with its indexes, and report refusals")
 	cmd.Flags().StringVar(&references, "references", "", "check FILE "+referencesFlag)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -25,9 +25,9 @@ type sampleFlags struct {
 func (f *sampleFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.samples, "sample", nil, "records of the old version, `[KIND=]SOURCE`: a file of Extended JSON or BSON, also gzipped, or - for standard input; repeatable")
-	fs.StringVar(&f.config, "config", "", "configuration `FILE` whose kinds name the lenses, and whose older database has the records; it is only read")
-	fs.BoolVar(&f.random, "random", false, "with --config: --limit records drawn at random, instead of the first by _id")
-	fs.IntVar(&f.limit, "limit", 0, "records of each lens's own kind that are read at most, with those of further kinds that belong to them; 0: all")
+	fs.StringVar(&f.config, "config", "", "configuration `FILE` with the lenses of all kinds; records come from its older database, which is only read")
+	fs.BoolVar(&f.random, "random", false, "with --config: read --limit random records instead of the first by _id")
+	fs.IntVar(&f.limit, "limit", 0, "maximum number of records to read for each lens, with the records of further kinds that belong to them; 0: all")
 }
 
 // opened are the samples, and what has to be closed.

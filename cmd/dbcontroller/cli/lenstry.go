@@ -52,13 +52,13 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 	var references string
 	cmd := &cobra.Command{
 		Use:   "try FILE [OTHER]... < RECORD",
-		Short: "Show one record's way to the new version and back",
-		Long: "Take the record that standard input has, as Extended JSON or BSON, to the new version and back, and\n" +
-			"show all of it, and how the reverse differs. OTHER are the lenses that references of FILE lead to.\n" +
-			"With --down the record is one of the new version, and goes to the old one and back: what a rollback\n" +
-			"makes of it. --have and --with are of the other and of the same version then, likewise.\n" +
-			"Longs are printed as {\"$numberLong\":\"5\"} where they would be taken for ints. The exit status is 1\n" +
-			"when the record fails; a difference is none, for fields that one version does not have make some.",
+		Short: "Transform one record to the new version and back",
+		Long: "Read one record (Extended JSON or BSON) from standard input, transform it to the new version and\n" +
+			"back, and show each step and the differences. OTHER are the lenses that references of FILE use.\n" +
+			"With --down the record is one of the new version; it goes to the old one and back, as in a\n" +
+			"rollback. --have is then of the old version, and --with of the new one. Longs are printed as\n" +
+			"{\"$numberLong\":\"5\"} if they could be mistaken for ints. The exit status is 1 if the record fails.\n" +
+			"A difference is no failure: fields that exist in one version only cause some.",
 		Example: "  echo '{\"_id\": \"a\", \"section\": \"games\"}' | dbcontroller lens try packages.yaml\n" +
 			"  dbcontroller lens try orders.yaml --with ratings=ratings.json --have held.json < order.json\n" +
 			"  echo '{\"_id\": \"a\", \"category\": \"games\"}' | dbcontroller lens try --down packages.yaml",
@@ -127,10 +127,10 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&have, "have", nil, "what the other version holds of the record, `[KIND=]FILE`; repeatable")
-	fs.StringArrayVar(&with, "with", nil, "further records that belong to it, `KIND=FILE`; repeatable")
-	fs.BoolVar(&back, "down", false, "the record is of the new version: take it to the old one, and back")
-	fs.BoolVar(&over, "over", false, "go back over the record itself, as while its version still has it")
+	fs.StringArrayVar(&have, "have", nil, "the record's state in the other version, `[KIND=]FILE`; repeatable")
+	fs.StringArrayVar(&with, "with", nil, "further records of its group, `KIND=FILE`; repeatable")
+	fs.BoolVar(&back, "down", false, "transform a record of the new version to the old one and back")
+	fs.BoolVar(&over, "over", false, "go back over the existing record, as controllers do while its version has it")
 	fs.StringVar(&references, "references", "", "change the record "+referencesFlag)
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

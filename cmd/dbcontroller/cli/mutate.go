@@ -28,8 +28,8 @@ type asker struct {
 
 func (a *asker) register(cmd *cobra.Command) {
 	a.connection.register(cmd)
-	cmd.Flags().StringVar(&a.by, "by", "", "who asks, for the history (default: user@host)")
-	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().StringVar(&a.by, "by", "", "name for the history (default: user@host)")
+	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "print the effect, change nothing")
 }
 
 // who is the one who asks.
@@ -151,11 +151,11 @@ type policyFlags struct {
 }
 
 func (p *policyFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.hold, "hold", false, "stay ready until 'dbcontroller switch'")
+	cmd.Flags().BoolVar(&p.hold, "hold", false, "wait for 'dbcontroller switch' when ready")
 	cmd.Flags().DurationVar(&p.deadline, "deadline", 0, "abort a switch that takes longer, e.g. 5s; 0: as configured")
-	cmd.Flags().DurationVar(&p.maxPause, "max-pause", 0, "wait with the switch while its pause is predicted to be longer, e.g. 200ms; 0: do not")
-	cmd.Flags().DurationVar(&p.maxHold, "max-hold", 0, "give held writes back after so long, and try again later, e.g. 2s; 0: as configured")
-	cmd.Flags().IntVar(&p.retries, "retries", 0, "attempts after one that was given up by its deadline or a failover; 0: as configured, -1: none")
+	cmd.Flags().DurationVar(&p.maxPause, "max-pause", 0, "delay the switch while the predicted pause is longer, e.g. 200ms; 0: do not")
+	cmd.Flags().DurationVar(&p.maxHold, "max-hold", 0, "release held writes after this time and retry later, e.g. 2s; 0: as configured")
+	cmd.Flags().IntVar(&p.retries, "retries", 0, "retries after an attempt that a deadline or failover ended; 0: as configured, -1: none")
 }
 
 // policy is nil where nothing was asked for: as configured.
@@ -182,9 +182,9 @@ type paceFlags struct {
 }
 
 func (p *paceFlags) register(cmd *cobra.Command) {
-	cmd.Flags().Int32Var(&p.maxRate, "max-rate", 0, "records a second that all controllers together copy at most; 0: as configured")
-	cmd.Flags().Int32Var(&p.maxSourceLoad, "max-source-load", 0, "load of the source in percent above which bulk work slows down; 0: as configured")
-	cmd.Flags().StringVar(&p.window, "window", "", "time of day, UTC, for bulk work and the switch, e.g. 22:00-05:00; 'any': at any time")
+	cmd.Flags().Int32Var(&p.maxRate, "max-rate", 0, "maximum records a second of all controllers together; 0: as configured")
+	cmd.Flags().Int32Var(&p.maxSourceLoad, "max-source-load", 0, "load of the source in percent that slows down bulk work; 0: as configured")
+	cmd.Flags().StringVar(&p.window, "window", "", "daily window in UTC for bulk work and the switch, e.g. 22:00-05:00; 'any': no window")
 }
 
 // anyTime takes a window away.

@@ -18,8 +18,8 @@ import (
 // operatorCommands are the commands that talk to a controller's API.
 func operatorCommands(register Register) []*cobra.Command {
 	return []*cobra.Command{
-		deploymentVerb("create", "Create a deployment that is not there yet", createCommand()),
-		deploymentVerb("begin-upgrade", "Start moving a deployment to another version", beginCommand()),
+		deploymentVerb("create", "Create a deployment", createCommand()),
+		deploymentVerb("begin-upgrade", "Start an upgrade to another version", beginCommand()),
 		deploymentVerb("get", "Show a deployment", getCommand()),
 		deploymentVerb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(), restoredCommand(),
@@ -82,7 +82,7 @@ func listCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the deployments that the controllers' etcd knows",
+		Short: "List the deployments in the controllers' etcd",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {

@@ -20,7 +20,7 @@ func parkedCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "parked",
-		Short: "List the records that could not be moved; they block the switch",
+		Short: "List the records that cannot be transformed; they block the switch",
 		Args:  onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
@@ -47,13 +47,13 @@ func waiveCommand() *cobra.Command {
 	var number int64
 	cmd := &cobra.Command{
 		Use:   "waive --kind KIND (--key KEY | --all --count N)",
-		Short: "Let the upgrade go on without one parked record, or a whole kind's",
-		Long: "Let the upgrade go on without one parked record. The new version will not have it, or only as it\n" +
-			"was before, so rather correct it at the source where that is possible: it is then tried again by\n" +
-			"itself. With --all every record of the kind that is parked, now or later in this direction, is\n" +
-			"waived. That is confirmed with --count, the number of those that are parked now and not waived:\n" +
-			"without it, or with another number, the refusal says how many there are. It does not bound what is\n" +
-			"parked later. A waiver is gone with its direction. After a switch this is about the rollback.",
+		Short: "Continue the upgrade without one parked record, or all of a kind",
+		Long: "Continue the upgrade without one parked record. The new version will lack it, or keep its earlier\n" +
+			"state. If you can, correct the record in the source instead: controllers then retry it. With\n" +
+			"--all, waive every record of the kind that is parked now or later in this direction. Confirm this\n" +
+			"with --count, the number of records parked now and not waived; the refusal names it. --count does\n" +
+			"not limit later records. A waiver ends with its direction. After a switch it is about the\n" +
+			"rollback.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			counted := cmd.Flags().Changed("count")
@@ -77,8 +77,8 @@ func waiveCommand() *cobra.Command {
 	a.register(cmd)
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the record")
 	cmd.Flags().StringVar(&key, "key", "", "key of the record")
-	cmd.Flags().BoolVar(&all, "all", false, "every record of the kind, also those that are parked later in this direction")
-	cmd.Flags().Int64Var(&number, "count", 0, "with --all: how many of the kind are parked now and not waived, as the refusal without it says")
+	cmd.Flags().BoolVar(&all, "all", false, "every record of the kind, also records parked later in this direction")
+	cmd.Flags().Int64Var(&number, "count", 0, "with --all: number of records of the kind parked now and not waived; the refusal prints it")
 	return cmd
 }
 
@@ -169,13 +169,12 @@ func verifyCommand() *cobra.Command {
 	var repair bool
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Compare all data of source and target once, and repair the target",
-		Long: "Compare all data of source and target through the transform, once. Progress goes to standard\n" +
-			"error, the report to standard output; the exit status is 1 when they differ. What was waived,\n" +
-			"also for the latest switch, is counted apart, and is no difference.\n\n" +
-			"A difference is recorded, and blocks the switch or rollback to the target until another\n" +
-			"comparison finds none. With --repair the controllers compare everything, and make anew in the\n" +
-			"target what differs; then it is compared once more.",
+		Short: "Compare all records of source and target, and repair the target",
+		Long: "Compare all records of source and target through the transform, once. Progress goes to standard\n" +
+			"error, the report to standard output; the exit status is 1 if they differ. Waived records, also of\n" +
+			"the latest switch, are counted separately and are no difference.\n\n" +
+			"A difference blocks the switch or rollback to the target until another comparison finds none. With\n" +
+			"--repair the controllers compare everything, correct the target, and compare once more.",
 		Example: "  dbcontroller verify\n  dbcontroller verify --repair",
 		Args:    onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -190,7 +189,7 @@ func verifyCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().BoolVar(&repair, "repair", false, "have the controllers make anew in the target what differs, and compare once more")
+	cmd.Flags().BoolVar(&repair, "repair", false, "let controllers correct the target, then compare again")
 	return cmd
 }
 

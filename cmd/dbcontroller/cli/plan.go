@@ -29,14 +29,14 @@ func planCommand(register Register) *cobra.Command {
 	var target, file string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what an upgrade would need and do, and what blocks it",
-		Long: "Show what an upgrade would need and do, and what blocks it: space, oplog, indexes,\n" +
-			"privileges, fences, servers, the time of the copy, the pause, the rollback. It reads, tries things in\n" +
-			"scratch collections that it removes, and changes nothing. How far it is goes to standard error, the\n" +
-			"report to standard output; the exit status is 1 when a check failed.\n\n" +
-			"With --config no controller has to run: the plan is made here, and only reads, so that it says of\n" +
-			"privileges, fences, the rollback and the pause that they were not tried. Where etcd does not answer,\n" +
-			"or has no record of the deployment, it is the plan of a deployment that begins now.",
+		Short: "Forecast an upgrade: needs, duration, pause, and blockers",
+		Long: "Show what an upgrade needs and does, and what blocks it: space, oplog, indexes, privileges,\n" +
+			"fences, servers, the time of the copy, the pause, the rollback. It reads, and tries operations in\n" +
+			"scratch collections that it drops. Nothing else changes. Progress goes to standard error, the\n" +
+			"report to standard output; the exit status is 1 if a check fails.\n\n" +
+			"With --config it needs no controller and only reads. It then reports that privileges, fences, the\n" +
+			"rollback and the pause were not tried. If etcd does not answer or has no record of the deployment,\n" +
+			"it plans a deployment that starts now.",
 		Example: "  dbcontroller plan --target-version v2\n" +
 			"  dbcontroller plan --config shop.yaml -o json",
 		Args: onlyDeployment,
@@ -52,7 +52,7 @@ func planCommand(register Register) *cobra.Command {
 	}
 	c.register(cmd)
 	cmd.Flags().StringVar(&target, "target-version", "", "version to plan for; empty: the next one")
-	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE`, to plan without a controller, and only read")
+	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE`: plan without a controller, read only")
 	return cmd
 }
 

@@ -33,18 +33,18 @@ func recoverCommand() *cobra.Command {
 	r := &recovery{}
 	cmd := &cobra.Command{
 		Use:   "recover --config FILE",
-		Short: "Rebuild a deployment that etcd has lost from what its databases say",
-		Long: "Rebuild a deployment whose etcd was lost, emptied or restored to an older revision, from the marks\n" +
-			"that its databases hold. Stop all controllers and servers first. It says what it found and what it\n" +
-			"will write, and writes only with --confirm, which names the deployment, and the cluster and the\n" +
-			"database of the current version, as the refusal without it says. Where the marks do not tell which\n" +
-			"version was the current one, it says so, and --current has to. No record is changed. An upgrade\n" +
-			"that ran is over, what was parked or waived is forgotten, and the version that the latest switch\n" +
-			"left stays as it is until an upgrade to it begins. The same call again changes nothing.\n\n" +
-			"Where all that is wrong are collections of managed kinds that movePrimary, moveCollection,\n" +
-			"reshardCollection or unshardCollection have made anew, the new ones are taken for the old, and nobody\n" +
-			"has to be stopped; an upgrade that runs is to be aborted first. A collection that an application has\n" +
-			"replaced needs no recovery: the one that bears the name is never renamed over, and controllers follow it.",
+		Short: "Rebuild a deployment that etcd lost, from its databases",
+		Long: "Rebuild a deployment after etcd was lost, emptied or restored to an older revision, from the marks\n" +
+			"in its databases. Stop all controllers and servers first. The command reports its findings and the\n" +
+			"record that it will write. It writes only with --confirm, which names the deployment, the cluster\n" +
+			"and the database of the current version; the refusal prints it. If the marks do not show which\n" +
+			"version was current, give --current. No record of a client changes. A running upgrade ends, parked\n" +
+			"and waived records are forgotten, and the version that the latest switch left stays as it is until\n" +
+			"an upgrade to it begins. A repeated call changes nothing.\n\n" +
+			"If the only problem is that movePrimary, moveCollection, reshardCollection or unshardCollection\n" +
+			"recreated collections of managed kinds, the command adopts the new ones; nothing has to be\n" +
+			"stopped, but abort a running upgrade first. Collections that an application replaced need no\n" +
+			"recovery: controllers follow them, and never rename an older collection over a live one.",
 		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
 			"  dbcontroller recover --config bbs.yaml \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
@@ -62,9 +62,9 @@ func recoverCommand() *cobra.Command {
 		},
 	}
 	quietFlags(cmd, &r.common)
-	cmd.Flags().StringVar(&r.confirm, "confirm", "", "deployment, cluster and database, as the refusal without it says, to write what is said")
-	cmd.Flags().StringVar(&r.current, "current", "", "version that is the current one, where the marks do not tell")
-	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "say what would be written, and write nothing")
+	cmd.Flags().StringVar(&r.confirm, "confirm", "", "deployment, cluster and database, to write the record; the refusal prints it")
+	cmd.Flags().StringVar(&r.current, "current", "", "current version, if the marks do not show it")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "print the record, write nothing")
 	return cmd
 }
 

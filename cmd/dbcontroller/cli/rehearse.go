@@ -24,14 +24,14 @@ func rehearseCommand() *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "rehearse",
-		Short: "Do the whole upgrade into scratch databases, throw them away, and report",
-		Long: "Do the whole upgrade into scratch databases and throw them away: everything is copied, followed and\n" +
-			"compared, and a sample goes through the switch, and back. The data are only read, and clients do not\n" +
-			"notice: no session is ended, and no fence waits for transactions, so that collections of applications\n" +
-			"are fenced by a validator in it. The pace of the deployment holds. The user needs readWrite and dbAdmin\n" +
-			"on both scratch databases, <database>_dbcrehearsal; 'plan' tries them. Progress goes to standard error,\n" +
-			"the report to standard output; the exit status is 1 when it found problems, and when it was not done\n" +
-			"within --limit: the report then says what it stood at.",
+		Short: "Run the whole upgrade into scratch databases, and report",
+		Long: "Run the whole upgrade into scratch databases and drop them: copy, follow and compare everything,\n" +
+			"and switch a sample there and back. The data are only read, and clients do not notice: no session\n" +
+			"is ended, and no fence waits for transactions. Collections of applications are therefore fenced by\n" +
+			"a validator. The pace of the deployment applies. The user needs readWrite and dbAdmin on both\n" +
+			"scratch databases, <database>_dbcrehearsal; 'plan' checks this. Progress goes to standard error,\n" +
+			"the report to standard output. The exit status is 1 if it finds problems, or does not finish\n" +
+			"within --limit; the report then names the step that it was in.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
@@ -46,9 +46,9 @@ func rehearseCommand() *cobra.Command {
 	}
 	c.register(cmd)
 	cmd.Flags().StringVar(&req.TargetVersion, "target-version", "", "version to rehearse; empty: the next one")
-	cmd.Flags().Int64Var(&req.Sample, "sample", 0, "records of each kind that go through the switch; 0: 1000")
-	cmd.Flags().DurationVar(&limit, "limit", 24*time.Hour, "how long it may take, pauses and builds of indexes included")
-	cmd.Flags().BoolVar(&req.SampleOnly, "sample-only", false, "do not copy everything first")
+	cmd.Flags().Int64Var(&req.Sample, "sample", 0, "number of records of each kind in the switch; 0: 1000")
+	cmd.Flags().DurationVar(&limit, "limit", 24*time.Hour, "limit for the rehearsal, with pauses and index builds")
+	cmd.Flags().BoolVar(&req.SampleOnly, "sample-only", false, "skip the whole copy")
 	return cmd
 }
 

@@ -16,11 +16,11 @@ func restoredCommand() *cobra.Command {
 	var confirm string
 	cmd := &cobra.Command{
 		Use:   "restored (--follow | --keep)",
-		Short: "Decide which data count after the served database was restored from a backup",
+		Short: "Decide which data count after a restore of the served database",
 		Long: "Decide which data count after the database of the served version was restored from a backup while\n" +
-			"another version followed it. --follow goes on with the restored state, and makes the other version\n" +
-			"anew from it. --keep switches to the other version as it is. Without --confirm the command counts\n" +
-			"what the choice gives up, and changes nothing.",
+			"another version followed it. --follow continues with the restored state and rebuilds the other\n" +
+			"version from it. --keep switches to the other version as it is. Without --confirm the command\n" +
+			"counts the writes that the choice loses, and changes nothing.",
 		Example: "  dbcontroller restored --keep\n" +
 			"  dbcontroller restored --keep --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
 		Args: onlyDeployment,
@@ -36,8 +36,8 @@ func restoredCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().BoolVar(&follow, "follow", false, "the restored state counts; the other version is made anew from it")
-	cmd.Flags().BoolVar(&keep, "keep", false, "the data of the other version count; it is switched to as it is")
-	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database that were restored, as the refusal without it says")
+	cmd.Flags().BoolVar(&follow, "follow", false, "keep the restored state and rebuild the other version from it")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the other version's data and switch to it")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database that were restored; the refusal prints it")
 	return cmd
 }

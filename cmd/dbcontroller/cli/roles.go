@@ -32,13 +32,13 @@ func rolesCommand(register Register) *cobra.Command {
 	var why, rehearse bool
 	cmd := &cobra.Command{
 		Use:   "roles --config FILE [--for controller|server|application] [--why]",
-		Short: "Print a script for mongosh that makes the least role in MongoDB, and what etcd is told",
-		Long: "Print a script for mongosh that makes a role with the privileges that a controller, a server or an application\n" +
-			"needs on the databases of a configuration, and no others. Run it on each cluster, as a user who may make roles,\n" +
-			"and grant the role to the user of the connection strings. An application gets the collections of its kinds, in each\n" +
-			"version, by their names: print its role again before an upgrade to a version that was not in the configuration,\n" +
-			"with updateRole for createRole. Of databases in etcd it has the commands for etcdctl, as comments. It connects to\n" +
-			"nothing.",
+		Short: "Print a script that creates the least role in MongoDB and etcd",
+		Long: "Print a script for mongosh that creates the least role for a controller, a server or an\n" +
+			"application on the databases of a configuration. Run it on each cluster as a user that may create\n" +
+			"roles, and grant the role to the user in the connection strings. An application's role covers the\n" +
+			"collections of its kinds in each version, by name. Before an upgrade to a version that the\n" +
+			"configuration lacked, print it again and use updateRole instead of createRole. For databases in\n" +
+			"etcd the script has the commands for etcdctl as comments. The command connects to nothing.",
 		Example: "dbcontroller roles --config shop.yaml | mongosh mongodb://root@db1/admin",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,8 +72,8 @@ func rolesCommand(register Register) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file (YAML); see docs/configuration.md")
-	cmd.Flags().StringVar(&part, "for", "controller", "who gets the role: controller, server or application")
-	cmd.Flags().BoolVar(&rehearse, "rehearse", true, "with the scratch databases of 'rehearse', for a controller")
-	cmd.Flags().BoolVar(&why, "why", false, "print each privilege, and what it is for, instead")
+	cmd.Flags().StringVar(&part, "for", "controller", "owner of the role: controller, server or application")
+	cmd.Flags().BoolVar(&rehearse, "rehearse", true, "for a controller: include the scratch databases of 'rehearse'")
+	cmd.Flags().BoolVar(&why, "why", false, "print each privilege and its purpose instead")
 	return cmd
 }

@@ -40,10 +40,10 @@ func Command(register Register) *cobra.Command { return Program{Register: regist
 func (p Program) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dbcontroller",
-		Short: "Move a live service's database to its next version, and back",
-		Long: "dbcontroller keeps two databases, the old namespace and the new one: it copies and syncs every\n" +
+		Short: "Move a live database to its next version, and back",
+		Long: "dbcontroller keeps two databases, the old namespace and the new one. It copies and syncs every\n" +
 			"record through transformers, holds writes for a moment, and switches. Start controllers with\n" +
-			"'run', then 'begin-upgrade' and 'watch'.",
+			"'run', then use 'begin-upgrade' and 'watch'.",
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		Version:          build.Read().String(),
@@ -94,8 +94,8 @@ func runCommand(program Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "Run a controller: copy, sync, verify, switch, and serve the Deployment API",
-		Long: "Run a controller. Several controllers over the same etcd share the shards; any of them can be\n" +
-			"stopped (SIGTERM hands its shards over) or killed at any time.",
+		Long: "Run a controller. Controllers with the same etcd share the shards. Each can be stopped or killed\n" +
+			"at any time; SIGTERM first hands over its shards.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := start(cmd.Context(), common)
@@ -123,11 +123,11 @@ func runCommand(program Program) *cobra.Command {
 		},
 	}
 	common.Register(cmd.Flags())
-	cmd.Flags().BoolVar(&common.EmbeddedEtcd, "embedded-etcd", false, "host etcd in this process, in dataDir, where local processes find it")
+	cmd.Flags().BoolVar(&common.EmbeddedEtcd, "embedded-etcd", false, "run etcd in this process, with its data in dataDir; local processes find it there")
 	cmd.Flags().StringVar(&opts.APIListen, "api-listen", "", "address of the Deployment API (default: api.listen of the configuration)")
-	cmd.Flags().StringVar(&opts.AppsListen, "applications-listen", "", "address of what applications call of the Deployment API, alone (default: api.applications)")
+	cmd.Flags().StringVar(&opts.AppsListen, "applications-listen", "", "address of the calls of the Deployment API that applications need (default: api.applications)")
 	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "", "address of /healthz, /readyz and /metrics (default: operator.listen)")
-	cmd.Flags().DurationVar(&opts.StartupWait, "startup-wait", 30*time.Second, "how long the very first start of a deployment waits for databases that do not answer; a deployment that has lived waits as long as it takes")
+	cmd.Flags().DurationVar(&opts.StartupWait, "startup-wait", 30*time.Second, "limit for the first start of a deployment to wait for unreachable databases; later starts have no limit")
 	return cmd
 }
 
@@ -135,10 +135,10 @@ func versionCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Say which build this is: version, commit and platform; and that of a controller",
-		Long: "Say which build this is: version, commit and platform. With --server, or --context, also the build\n" +
-			"that answers there, the protocol that servers have to speak for its upgrades, and the format of what\n" +
-			"it stores.",
+		Short: "Print the build: version, commit and platform; also a controller's",
+		Long: "Print the build: version, commit and platform. With --server or --context, print also the build of\n" +
+			"that controller, the protocol that servers need for its upgrades, and the format of its stored\n" +
+			"state.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var there *dbv1.Version

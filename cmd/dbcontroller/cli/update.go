@@ -40,7 +40,7 @@ func listUpdatesCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the data updates that the controller has",
+		Short: "List the controller's data updates",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
@@ -77,11 +77,11 @@ func beginUpdateCommand() *cobra.Command {
 	var task string
 	cmd := &cobra.Command{
 		Use:   "begin --task NAME",
-		Short: "Bring every record of a kind through a data update",
-		Long: "Bring every record of a kind through a data update, while its clients write: none of their\n" +
-			"writes is lost. 'get deployment' shows how far it is, 'history' how it ended. Records that it\n" +
-			"fails on stay as they are, and are counted. No upgrade switches meanwhile. The same call again,\n" +
-			"while it runs, changes nothing; afterwards it goes over all records once more.",
+		Short: "Apply a data update to every record of a kind",
+		Long: "Apply a data update to every record of a kind while clients write. No write of a client is lost.\n" +
+			"'get deployment' shows the progress, 'history' the result. Records that fail stay as they are and\n" +
+			"are counted. No upgrade switches meanwhile. A repeated call changes nothing while the update runs;\n" +
+			"afterwards it processes all records again.",
 		Example: "  dbcontroller update begin --task fill-region",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -105,7 +105,7 @@ func cancelUpdateCommand() *cobra.Command {
 	var reason, id string
 	cmd := &cobra.Command{
 		Use:   "cancel",
-		Short: "End the data update that runs; what it changed stays",
+		Short: "Cancel the running data update; its changes stay",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
@@ -120,7 +120,7 @@ func cancelUpdateCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read it later")
-	cmd.Flags().StringVar(&id, "update-id", "", "cancel only this run; empty: whichever runs")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the history")
+	cmd.Flags().StringVar(&id, "update-id", "", "cancel only this run; empty: any")
 	return cmd
 }

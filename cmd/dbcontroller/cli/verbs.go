@@ -16,9 +16,9 @@ func pauseCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Let bulk work rest on all controllers until 'resume'",
-		Long: "Let bulk work rest on all controllers until 'resume': copying, comparing as a whole, and data\n" +
-			"updates. Changes are followed all the time. No switch begins; one that runs goes on.",
+		Short: "Pause bulk work on all controllers until 'resume'",
+		Long: "Pause bulk work on all controllers until 'resume': copies, whole comparisons and data updates.\n" +
+			"Controllers still apply changes. No switch begins; a running one continues.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			paused := true
@@ -30,7 +30,7 @@ func pauseCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look later")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the history")
 	return cmd
 }
 
@@ -38,7 +38,7 @@ func resumeCommand() *cobra.Command {
 	a := &asker{}
 	cmd := &cobra.Command{
 		Use:   "resume",
-		Short: "Go on with bulk work after 'pause'",
+		Short: "Resume bulk work after 'pause'",
 		Args:  onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			paused := false
@@ -53,9 +53,9 @@ func paceCommand() *cobra.Command {
 	a, p := &asker{}, &paceFlags{}
 	cmd := &cobra.Command{
 		Use:   "pace",
-		Short: "Change how fast bulk work goes, while it goes",
-		Long: "Change how fast bulk work goes (copying, comparing as a whole, data updates), on all controllers\n" +
-			"and at once. What is not given stays. Changes are followed at any pace.",
+		Short: "Change the speed of bulk work",
+		Long: "Change the speed of bulk work (copies, whole comparisons, data updates) on all controllers at\n" +
+			"once. Omitted flags keep their values. Changes are always applied at full speed.",
 		Example: "  dbcontroller pace --max-rate 2000 --max-source-load 60 --window 22:00-05:00",
 		Args:    onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,9 +79,10 @@ func switchCommand() *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "switch",
-		Short: "Let an upgrade that holds at ready switch",
-		Long:  "Let an upgrade that holds at ready switch. It may come before everything is ready: then it does not hold.",
-		Args:  onlyDeployment,
+		Short: "Let a held upgrade switch",
+		Long: "Let a ready upgrade switch that waits because of --hold. Before it is ready, the command removes\n" +
+			"the hold.",
+		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.Switch(ctx, connect.NewRequest(&dbv1.SwitchRequest{
@@ -91,7 +92,7 @@ func switchCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this attempt; empty: whichever runs")
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this upgrade; empty: any")
 	return cmd
 }
 
@@ -99,9 +100,9 @@ func breachesCommand() *cobra.Command {
 	a := &asker{}
 	cmd := &cobra.Command{
 		Use:   "accept-breaches",
-		Short: "Say that what was written past fences was dealt with",
-		Long: "Say that what was written past fences was dealt with: copied by hand, or not wanted. It counts no\n" +
-			"more for 'verify' and for the rollback. The collections that were set aside stay.",
+		Short: "Acknowledge writes that bypassed a fence",
+		Long: "Acknowledge writes that bypassed a fence: they were copied by hand, or are not wanted. 'verify'\n" +
+			"and the rollback no longer count them. The collections that hold them stay.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
@@ -119,9 +120,10 @@ func policyCommand() *cobra.Command {
 	var noHold bool
 	cmd := &cobra.Command{
 		Use:   "set-policy",
-		Short: "Change when the upgrade that runs may switch",
-		Long:  "Change when the upgrade that runs may switch, before it does. What is not given stays.",
-		Args:  onlyDeployment,
+		Short: "Change the conditions of the switch",
+		Long: "Change the conditions of the running upgrade's switch before it begins. Omitted flags keep their\n" +
+			"values.",
+		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req := &dbv1.SetPolicyRequest{}
 			given := cmd.Flags().Changed
@@ -172,8 +174,8 @@ func policyCommand() *cobra.Command {
 	}
 	a.register(cmd)
 	p.register(cmd)
-	cmd.Flags().BoolVar(&noHold, "no-hold", false, "switch by itself when everything is ready")
-	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this attempt; empty: whichever runs")
+	cmd.Flags().BoolVar(&noHold, "no-hold", false, "switch without a command when everything is ready")
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "only this upgrade; empty: any")
 	return cmd
 }
 
@@ -182,9 +184,9 @@ func abortCommand() *cobra.Command {
 	var reason, id string
 	cmd := &cobra.Command{
 		Use:   "abort",
-		Short: "End the upgrade that runs; the current version stays",
-		Long: "End the upgrade that runs; the current version stays, and what was written is kept. During\n" +
-			"SWITCHING this first completes what was announced, so that writes go on safely.",
+		Short: "End the running upgrade; the current version stays",
+		Long: "End the running upgrade. The current version stays, with all writes. During SWITCHING the command\n" +
+			"first completes announced operations, so that writes can safely continue.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
@@ -195,8 +197,8 @@ func abortCommand() *cobra.Command {
 		},
 	}
 	a.register(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read it later")
-	cmd.Flags().StringVar(&id, "upgrade-id", "", "abort only this attempt; empty: whichever runs")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the history")
+	cmd.Flags().StringVar(&id, "upgrade-id", "", "abort only this upgrade; empty: any")
 	return cmd
 }
 
@@ -207,14 +209,14 @@ func completeCommand() *cobra.Command {
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "complete --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
-		Short: "Retire a version that was left: set its collections aside, drop them later; there is no rollback afterwards",
-		Long: "Retire a version that was left: its collections get names that nobody uses, and are dropped for\n" +
-			"good after --keep-for; what is kept for the sync with it goes at once. Until this command nothing\n" +
-			"of an old namespace is ever deleted. It is refused while an upgrade runs, while a server serves\n" +
-			"from that version or knows no other, and when its API was called lately. Without --confirm it says\n" +
-			"what it would do, and the flag to give, which names the deployment, the cluster and the database:\n" +
-			"staging's is refused in production. Killed anywhere, it goes on from there. The same call again\n" +
-			"changes nothing; with another --keep-for it changes when what was set aside is dropped.",
+		Short: "Retire an old version; there is no rollback afterwards",
+		Long: "Retire a version that the deployment has left. Its collections are renamed, and dropped after\n" +
+			"--keep-for. The state for syncing it is dropped at once. No data of an old version are deleted\n" +
+			"before this command. It is refused while an upgrade runs, while a server serves that version or\n" +
+			"knows no other one, and while its API was called recently. Without --confirm it prints what it\n" +
+			"would do and the flag to give. That flag names the deployment, the cluster and the database, so\n" +
+			"that a command for staging cannot hit production. After a crash, controllers continue it. A\n" +
+			"repeated call changes nothing, except that another --keep-for changes the time of the drop.",
 		Example: "  dbcontroller complete --version v1 --unused-for 24h\n" +
 			"  dbcontroller complete --version v1 --unused-for 24h \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
@@ -248,9 +250,9 @@ func completeCommand() *cobra.Command {
 	}
 	a.register(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
-	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version, as the refusal without it says")
-	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "how long it must not have been served, and nobody have called its API; 0s: not at all")
-	cmd.Flags().DurationVar(&keep, "keep-for", 24*time.Hour, "how long its collections are kept under other names before they are dropped; 0s: dropped at once")
-	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although servers were called by its API lately, or cannot tell")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version; the refusal prints it")
+	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "minimum time since it was served and its API was called; 0s: none")
+	cmd.Flags().DurationVar(&keep, "keep-for", 24*time.Hour, "time until its renamed collections are dropped; 0s: at once")
+	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although its API was called recently, or servers cannot report calls")
 	return cmd
 }

@@ -24,11 +24,11 @@ func watchCommand() *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
 		Use:   "deployment",
-		Short: "Follow a deployment: shards, copied of total, rate, time left, lag, what it waits for",
-		Long: "Follow a deployment, and what its switch waits for. On a terminal the view is redrawn in place, and\n" +
-			"fits it: shards that wait for nothing are folded. Elsewhere there is a line for each change, with\n" +
-			"--json a JSON object a line. It ends when interrupted, or, with --until-version, when that version is\n" +
-			"the current one, or the upgrade to it has ended without.",
+		Short: "Follow a deployment: progress, rate, lag, what the switch waits for",
+		Long: "Follow a deployment and the reasons that its switch waits for. A terminal shows one view that is\n" +
+			"redrawn; it folds shards that wait for nothing. Other outputs get a line for each change, or with\n" +
+			"--json one JSON object in each line. The command ends when interrupted. With --until-version it\n" +
+			"ends when that version is current, or when the upgrade to it ended otherwise.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			api, err := c.open()
@@ -40,7 +40,7 @@ func watchCommand() *cobra.Command {
 		},
 	}
 	c.register(cmd)
-	cmd.Flags().StringVar(&until, "until-version", "", "end when this version is the current one")
+	cmd.Flags().StringVar(&until, "until-version", "", "end when this version is current")
 	return cmd
 }
 

@@ -15,10 +15,10 @@ import (
 
 // etcdFlags adds the flags that say where etcd is, and how to get in.
 func etcdFlags(fs *pflag.FlagSet, e *config.Etcd) {
-	fs.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "instead of etcd.endpoints of the configuration, as the following are of their keys: host:port or https://host:port, with commas between")
-	fs.StringVar(&e.CAFile, "etcd-ca-file", "", "certificates of the authority of etcd (etcd.caFile)")
-	fs.StringVar(&e.CertFile, "etcd-cert-file", "", "certificate to show to etcd (etcd.certFile)")
-	fs.StringVar(&e.KeyFile, "etcd-key-file", "", "its key (etcd.keyFile)")
+	fs.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "endpoints of etcd instead of etcd.endpoints, host:port or https://host:port, separated by commas; the flags below replace their keys likewise")
+	fs.StringVar(&e.CAFile, "etcd-ca-file", "", "CA of etcd (etcd.caFile)")
+	fs.StringVar(&e.CertFile, "etcd-cert-file", "", "client certificate for etcd (etcd.certFile)")
+	fs.StringVar(&e.KeyFile, "etcd-key-file", "", "key of that certificate (etcd.keyFile)")
 	fs.StringVar(&e.User, "etcd-user", "", "user of etcd (etcd.user)")
 	fs.StringVar(&e.PasswordFile, "etcd-password-file", "", "file with the user's password (etcd.passwordFile)")
 }

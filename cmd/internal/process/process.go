@@ -46,10 +46,10 @@ type Host func(ctx context.Context, dir string, log *zap.Logger) (endpoints []st
 // Register adds the flags to a command.
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
-	fs.StringVar(&f.ID, "id", "", "name of this process, unique among those alive; made up when empty")
+	fs.StringVar(&f.ID, "id", "", "name of this process, unique among running ones; empty: generated")
 	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
 	etcdFlags(fs, &f.Etcd)
-	fs.BoolVar(&f.Insecure, "insecure", false, "listen where other machines can reach it without TLS or identities: anyone who reaches it may do everything")
+	fs.BoolVar(&f.Insecure, "insecure", false, "listen for other machines without TLS or logins: anyone who reaches it may do everything")
 }
 
 // Process is a started process's surroundings.

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// MaxBytes is the most that the keys and values of one Commit may come to. It is a
-// little below what etcd accepts by default, so that every store refuses alike.
+// MaxBytes is the maximum size of the keys and values of one Commit in bytes. It is slightly below
+// etcd's default limit, so that all stores have the same limit.
 const MaxBytes = 1_500_000
 
-// ErrClosed: the watch was closed, or its store was.
+// ErrClosed means that the watch or its store was closed.
 var ErrClosed = errors.New("watch is closed")
 
-// CheckCommit refuses a Commit that no store may accept: too many or too large
-// operations, an empty key, or one key written twice (which of the two would win
-// differs between stores). Implementations call it before anything is sent.
+// CheckCommit refuses a Commit that no store may accept: too many or too large operations, an empty
+// key, or one key written twice. Stores would differ in which of two writes wins. Implementations
+// call it before they send anything.
 func CheckCommit(conditions []Condition, ops []Op) error {
 	if n := len(conditions) + len(ops); n > MaxOps {
 		return fmt.Errorf("commit of %d conditions and operations, at most %d are allowed", n, MaxOps)
@@ -34,6 +34,7 @@ func CheckCommit(conditions []Condition, ops []Op) error {
 		if op.Key == "" {
 			return errors.New("commit with an empty key in an operation")
 		}
+		// etcd refuses this, and other stores would let one of the writes win.
 		if seen[op.Key] {
 			return fmt.Errorf("commit writes %s twice", op.Key)
 		}

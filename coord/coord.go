@@ -1,16 +1,20 @@
-// Package coord is the coordination seam: a small, linearizable, revisioned key-value
-// store with conditional commits, leases and watches. etcdcoord serves it from etcd,
-// memcoord from memory, and both pass the suite in coordtest, so that whole systems
-// can be simulated.
+// Package coord is the interface to the coordination store: a small, linearizable key-value store
+// with revisions, conditional commits, leases and watches. Package etcdcoord implements it with
+// etcd, package memcoord in memory. Both pass the suite in coordtest, so tests can simulate whole
+// systems.
 //
-// Guarantees: Get and List are linearizable. Commit is atomic: all conditions are
-// compared and all operations done at one revision, or nothing. Revisions grow by one
-// with every effective Commit of the whole store. A Watch delivers every change after
-// a revision, in order, none missing. A key that carries a lease is gone some time
-// after its holder stops renewing it; that is a matter of liveness only, and no safety
-// rule may rest on when it happens.
+// Guarantees:
 //
-// It does not know what the keys mean: that is for shards and deployment.
+//   - Get and List are linearizable.
+//   - Commit is atomic. It compares all conditions and makes all operations at one revision, or it
+//     changes nothing.
+//   - The revision grows by one with each Commit that changes something, for the whole store.
+//   - A Watch delivers every change after a revision, in order and without gaps.
+//   - A key with a lease vanishes some time after its holder stops renewing the lease. That time
+//     serves liveness only, and no safety rule may depend on it.
+//
+// The package does not know the meaning of keys. Packages shards and deployment define it. Begin to
+// read with Store.
 //
 // It is not for users and may change with any version.
 package coord
@@ -21,30 +25,31 @@ import (
 	"time"
 )
 
-// MaxOps is the most conditions plus operations that one Commit may have.
+// MaxOps is the maximum number of conditions and operations in one Commit together.
 const MaxOps = 64
 
 var (
-	// ErrNotFound: there is no such key.
+	// ErrNotFound means that the key does not exist.
 	ErrNotFound = errors.New("key not found")
-	// ErrConflict: a condition did not hold; nothing was written. Read and decide again.
+	// ErrConflict means that a condition did not hold, and nothing was written. Read and decide
+	// again.
 	ErrConflict = errors.New("condition no longer holds")
-	// ErrUnknown: the commit may have happened. Resolve it by reading.
+	// ErrUnknown means that the commit may or may not have happened. Read to find out.
 	ErrUnknown = errors.New("outcome of the commit is unknown")
-	// ErrCompacted: the watch is too far behind. List again, then watch from there.
+	// ErrCompacted means that the watch is too far behind. List again, and watch from there.
 	ErrCompacted = errors.New("revision has been compacted")
-	// ErrNoSpace: the store is full and takes no writes; this one had no effect. Somebody has
-	// to make room.
+	// ErrNoSpace means that the store is full and refuses writes. This one had no effect. An
+	// operator must make room.
 	ErrNoSpace = errors.New("no space left in the coordination store: nothing can be written, no upgrade can switch or abort")
-	// ErrLeaseLost: the lease has expired or was revoked.
+	// ErrLeaseLost means that the lease has expired or was revoked.
 	ErrLeaseLost = errors.New("lease is lost")
 )
 
-// LeaseID names a lease. Zero is none.
+// LeaseID identifies a lease. Zero means no lease.
 type LeaseID int64
 
-// KV is a key as found. Create and Mod are the revisions at which it was created and
-// last written; a key that was deleted and put again has a new Create.
+// KV is a key with its value. Create and Mod are the revisions of its creation and of its last
+// write. A key that was deleted and put again has a new Create.
 type KV struct {
 	Key    string
 	Value  []byte
@@ -53,14 +58,14 @@ type KV struct {
 	Lease  LeaseID
 }
 
-// Condition compares one revision of a key with Revision. Zero means: is absent.
+// Condition compares a revision of a key with Revision. Zero: the key must be absent.
 type Condition struct {
 	Key      string
-	Create   bool // compare the Create revision instead of Mod
+	Create   bool // compare Create instead of Mod
 	Revision int64
 }
 
-// Op puts a value, or deletes the key.
+// Op puts a value or deletes the key.
 type Op struct {
 	Key    string
 	Value  []byte
@@ -68,41 +73,41 @@ type Op struct {
 	Lease  LeaseID
 }
 
-// Event is one change of a key. For a deletion KV has only Key and Mod.
+// Event is one change of a key. KV of a deletion has only Key and Mod.
 type Event struct {
 	Deleted bool
 	KV      KV
 }
 
-// Lease is kept alive in the background from Grant until Close or loss.
+// Lease is a lease that is renewed in the background from Grant until Close or its loss.
 type Lease interface {
 	ID() LeaseID
-	// Done is closed when the lease is known to be lost or was closed.
+	// Done returns a channel that closes when the lease was closed or is known to be lost.
 	Done() <-chan struct{}
-	// Close revokes the lease; its keys are deleted at once.
+	// Close revokes the lease. Its keys are deleted at once.
 	Close(ctx context.Context) error
 }
 
-// Watch is a running watch.
+// Watch is a running watch. Next supports one caller at a time.
 type Watch interface {
-	// Next blocks for the next events, in revision order, all events of one revision in
-	// one call. ErrCompacted ends the watch.
+	// Next blocks until there are events. It returns them in revision order, with all events of one
+	// revision in one call. ErrCompacted ends the watch.
 	Next(ctx context.Context) ([]Event, error)
 	Close()
 }
 
-// Store is the coordination store. Keys are slash-separated paths.
+// Store is the coordination store. Keys are paths separated by slashes.
 type Store interface {
 	// Get returns a key or ErrNotFound.
 	Get(ctx context.Context, key string) (KV, error)
-	// List returns the keys with a prefix, ordered by key, and the store's revision at
-	// which they were all as returned.
+	// List returns the keys with a prefix, sorted by key. It also returns the revision of the store
+	// at which they had these values.
 	List(ctx context.Context, prefix string) ([]KV, int64, error)
-	// Commit does ops if all conditions hold, and returns the revision of the commit.
-	// ErrConflict, ErrLeaseLost (an op names a lease that is gone), ErrNoSpace, ErrUnknown.
+	// Commit makes ops if all conditions hold, and returns the revision of the commit. Errors:
+	// ErrConflict, ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)
 	// Watch delivers the changes below prefix after a revision (exclusive).
 	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
-	// Grant makes a lease of a time to live, at least a second.
+	// Grant creates a lease. ttl is its time to live, at least a second.
 	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
 }

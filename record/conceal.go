@@ -10,36 +10,36 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// concealed stands in a text where a value of a record was.
+// concealed replaces a value of a record in a text.
 const concealed = "…"
 
-// leastConcealed is how long a text of a record must be to be looked for in a message. A
-// shorter one reveals nothing about anybody, and would be found inside of words.
+// leastConcealed is the minimum length of a record's text that Conceal searches for. A shorter text
+// identifies nobody, and would match parts of other words.
 const leastConcealed = 3
 
-// Conceal takes out of a message what it may quote of records: whatever stands in quotes,
-// braces or brackets, numbers, and texts that the given documents hold. Messages go to the
-// coordination store, to logs and to people who may operate a deployment but not read its
-// data. Names of fields and what is wrong with them remain, as long as they are not quoted,
-// and so does the _id of a document: keys are shown, for people have to find the records.
+// Conceal removes quoted record content from a message: text in quotes, braces or brackets,
+// numbers, and texts from the given documents. Messages reach the coordination store, logs, and
+// operators who may not read the data. Unquoted field names and descriptions of the problem remain.
+// So does the _id of a document: operators need keys to find the records.
 func Conceal(text string, docs ...bson.Raw) string {
 	var held []string
 	for _, doc := range docs {
 		held = appendTexts(held, bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, 0)
 	}
-	// The longest first, or a part of it would hide the rest from being found.
+	// Replace long texts first. Otherwise a shorter text inside a longer one would split it.
 	slices.SortFunc(held, func(a, b string) int { return len(b) - len(a) })
 	for _, s := range slices.Compact(held) {
 		text = replaceWord(text, s)
 	}
-	// The server's own, of builds and collections: each attempt would have another text.
+	// The server puts UUIDs of builds and collections into messages. Without this, each attempt
+	// would have another text.
 	return concealQuoted(uuids.ReplaceAllString(text, concealed))
 }
 
 var uuids = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
-// ConcealedError is an error about records whose text has nothing of what they hold. What it
-// wraps may quote them.
+// ConcealedError is an error about records with a text that reveals no content. The wrapped error
+// may quote the records.
 type ConcealedError struct {
 	Err  error
 	Text string
@@ -48,20 +48,21 @@ type ConcealedError struct {
 func (e *ConcealedError) Error() string { return e.Text }
 func (e *ConcealedError) Unwrap() error { return e.Err }
 
-// Revealed is the text of an error with what was concealed in it, for an operator who has
-// decided that values may be shown.
+// Revealed returns the text of an error with the concealed parts restored, for an operator who
+// allowed values to be shown.
 func Revealed(err error) string {
 	text := err.Error()
 	var c *ConcealedError
+	// A concealed error may wrap another one, so restore from the outside in.
 	for at := err; errors.As(at, &c); at = c.Err {
 		text = strings.Replace(text, c.Text, c.Err.Error(), 1)
 	}
 	return text
 }
 
-// appendTexts gathers the texts of a document, and its identities, in the forms in which
-// messages show them.
+// appendTexts collects the texts and object ids of a document in the forms that messages use.
 func appendTexts(held []string, v bson.RawValue, depth int) []string {
+	// Limit the work on deep or huge documents.
 	const deepest, most = 100, 10_000
 	if depth > deepest || len(held) > most {
 		return held
@@ -73,6 +74,7 @@ func appendTexts(held []string, v bson.RawValue, depth int) []string {
 			return held
 		}
 		for _, e := range elems {
+			// Operators need the _id to find the record.
 			if depth == 0 && e.Key() == "_id" {
 				continue
 			}
@@ -84,13 +86,13 @@ func appendTexts(held []string, v bson.RawValue, depth int) []string {
 		}
 	case bson.TypeObjectID:
 		held = append(held, v.ObjectID().Hex())
-	default: // numbers are taken out wherever they are, others are shown in quotes or braces
+	default: // concealQuoted replaces numbers everywhere; messages show other types in quotes or braces
 	}
 	return held
 }
 
-// replaceWord replaces a text where it is not inside of a word: a value like "int" must not
-// take "integer" apart.
+// replaceWord replaces a text unless it is part of a word: the value "int" must not split
+// "integer".
 func replaceWord(text, s string) string {
 	var b strings.Builder
 	for {
@@ -100,6 +102,7 @@ func replaceWord(text, s string) string {
 			return b.String()
 		}
 		end := i + len(s)
+		// The preceding character may be in b already.
 		before, _ := utf8.DecodeLastRuneInString(b.String() + text[:i])
 		after, _ := utf8.DecodeRuneInString(text[end:])
 		if isWord(before) && isWord(rune(s[0])) || isWord(after) && isWord(rune(s[len(s)-1])) {
@@ -119,8 +122,8 @@ func isName(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !isWord(r) || r >= '0' && r <= '9' })
 }
 
-// concealQuoted replaces what stands in quotes, braces and brackets, and numbers. What is
-// opened and not closed, for a long message was cut, goes to the end.
+// concealQuoted replaces text in quotes, braces and brackets, and numbers. If the end of a quote is
+// missing, because a long message was cut, it replaces everything up to the end.
 func concealQuoted(text string) string {
 	var b strings.Builder
 	previous := rune(' ')
@@ -128,7 +131,7 @@ func concealQuoted(text string) string {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		end := i + size
 		switch {
-		case r == '"' || r == '`' || r == '\'' && !isWord(previous): // not the one of "can't"
+		case r == '"' || r == '`' || r == '\'' && !isWord(previous): // an apostrophe, as in "can't", does not open a quote
 			end = closing(text, i, byte(r))
 			if end-i == len(`"/"`) {
 				b.WriteString(text[i:end]) // a separator
@@ -143,6 +146,7 @@ func concealQuoted(text string) string {
 				b.WriteString(concealed)
 			}
 		case r >= '0' && r <= '9' && !isWord(previous) && previous != '.' && previous != '/': // not in list.0.field or orders/7
+			// A number may go on as a date, a time or a version.
 			for end < len(text) && (isWord(rune(text[end])) || strings.IndexByte(".:-+/", text[end]) >= 0 && end+1 < len(text) && isWord(rune(text[end+1]))) {
 				end++
 			}
@@ -156,10 +160,11 @@ func concealQuoted(text string) string {
 	return b.String()
 }
 
-// closing returns the place after the quote that ends what begins at start.
+// closing returns the index after the quote that closes the one at start.
 func closing(text string, start int, quote byte) int {
 	for i := start + 1; i < len(text); i++ {
 		switch text[i] {
+		// An escaped quote does not close the text.
 		case '\\':
 			i++
 		case quote:
@@ -169,12 +174,13 @@ func closing(text string, start int, quote byte) int {
 	return len(text)
 }
 
-// balanced returns the place after the brace that ends what begins at start, past strings
-// with braces in them.
+// balanced returns the index after the brace that closes the one at start. It skips braces inside
+// strings.
 func balanced(text string, start int) int {
 	depth := 0
 	for i := start; i < len(text); {
 		switch text[i] {
+		// Braces inside a string do not count.
 		case '"':
 			i = closing(text, i, '"')
 			continue

@@ -1,31 +1,49 @@
-// Package record is the contract between the engine and any database.
+// Package record is the contract between the engine and any database. The engine is the part that
+// copies, follows, compares and switches. It knows databases only through this package.
 //
-// A namespace (one version's database) holds kinds, kinds hold records, a
-// record has a Key and a document. Documents travel as raw BSON in batches, and
-// nothing here decodes what no transformer asked for.
+// A namespace is the database of one version of a service. It holds kinds, which are collections.
+// Kinds hold records, and a record has a Key and a document. Documents travel as raw BSON in
+// batches. This package decodes only the fields that a caller asks for.
 //
-// # Guarantees a backend gives
+// # Terms
 //
-//   - A data command carries a Token: the physical name and the identity of the
-//     kind. After a Fence of that kind was confirmed, every command that carries
-//     an earlier token fails with ErrFenced and has no effect, deletes included,
-//     however long its sender slept (managed kinds; for fixed-name kinds as far
-//     as the FenceClass defines).
-//   - Changes are hints: a Change means that a key is dirty, and never what it holds.
-//     The truth is re-read with Reader.Read at one snapshot, whose Version is the
-//     version of every record in it, the absent ones included.
-//   - Apply writes a group only where every guard it meets is lower, and all of
-//     it or nothing. Stale, duplicate, reordered and resurrecting writes are
-//     no-ops with any number of writers.
-//   - Documents of fixed-name kinds are never interpreted and never changed: what
-//     comes out is, byte for byte, what the application or an Apply put in.
-//   - What is acknowledged survives a failover (majority writes), and what could
-//     not be learned is ErrUnknown, never a guess.
+//   - Managed kind: only our own client reads and writes it. Fixed-name kind: an existing
+//     application uses the collection directly, under a name that the application knows.
+//   - Token: the physical name and the identity of a kind's collection. Each data command has one.
+//   - Fence: an operation on a kind after which commands with earlier tokens can no longer write.
+//   - Guard: the direction epoch and the source version that a target record was written from.
+//     The epoch grows with each switch. A write takes effect only over a lower guard.
+//   - Tombstone: a deleted record of a target, kept with its guard so that a late write cannot
+//     create the record again.
+//   - Group: the records that are transformed and written together.
+//   - Parked: set aside with the error. It blocks the switch until it is fixed or waived.
 //
-// The suite in recordtest checks all of this; each backend runs it.
+// # Guarantees of a backend
+//
+//   - A data command carries a Token. After a Fence of the kind is confirmed, commands with an
+//     earlier token fail with ErrFenced and have no effect, however late they arrive. That includes
+//     deletes. For fixed-name kinds this holds as far as the FenceClass defines it.
+//   - Changes are hints. A Change means that a key is dirty, and carries no content. The engine
+//     reads the record again with Reader.Read at one snapshot. The snapshot's Version is the
+//     version of every record in it, including absent ones.
+//   - Apply writes a group only where all stored guards are lower, and writes the whole group or
+//     none of it. Stale, duplicate, reordered and resurrecting writes have no effect, with any
+//     number of writers.
+//   - A backend neither interprets nor changes the documents of fixed-name kinds. Reads return the
+//     same bytes that the application or an Apply wrote.
+//   - Acknowledged writes survive a failover, because a majority of the members has them. If a
+//     backend cannot learn the outcome of a command, it returns ErrUnknown and never guesses.
+//
+// The suite in package recordtest checks these guarantees. Each backend runs it.
 //
 // # What this package does not own
 //
-// Which token is current (the Deployment does), how records of one version
-// become those of another (transform), and who works on which shard (shards).
+// The Deployment decides which token is current. Package transform turns records of one version
+// into records of another. Package shards assigns the work to controllers.
+//
+// # Where to begin
+//
+// Read Store in store.go first: it is the interface that copying and following need. Namespace in
+// namespace.go is everything that a backend offers a controller. Client is the interface for
+// services.
 package record

@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// HeldError is an ErrConflict that names a record whose value the unique index finds in the
-// one that it refuses. The refused record may have to be written together with the holder,
-// which may be giving the value up.
+// HeldError is an ErrConflict that names the record with the conflicting unique value. The caller
+// may have to write both records together, because the holder may be giving up the value.
 type HeldError struct {
 	Kind   string
 	Holder Key
@@ -20,8 +19,8 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// HolderOf returns the record that holds the value for which err refuses another one. ok is
-// false where err is about something else, or nobody knows the holder.
+// HolderOf returns the record that holds the unique value named in err. ok is false for other
+// errors, and if the holder is unknown.
 func HolderOf(err error) (kind string, key Key, ok bool) {
 	var held *HeldError
 	if !errors.As(err, &held) {

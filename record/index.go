@@ -10,33 +10,32 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Indexer keeps the indexes of collections that are there. A token that is not that of the
-// collection is ErrFenced or ErrNotFound, and has no effect.
+// Indexer maintains the indexes of existing collections. A token of another collection is ErrFenced
+// or ErrNotFound, and the call has no effect.
 type Indexer interface {
-	// BuildIndexes builds what is missing of the indexes of the kind's shape, and returns
-	// nil when all of them are complete. An index that is there under a declared name and
-	// differs is an ErrConflict, as are documents that break a unique one; that it deletes
-	// after other seconds is no difference. Idempotent; several callers share one build.
+	// BuildIndexes builds the missing indexes of the kind's shape, and returns nil once all are
+	// complete. ErrConflict reports an index with a declared name but another definition, or
+	// documents that violate a unique index. A different expireAfterSeconds is no conflict.
+	// Idempotent; concurrent callers share one build.
 	BuildIndexes(ctx context.Context, tok Token, kind KindSpec) error
-	// Reshape drops indexes by name, as far as they are there, and gives a fixed-name kind's
-	// collection the options of the kind's shape that can be changed later: validator,
-	// validationLevel, validationAction and changeStreamPreAndPostImages. It does not change
-	// options of a managed kind. Idempotent. A collection that is fenced by a validator is
-	// ErrConflict: its options are the fence's.
+	// Reshape drops the named indexes that exist. It also sets the options of a fixed-name kind's
+	// collection that can change later: validator, validationLevel, validationAction and
+	// changeStreamPreAndPostImages. It does not change options of a managed kind. Idempotent.
+	// ErrConflict: the collection is fenced by a validator, so its options belong to the fence.
 	Reshape(ctx context.Context, tok Token, kind KindSpec, drop []string) error
-	// Expire changes after how many seconds TTL indexes delete records, by index name, and
-	// returns nil once that is confirmed; NeverExpires stops them. An index that is gone,
-	// or is no TTL index, is left out.
+	// Expire sets the seconds after which TTL indexes delete records, by index name. It returns nil
+	// once the server confirms the change. NeverExpires stops the deletes. Expire skips names
+	// without a TTL index.
 	Expire(ctx context.Context, tok Token, seconds map[string]int64) error
 }
 
-// NeverExpires are the seconds of a TTL index that is kept from deleting anything.
+// NeverExpires is the expireAfterSeconds of a TTL index that must delete nothing.
 const NeverExpires int64 = 1<<31 - 1
 
-// expireField is where an index spec holds after how many seconds it deletes.
+// expireField is the field of an index spec for the seconds until it deletes records.
 const expireField = "expireAfterSeconds"
 
-// ExpiryOf returns, by name, the seconds after which each TTL index of a shape deletes;
+// ExpiryOf returns the expireAfterSeconds of each TTL index in a shape, by index name. It returns
 // nil if there is none.
 func ExpiryOf(s Shape) map[string]int64 {
 	var out map[string]int64
@@ -51,19 +50,21 @@ func ExpiryOf(s Shape) map[string]int64 {
 	return out
 }
 
-// WithExpiry returns the shape with the seconds of its TTL indexes replaced, by name.
-// Names of other indexes are ignored, and those that are not given keep theirs.
+// WithExpiry returns the shape with new seconds for its TTL indexes, by index name. It ignores
+// names of other indexes. TTL indexes without an entry keep their seconds.
 func WithExpiry(s Shape, seconds map[string]int64) Shape {
+	// The caller's shape must stay unchanged.
 	s.Indexes = slices.Clone(s.Indexes)
 	for i, spec := range s.Indexes {
 		had, ok := secondsOf(spec)
 		want, given := seconds[IndexName(spec)]
+		// Keep the original bytes of a spec that does not change.
 		if !ok || !given || had == want {
 			continue
 		}
 		var d bson.D
 		if bson.Unmarshal(spec, &d) != nil {
-			continue // the backend will report what is wrong with it
+			continue // the backend reports the error in the spec
 		}
 		for j := range d {
 			if d[j].Key == expireField {
@@ -77,8 +78,7 @@ func WithExpiry(s Shape, seconds map[string]int64) Shape {
 	return s
 }
 
-// Unexpiring returns the shape with TTL indexes that delete nothing, and the seconds that
-// they had.
+// Unexpiring returns the shape with TTL indexes that delete nothing, and their former seconds.
 func Unexpiring(s Shape) (Shape, map[string]int64) {
 	had := ExpiryOf(s)
 	never := maps.Clone(had)
@@ -96,9 +96,10 @@ func secondsOf(spec bson.Raw) (int64, bool) {
 	return v.AsInt64OK()
 }
 
-// IndexName is the name of an index: the one it has, or the one that databases make of
+// IndexName returns the name of an index: the declared one, or the one that databases derive from
 // its key.
 func IndexName(spec bson.Raw) string {
+	// A declared index may leave out its name.
 	if name, ok := spec.Lookup("name").StringValueOK(); ok {
 		return name
 	}
@@ -110,7 +111,7 @@ func IndexName(spec bson.Raw) string {
 	return DefaultIndexName(key)
 }
 
-// DefaultIndexName is the name that databases make of the key of an index.
+// DefaultIndexName returns the name that databases derive from the key of an index.
 func DefaultIndexName(key bson.D) string {
 	parts := make([]string, 0, 2*len(key))
 	for _, e := range key {
@@ -119,22 +120,23 @@ func DefaultIndexName(key bson.D) string {
 	return strings.Join(parts, "_")
 }
 
-// IsUnique reports whether an index refuses documents that agree in its fields.
+// IsUnique reports whether an index refuses two documents with equal values in its fields.
 func IsUnique(spec bson.Raw) bool {
 	unique, _ := spec.Lookup("unique").BooleanOK()
 	return unique
 }
 
-// Refuses reports whether an index refuses documents that other collections take: those that
-// agree in it, and those with a value that its kind has no entry for (2dsphere, 2d, text,
-// hashed, a wildcard next to other fields). Such an index is made before records are, so that
-// each record that breaks it is refused by itself. Any index of several fields refuses lists
-// in two of them, which is rare: those are made afterwards, and a build that fails names all
-// that it cannot take.
+// Refuses reports whether an index refuses documents that other collections accept. A unique index
+// refuses equal values. Indexes of type 2dsphere, 2d, text and hashed, and a wildcard with other
+// fields, refuse values without an index entry. Such an index is built before the copy, so that the
+// database refuses each bad record by itself. Any compound index also refuses arrays in two of its
+// fields. That is rare, so those indexes are built after the copy. A failed build names all bad
+// records.
 func Refuses(spec bson.Raw) bool {
 	key, _ := spec.Lookup("key").DocumentOK()
 	elems, _ := key.Elements()
 	for _, e := range elems {
+		// A string is a special index type, such as 2dsphere or text.
 		if e.Value().Type == bson.TypeString || len(elems) > 1 && strings.HasSuffix(e.Key(), "$**") {
 			return true
 		}

@@ -10,20 +10,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ErrNoIndex is returned by IndexReader where the index of a field is not there, or not complete
-// yet. The caller reads without it.
+// ErrNoIndex reports that the index of a field is missing or incomplete. The caller reads without
+// it.
 var ErrNoIndex = errors.New("there is no complete index of the field")
 
-// IndexReader is an ability that a Client may have: it reads a managed kind by one of its declared
-// fields (KindSpec.Indexed), in the order of (value, name). The records that it returns are those
-// that List returns, and as recent.
+// IndexReader is an optional ability of a Client. It reads a managed kind by a declared field
+// (KindSpec.Indexed), in the order of (value, name). It returns the same records as List, and they
+// are as recent.
 //
-// A document without the field has the value null there, as one that holds null. A document with
-// an array has each item as a value. In a range such a document may come anywhere and more than
-// once: a reader of single values stops at it.
+// A document without the field has the value null, like a document with null in it. A document with
+// an array has one value for each item. In a range, such a document may come at any place and more
+// than once. A reader that expects single values must stop there.
 type IndexReader interface {
 	// ListIndexed returns the next records of one value or of a range of values. ErrNoIndex: read
-	// without it.
+	// without the index.
 	ListIndexed(ctx context.Context, req IndexRequest) (IndexPage, error)
 }
 
@@ -31,40 +31,40 @@ type IndexReader interface {
 type IndexRequest struct {
 	Token Token
 	Field string // dotted path of a declared field
-	// Equal asks for the records of one value, in name order, with names after After. Values are
-	// equal as in CompareValues. The zero RawValue: a range is asked for.
+	// Equal selects the records of one value, in name order, with names after After. Values are
+	// equal as in CompareValues. The zero RawValue selects a range instead.
 	Equal bson.RawValue
 	After string
-	// Above and Below are the exclusive bounds of a range. Above is always there. Only values of the
-	// type of Above are in the range, where all numbers are one type. The zero Below: all that are
-	// greater. Records are in the order of (value, name) or, with Reverse, in the opposite one.
+	// Above and Below are the exclusive bounds of a range. Above is required. The range holds only
+	// values of the type of Above; all numbers count as one type. The zero Below sets no upper
+	// bound. Records come in the order of (value, name), or in reverse order with Reverse.
 	Above, Below bson.RawValue
 	Reverse      bool
-	Prefix       string // of the name
-	Limit        int    // records at most. 0: 1000
-	Bytes        int    // the page ends with the record that reaches so many bytes. 0: no bound
+	Prefix       string // of the name; empty: all names
+	Limit        int    // maximum number of records. 0: 1000
+	Bytes        int    // the page ends with the record that reaches this size. 0: no limit
 }
 
-// IndexPage is what an IndexReader found. A page that is not Done may have any number of records,
-// also none: a read looks at a bounded number of entries, whatever they are of.
+// IndexPage is the result of an IndexReader. A page that is not Done may be empty: a read examines
+// a limited number of index entries, and not all of them belong to matching records.
 type IndexPage struct {
 	Records []Record
-	Values  []bson.RawValue // the value by which each of Records was found
-	Done    bool            // nothing of what was asked for remains
-	// Last is the place of the last entry that was looked at, unless the page is Done: the next
-	// page begins behind it.
+	Values  []bson.RawValue // the value under which each of Records was found
+	Done    bool            // the request has no more results
+	// Last and LastName are the place of the last examined entry. The next page begins after it.
+	// They are not set if Done.
 	Last     bson.RawValue
 	LastName string
-	Looked   int // entries looked at
+	Looked   int // number of examined entries
 }
 
-// indexedPrefix begins the names of the indexes that an IndexReader reads.
+// indexedPrefix is the prefix of the index names for declared fields.
 const indexedPrefix = "dbc_by_"
 
-// IndexedName is the name of the index of a declared field.
+// IndexedName returns the name of the index of a declared field.
 func IndexedName(field string) string { return indexedPrefix + field }
 
-// IndexedSpec is the index of a declared field, as databases make it.
+// IndexedSpec returns the spec of the index of a declared field.
 func IndexedSpec(field string) bson.Raw {
 	raw, err := bson.Marshal(bson.D{
 		{Key: "v", Value: int32(2)},
@@ -72,7 +72,7 @@ func IndexedSpec(field string) bson.Raw {
 		{Key: "name", Value: IndexedName(field)},
 	})
 	if err != nil {
-		panic(err) // two strings and two numbers
+		panic(err) // cannot fail: two strings and two numbers
 	}
 	return raw
 }
@@ -84,14 +84,15 @@ func CheckIndexed(field string) error {
 			return fmt.Errorf("%q is not the path of a field, such as status or owner.email", field)
 		}
 	}
+	// The _id is part of each of these indexes, and the reserved field has the guard.
 	if first, _, _ := strings.Cut(field, "."); first == "_id" || first == ReservedField {
 		return fmt.Errorf("%q cannot be declared: the database keeps %s itself", field, first)
 	}
 	return nil
 }
 
-// WithIndexed returns the kind with the indexes of its declared fields in its shape, for a database
-// that builds them (Info.Indexes).
+// WithIndexed returns the kind with the indexes of its declared fields added to its shape. It is
+// for databases that build such indexes (Info.Indexes).
 func WithIndexed(k KindSpec) KindSpec {
 	k.Shape.Indexes = slices.Clone(k.Shape.Indexes)
 	for _, field := range k.Indexed {
@@ -100,8 +101,8 @@ func WithIndexed(k KindSpec) KindSpec {
 	return k
 }
 
-// ValuesAt returns the values of a document at a dotted path, as an index has them: null where
-// there is none, and each item of an array.
+// ValuesAt returns the values of a document at a dotted path, as an index sees them: each item of
+// an array, or null if the field is missing.
 func ValuesAt(doc bson.Raw, path string) []bson.RawValue {
 	v, err := doc.LookupErr(strings.Split(path, ".")...)
 	if err != nil {
@@ -112,9 +113,11 @@ func ValuesAt(doc bson.Raw, path string) []bson.RawValue {
 		return []bson.RawValue{v}
 	}
 	values, _ := items.Values()
+	// An index has one entry for equal values, whatever their types are.
 	slices.SortFunc(values, CompareValues)
 	return slices.CompactFunc(values, func(a, b bson.RawValue) bool { return CompareValues(a, b) == 0 })
 }
 
-// SameType reports whether two values are of one type in the order of values: all numbers are.
+// SameType reports whether two values have one type in the order of values. All numbers are one
+// type.
 func SameType(a, b bson.RawValue) bool { return typeRank(a.Type) == typeRank(b.Type) }

@@ -14,15 +14,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Key is the name of a record: the canonical BSON encoding of its _id, one type
-// byte and then the value. Two ids that a database regards as equal (the int 5,
-// the long 5 and the double 5.0, a string and a symbol of the same text, also inside
-// sub-documents and scopes of code) have the same Key, so a Key can be hashed, compared for
-// equality and used in a map. The order of records is that of CompareValues, and not that of
-// the bytes. The zero Key is no key.
+// Key is the name of a record: the canonical BSON encoding of its _id, one type byte and then the
+// value. Ids that a database regards as equal have the same Key. Examples are the int 5 and the
+// double 5.0, or a string and a symbol with the same text. This also holds inside sub-documents and
+// scopes of code. Callers can therefore hash a Key, compare it for equality and use it in a map.
+// The order of records is the order of CompareValues, not the order of the bytes. The zero Key is
+// no key.
 type Key string
 
-// StringKey is the key of a record named by a string, as those of managed kinds are.
+// StringKey returns the key of a record named by a string. Records of managed kinds have such keys.
 func StringKey(name string) Key {
 	return Key(bsoncore.AppendString([]byte{byte(bson.TypeString)}, name))
 }
@@ -48,8 +48,8 @@ func KeyOfDoc(doc bson.Raw) (Key, error) {
 	return KeyOf(id)
 }
 
-// Value returns the key as a BSON value that matches the record's _id in a query.
-// The bytes belong to the caller.
+// Value returns the key as a BSON value that matches the record's _id in a query. The caller owns
+// the bytes.
 func (k Key) Value() bson.RawValue {
 	if k == "" {
 		return bson.RawValue{}
@@ -57,29 +57,30 @@ func (k Key) Value() bson.RawValue {
 	return bson.RawValue{Type: bson.Type(k[0]), Value: []byte(k[1:])}
 }
 
-// Name returns the string of a key made by StringKey, and whether it is one.
+// Name returns the string of a key made by StringKey. The result is false for other keys.
 func (k Key) Name() (string, bool) {
+	// A string value has four bytes of length and a final zero.
 	if k == "" || bson.Type(k[0]) != bson.TypeString || len(k) < 6 {
 		return "", false
 	}
 	return string(k[5 : len(k)-1]), true
 }
 
-// MaxKey is how many bytes a key may have. A key is held in memory for each record that
-// waits for something, stands in commands several times over and in what is stored about the
-// work; so the size of all of that is bounded by their number.
+// MaxKey is the maximum size of a key in bytes. Each pending record holds its key in memory. A key
+// also occurs several times in commands and in stored progress. The limit bounds the size of all
+// three.
 const MaxKey = 64 << 10
 
-// MaxCut is how many bytes the key between two ranges may have (Provisioner.Split): it is
-// stored with plans and checkpoints. Longer ones lie within a range.
+// MaxCut is the maximum size in bytes of a key between two ranges (Provisioner.Split). Plans and
+// checkpoints store such keys. Longer keys lie inside a range.
 const MaxCut = 1 << 10
 
-// ErrLongKey: a key has more than MaxKey bytes.
+// ErrLongKey reports a key of more than MaxKey bytes.
 var ErrLongKey error = refused(fmt.Sprintf("its _id has more than the %d bytes that a record can be moved with: give the document a shorter one, or delete it", MaxKey))
 
-// CheckKey refuses keys that are too long, and those of types that no server stores as an
-// _id: such a document can only come from a data file of long ago, and nothing could find it
-// by its _id.
+// CheckKey refuses keys that are too long, and keys of types that no server stores as an _id. A
+// document with such an _id can only come from a very old data file. No query could find it by its
+// _id.
 func CheckKey(k Key) error {
 	if k == "" {
 		return errors.New("there is no key")
@@ -88,6 +89,7 @@ func CheckKey(k Key) error {
 		return ErrLongKey
 	}
 	switch t := bson.Type(k[0]); t {
+	// MongoDB refuses these types as an _id.
 	case bson.TypeUndefined, bson.TypeArray, bson.TypeRegex:
 		return fmt.Errorf("a value of type %s cannot be the _id of a document: MongoDB stores none, so give the document another _id", t)
 	default:
@@ -95,11 +97,11 @@ func CheckKey(k Key) error {
 	}
 }
 
-// longestShown is how many bytes of a key people are shown.
+// longestShown is the maximum number of bytes of a key in a message.
 const longestShown = 1 << 10
 
-// String shows the key to people: a string as it is, anything else as extended JSON. A long
-// one is cut, with a digest that distinguishes it from others that begin alike.
+// String returns the key in readable form: a string as it is, any other value as extended JSON. A
+// long key is cut, and a digest then distinguishes it from keys with the same beginning.
 func (k Key) String() string {
 	if k == "" {
 		return "(no key)"
@@ -108,7 +110,7 @@ func (k Key) String() string {
 	switch {
 	case ok:
 	case len(k) > MaxKey:
-		text = bson.Type(k[0]).String() // extended JSON of megabytes is not worth making
+		text = bson.Type(k[0]).String() // avoid building megabytes of extended JSON
 	default:
 		text = k.Value().String()
 	}
@@ -116,12 +118,13 @@ func (k Key) String() string {
 		return text
 	}
 	const begins = 64
+	// Cut keys may begin alike, so a digest tells them apart.
 	sum := sha256.Sum256([]byte(k))
 	return fmt.Sprintf("%s... (%d bytes, %s)", strings.ToValidUTF8(text[:min(begins, len(text))], ""), len(k), hex.EncodeToString(sum[:8]))
 }
 
-// appendCanonical appends the canonical form of v to dst, whose last byte is the
-// place of the type byte.
+// appendCanonical appends the canonical form of v. The last byte of dst is reserved for the type
+// byte.
 func appendCanonical(dst []byte, v bson.RawValue) ([]byte, error) {
 	at := len(dst) - 1
 	dst[at] = byte(v.Type)
@@ -154,6 +157,7 @@ func appendCanonical(dst []byte, v bson.RawValue) ([]byte, error) {
 		return appendCanonicalDoc(dst, bson.Raw(v.Value))
 	case bson.TypeSymbol:
 		dst[at] = byte(bson.TypeString)
+		// A database regards a symbol and a string of the same text as equal.
 		return append(dst, v.Value...), nil
 	case bson.TypeCodeWithScope:
 		code, scope, ok := codeAndScope(v.Value)
@@ -172,12 +176,13 @@ func appendCanonical(dst []byte, v bson.RawValue) ([]byte, error) {
 	}
 }
 
-// codeAndScope cuts a value of code with scope into its string value and its document.
+// codeAndScope splits a value of code with scope into its string value and its document.
 func codeAndScope(v []byte) (code []byte, scope bson.Raw, ok bool) {
 	if len(v) < 14 {
 		return nil, nil, false
 	}
 	n := int64(binary.LittleEndian.Uint32(v[4:]))
+	// The length comes from the data, so check it before slicing.
 	if n < 1 || 8+n+5 > int64(len(v)) {
 		return nil, nil, false
 	}
@@ -192,7 +197,8 @@ func appendCanonicalDoc(dst []byte, doc bson.Raw) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	for _, e := range elems {
-		// The type byte stands before the element's name, so it is set afterwards.
+		// BSON writes the type before the name, but the canonical type is known only after the
+		// value. So appendCanonical puts it behind the name, and we move it here.
 		typeAt := len(dst)
 		dst = append(dst, 0)
 		dst = append(dst, e.Key()...)
@@ -216,9 +222,11 @@ func appendInteger(dst []byte, at int, n int64) []byte {
 }
 
 func appendDouble(dst []byte, at int, f float64) []byte {
+	// Integral doubles equal the integer, so they must have the same Key.
 	if f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63 {
 		return appendInteger(dst, at, int64(f))
 	}
+	// All NaN bit patterns are equal.
 	if math.IsNaN(f) {
 		f = math.NaN()
 	}
@@ -226,8 +234,8 @@ func appendDouble(dst []byte, at int, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 }
 
-// appendDecimal brings a decimal to the integer or double that equals it, and to
-// its shortest decimal otherwise (1.10 and 1.1 are equal).
+// appendDecimal appends a decimal as the integer or double of the same value, or else in its
+// shortest decimal form (1.10 and 1.1 are equal).
 func appendDecimal(dst []byte, at int, d bson.Decimal128) ([]byte, error) {
 	if d.IsNaN() {
 		return appendDouble(dst, at, math.NaN()), nil
@@ -239,6 +247,7 @@ func appendDecimal(dst []byte, at int, d bson.Decimal128) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Remove trailing zeros of the digits: equal decimals must have equal bytes.
 	ten, rest := big.NewInt(10), new(big.Int)
 	for digits.Sign() != 0 {
 		q, r := new(big.Int).QuoRem(digits, ten, rest)
@@ -250,12 +259,14 @@ func appendDecimal(dst []byte, at int, d bson.Decimal128) ([]byte, error) {
 	if digits.Sign() == 0 {
 		return appendInteger(dst, at, 0), nil
 	}
+	// Larger exponents exceed an int64 and would only cost time.
 	if exp >= 0 && exp < 19 {
 		n := new(big.Int).Mul(digits, new(big.Int).Exp(ten, big.NewInt(int64(exp)), nil))
 		if n.IsInt64() {
 			return appendInteger(dst, at, n.Int64()), nil
 		}
 	}
+	// A double with exactly this value is equal to the decimal, so use the double's form.
 	exact := new(big.Rat).SetInt(digits)
 	scale := new(big.Rat).SetInt(new(big.Int).Exp(ten, big.NewInt(int64(max(exp, -exp))), nil))
 	if exp < 0 {
@@ -268,7 +279,7 @@ func appendDecimal(dst []byte, at int, d bson.Decimal128) ([]byte, error) {
 	}
 	short, ok := bson.ParseDecimal128FromBigInt(digits, exp)
 	if !ok {
-		// Normalising moved the exponent out of range: the value is stored as it came.
+		// Normalising moved the exponent out of range, so keep the original form.
 		short = d
 	}
 	hi, lo := short.GetBytes()

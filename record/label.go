@@ -9,15 +9,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Label is what documents of a managed kind must hold in a top-level field: bytes that begin with
-// one of Begins. With Absent, those without the field have it, too.
+// Label is a requirement for documents of a managed kind: the top-level field Field holds bytes
+// with one of the prefixes Begins. With Absent, documents without the field satisfy the label too.
 type Label struct {
 	Field  string   `bson:"field"`
 	Begins [][]byte `bson:"begins"`
 	Absent bool     `bson:"absent"`
 }
 
-// On reports whether a document has the label.
+// On reports whether a document satisfies the label.
 func (l Label) On(doc bson.Raw) bool {
 	v, err := doc.LookupErr(l.Field)
 	if err != nil {
@@ -27,21 +27,20 @@ func (l Label) On(doc bson.Raw) bool {
 	return slices.ContainsFunc(l.Begins, func(begin []byte) bool { return bytes.HasPrefix(data, begin) })
 }
 
-// ErrLabel: a document lacks the label that the database requires of its kind by now, and this
-// attempt had no effect. Find out which one that is, and make the document anew.
+// ErrLabel reports that a document lacks the label that the database now requires for its kind.
+// This attempt had no effect. Look up the required label and make the document again.
 var ErrLabel = errors.New("the database no longer takes documents of this kind that are made so")
 
-// Labeler is the database itself keeping late writers out that make their documents as they had to
-// be made before, whatever their tokens are.
+// Labeler makes the database refuse late writers that still make documents in an earlier form. It
+// does so whatever token they carry.
 type Labeler interface {
-	// Require has the database refuse, with ErrLabel, each write of a document without the label,
-	// from any process and however late: once it has returned nil, none takes effect any more.
-	// Deletes and tombstones need none. Of a record that is there and lacks the label it is left
-	// open whether another one without it may take its place. The label before is forgotten, and
-	// the collections keep the new one through fences. A stale token is ErrFenced. Idempotent, and
-	// cheap where nothing is to be changed.
+	// Require makes the database refuse, with ErrLabel, each write of a document without the label.
+	// After it returns nil, no such write takes effect, from any process and however late. Deletes
+	// and tombstones need no label. If an existing record lacks the label, a write without it may
+	// or may not replace that record. The label replaces the previous one, and the collections keep
+	// it through fences. A stale token is ErrFenced. Idempotent, and cheap if nothing changes.
 	//
-	// Nothing orders two callers: who calls it must look afterwards whether its label still is the
-	// one that is wanted.
+	// Concurrent calls have no defined order. After the call, the caller must check that its label
+	// is still the current one.
 	Require(ctx context.Context, toks []Token, l Label) error
 }

@@ -7,17 +7,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Identity is the database that a namespace is in, however it is addressed.
+// Identity identifies the database of a namespace independently of its address.
 type Identity struct {
-	// Cluster is what the cluster calls itself; empty where it is not known, or the
-	// privileges at hand do not suffice.
+	// Cluster is the name that the cluster reports. It is empty if unknown, or if the available
+	// privileges do not suffice.
 	Cluster string
-	// Database was made at random, once, and is kept in the database. A copy of the database
-	// in another cluster has the same.
+	// Database is a random id that was made once and is stored in the database. A copy of the
+	// database in another cluster has the same id.
 	Database string
 }
 
-// Owner is whose a namespace or a collection is.
+// Owner identifies the deployment and version that own a namespace or a collection.
 type Owner struct {
 	Deployment string
 	Version    string // the namespace's name in the Deployment
@@ -25,37 +25,37 @@ type Owner struct {
 
 func (o Owner) String() string { return o.Version + " of " + o.Deployment }
 
-// Mark is what a namespace's database records about it, next to the kinds. The content is
-// the caller's.
+// Mark is a namespace's own entry in its database, stored next to the kinds. The caller defines its
+// content.
 type Mark struct {
 	Owner Owner
-	Rev   int64 // counts the writes of the mark; 0: there is none yet
+	Rev   int64 // counts the writes of the mark; 0: no mark yet
 	Body  bson.Raw
 }
 
-// Claim is whose a collection is.
+// Claim records the owner of a collection.
 type Claim struct {
 	Owner Owner
 	Kind  string
-	ID    string // of the collection; empty where it has none
-	Name  string // physical name now; empty: the collection is gone
-	Fence string // mark of the validator fence that it bears now
-	// Instead is the identity of the collection that bears a name of the kind, InsteadName,
-	// while the claimed one is gone: what is left when a sharded cluster makes a collection
-	// anew somewhere else. Empty: there is none, or more than one.
+	ID    string // identity of the collection; empty: it has none
+	Name  string // present physical name; empty: the collection is gone
+	Fence string // mark of its present validator fence; empty: none
+	// Instead and InsteadName describe the collection that now has a name of the kind while the
+	// claimed one is gone. A sharded cluster leaves this state when it makes a collection anew on
+	// another shard. Empty: there is no such collection, or more than one.
 	Instead, InsteadName string
-	// Bearer is the identity of the collection that bears the kind's own name now, which an
-	// application reaches: the claimed one or another. Empty: there is none, or a view.
+	// Bearer is the identity of the collection under the kind's own name, which applications use.
+	// It may be the claimed one or another. Empty: there is none, or it is a view.
 	Bearer string
 }
 
-// OwnedError refuses a collection, or the name of a kind, that is somebody else's, or that
-// another collection of the same owner has. Nothing was changed.
+// OwnedError reports that another owner has the collection or the name of the kind, or that the
+// same owner has another collection for the kind. The call changed nothing.
 type OwnedError struct {
 	Kind  string
-	ID    string // that was to be claimed
-	Owner Owner  // that has it
-	Has   string // the collection that the owner has under the kind, if that is another one
+	ID    string // of the collection to claim
+	Owner Owner  // present owner
+	Has   string // collection that the owner already has for the kind; empty: the collection itself is taken
 }
 
 func (e *OwnedError) Error() string {
@@ -65,26 +65,26 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("kind %s is taken by %s: give each deployment and version a database of its own, or kinds of other names", e.Kind, e.Owner)
 }
 
-// Marker keeps, in the database itself, whose it is and what happened to it. What it
-// writes survives a failover, and of several who write at a time one wins.
+// Marker stores the ownership and the history of a database in the database itself. Its writes
+// survive a failover. Of several concurrent writers one wins.
 type Marker interface {
-	// Identity returns what is known; Database is empty where Identify was never called.
+	// Identity returns the known identity. Database is empty if Identify was never called.
 	Identity(ctx context.Context) (Identity, error)
-	// Identify is Identity and makes what is missing. Every caller gets the same.
+	// Identify returns the identity and creates missing parts. Every caller gets the same values.
 	Identify(ctx context.Context) (Identity, error)
 	// Marks returns the marks of all namespaces in the database.
 	Marks(ctx context.Context) ([]Mark, error)
-	// PutMark writes a mark over the one with the revision Rev, or, for 0, where there is
-	// none; ErrMismatch if it is another by now. After ErrUnknown, read.
+	// PutMark replaces the mark of revision Rev, or creates it for Rev 0. ErrMismatch: the revision
+	// has changed. After ErrUnknown, read the marks.
 	PutMark(ctx context.Context, m Mark) error
-	// Claim notes whose a collection is, and the name of its kind in this database. What is
-	// noted already for this owner is a no-op; anybody else's is an *OwnedError. So is
-	// another collection of that kind, unless it is gone, or the new one is a fixed-name kind's
-	// under its own name: the application decides which collection bears that. The claim of the
-	// other one ends then.
+	// Claim stores the owner of a collection, and the name of its kind in this database. Repeating
+	// a claim of the same owner has no effect. A claim of another owner is an *OwnedError. So is
+	// another collection for the kind, with two exceptions: the earlier collection is gone, or the
+	// new one is a fixed-name kind's under its own name. The application decides which collection
+	// has that name. In both cases the earlier claim ends.
 	Claim(ctx context.Context, tok Token, owner Owner) error
-	// Claims returns all that is claimed. Drop ends the claim of what it drops.
+	// Claims returns all claims. Drop ends the claim of the collection that it drops.
 	Claims(ctx context.Context) ([]Claim, error)
-	// Release removes the mark of an owner and what it still claims.
+	// Release removes the mark of an owner and its remaining claims.
 	Release(ctx context.Context, owner Owner) error
 }

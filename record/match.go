@@ -6,28 +6,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Match compares one field, by dotted path, with a value, as database equality does. With
-// an empty Path it compares the whole document, in the order of its fields, with the
-// document that Value is.
+// Match compares one field, by dotted path, with a value, under the database's equality. With an
+// empty Path it compares the whole document with Value, which is then a document. The order of
+// fields counts.
 type Match struct {
 	Path  string
 	Value bson.RawValue
 }
 
-// MatchDoc matches a record that is still what it was when doc was read.
+// MatchDoc returns a Match that holds while the record still equals doc.
 func MatchDoc(doc bson.Raw) *Match {
 	return &Match{Value: bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}}
 }
 
-// Holds reports whether a document matches: numbers by value, null as a missing field.
+// Holds reports whether a document matches. It compares numbers by value and treats a missing field
+// as null.
 func (m Match) Holds(doc bson.Raw) bool {
 	have := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
 	if m.Path != "" {
 		var err error
 		if have, err = doc.LookupErr(strings.Split(m.Path, ".")...); err != nil {
+			// A missing field equals null, as in a query.
 			return m.Value.Type == bson.TypeNull
 		}
 	}
+	// Keys are canonical, so equal numbers of different types match.
 	a, errA := KeyOf(have)
 	b, errB := KeyOf(m.Value)
 	return errA == nil && errB == nil && a == b

@@ -12,74 +12,76 @@ import (
 type KindSpec struct {
 	Name  string
 	Fixed bool // an application reaches the collection directly, under this name
-	// Shape is what a new collection of the kind is made with. For a managed kind it
-	// is declared; for a fixed one it is carried over from the source or declared.
+	// Shape describes new collections of the kind. A managed kind declares it. A fixed-name kind
+	// declares it or takes it over from the source.
 	Shape Shape
-	// Indexed are the fields of a managed kind by which its records are read (IndexReader), as
-	// dotted paths. Their indexes are built by those who keep the collections, where the database
-	// has such indexes. They are no part of Shape, and no record is refused for their sake.
+	// Indexed holds the fields by which clients read the records of a managed kind (IndexReader),
+	// as dotted paths. Controllers build their indexes, if the database has such indexes. The
+	// indexes are not part of Shape, and no record is refused because of them.
 	Indexed []string
 }
 
-// Shape is the part of a collection that is not its documents.
+// Shape holds the properties of a collection apart from its documents.
 type Shape struct {
-	Options bson.Raw   // of the create command (collation, validator ...); nil for none
-	Indexes []bson.Raw // specs as listIndexes returns them, without the one of _id
+	Options bson.Raw   // of the create command (collation, validator ...); nil: none
+	Indexes []bson.Raw // specs as listIndexes returns them, without the index of _id
 }
 
-// FenceClass is how strongly a database keeps late writers out of a kind.
+// FenceClass is the strength with which a database keeps late writers out of a kind.
 type FenceClass string
 
 const (
-	// FenceUUID: rename and collection UUID; stale inserts, updates, deletes and reads
-	// fail. Managed kinds.
+	// FenceUUID renames the collection and checks its UUID. Stale inserts, updates, deletes and
+	// reads fail. It serves managed kinds.
 	FenceUUID FenceClass = "uuid"
-	// FenceView: atomic rename and view; all foreign writes fail. Fixed-name kinds.
+	// FenceView renames the collection and leaves a view, atomically. All foreign writes fail. It
+	// serves fixed-name kinds.
 	FenceView FenceClass = "view"
-	// FenceWriteBlock: the whole cluster refuses user writes. Fixed-name kinds on a
-	// cluster of their own, only when configured.
+	// FenceWriteBlock makes the whole cluster refuse user writes. It serves fixed-name kinds on a
+	// cluster of their own, and only if configured.
 	FenceWriteBlock FenceClass = "writeBlock"
-	// FenceValidator: inserts and updates fail, deletes pass, are detected and reported.
-	// For managed kinds deletes are transactions that meet it on the tombstones too.
+	// FenceValidator makes inserts and updates fail. Deletes pass, and are detected and reported.
+	// For managed kinds deletes are transactions that also meet the validator on the tombstones.
 	FenceValidator FenceClass = "validator"
-	// FenceRole: the application's roles may only read; all that it sends later fails. Fixed-name
-	// kinds in etcd.
+	// FenceRole leaves the application's roles only read permission. All its later writes fail. It
+	// serves fixed-name kinds in etcd.
 	FenceRole FenceClass = "role"
 )
 
-// Fence is one announced operation on one kind. For uuid, view and role it renames Token.Name to
-// To. For validator and writeBlock it marks the collection with To, and the
+// Fence is one announced operation on one kind. For the classes uuid, view and role it renames
+// Token.Name to To. For validator and writeBlock it marks the collection with To, and the
 // collection keeps its name.
 type Fence struct {
 	Class FenceClass
 	Token Token
 	To    string
-	// Restore is what Unfence needs to give back what the fence replaced (the
-	// application's own validator), as Prepare returned it. Opaque.
+	// Restore holds what Unfence needs to put back, such as the application's own validator. It is
+	// opaque, as Prepare returned it.
 	Restore string
-	// Ends is the To of the fence that this operation ends, if it ends one: the opening of a
-	// hidden kind under its application's name, and a fence that takes the place of another.
-	// From before the operation on, that fence is no longer upheld, and where the class allows
-	// that (FenceView) can no longer be set, by a caller that still takes it for the present one.
+	// Ends is the To of the fence that this operation ends, if any. It is set when a hidden kind
+	// opens under its application's name, and when a fence replaces another. From before the
+	// operation on, Uphold no longer restores that earlier fence. Where the class allows it
+	// (FenceView), callers with an old record can no longer set that fence either.
 	Ends string
 }
 
-// Renames reports whether the fence leaves the collection under the name To.
+// Renames reports whether the fence gives the collection the name To.
 func (f Fence) Renames() bool {
 	return f.Class == FenceUUID || f.Class == FenceView || f.Class == FenceRole || f.Class == ""
 }
 
-// Breach is what was found wrong with a fence that must be in force.
+// Breach is a problem found with a fence that must be in force.
 type Breach struct {
-	What  string // for people
-	Aside string // the collection that holds what was accepted; empty: none was made
-	Count int64  // documents in it
+	What  string // description for people
+	Aside string // collection that holds the accepted writes; empty: none was made
+	Count int64  // number of documents in Aside
 }
 
-// KeptError is what Unfence, and a Fence with Ends, return when all is done but this: another
-// collection was made under the kind's name while that was free, and holds documents that
-// the kind has otherwise or does not take. The kind has its name, clients can write, and the
-// rest of that collection is kept for a person. Asked again, they return it again.
+// KeptError reports that Unfence, or a Fence with Ends, did everything except move some documents.
+// While the kind's name was free, another collection was made under it. That collection holds
+// documents that the kind has with other content, or does not accept. The kind has its name back
+// and clients can write. The remaining documents are kept for an operator. Repeated calls return
+// the error again.
 type KeptError struct{ Kept []Breach }
 
 func (e *KeptError) Error() string {
@@ -90,102 +92,105 @@ func (e *KeptError) Error() string {
 	return strings.Join(said, "; ")
 }
 
-// Info describes a kind as it is found.
+// Info describes a kind as the backend found it.
 type Info struct {
 	Exists bool
 	Token  Token
 	Shape  Shape
-	// Indexes reports that the database builds the indexes of declared fields (KindSpec.Indexed),
+	// Indexes reports that the database builds the indexes of declared fields (KindSpec.Indexed)
 	// and that its clients read by them.
 	Indexes bool
 }
 
-// Size is how much a kind holds, estimated.
+// Size is the estimated size of a kind.
 type Size struct {
 	Records int64
 	Bytes   int64 // uncompressed
 }
 
-// Hindrance is something in a database that would hold up an operation on a kind.
+// Hindrance is something in a database that would delay an operation on a kind.
 type Hindrance struct {
 	Kind string
-	What string // for people: what it is, and what to do
+	What string // for people: the cause and the remedy
 }
 
-// Fencer moves kinds so that earlier tokens can write no more.
+// Fencer moves kinds so that earlier tokens can no longer write.
 type Fencer interface {
-	// Prepare chooses the class of a kind, the strongest that cluster and privileges
-	// allow (want narrows it; empty lets the backend choose), and returns what Unfence
-	// will need. It changes nothing but scratch collections of its own.
+	// Prepare chooses the strongest fence class of a kind that cluster and privileges allow. want
+	// narrows the choice; empty lets the backend choose. Prepare also returns the restore value for
+	// Unfence. It changes only scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
-	// Ready does ahead what Fence would do first, before writes are held for it. It changes nothing
-	// for applications. A Fence that finds nothing done does it itself, and may be called without.
+	// Ready does the first steps of Fence in advance, before writes are held. It changes nothing
+	// for applications. Fence does these steps itself if nobody called Ready.
 	Ready(ctx context.Context, fs []Fence) error
-	// Unready takes back what Ready did for fences that no Fence was called with. Those may be
-	// made ready again.
+	// Unready reverts Ready for fences that no Fence call followed. The caller may make these
+	// fences ready again.
 	Unready(ctx context.Context, fs []Fence) error
-	// Fence executes the announced operation and returns nil only once it is confirmed: the
-	// identity is listed under To and a majority write went through after it. It may
-	// be called again, by anyone, whatever became of earlier calls; a rename that
-	// happened already only confirms. Open transactions that hold it up are killed.
+	// Fence executes the announced operation and returns nil only once the operation is confirmed:
+	// the identity is listed under To, and a majority write succeeded after that. Any process may
+	// call it again, whatever the outcome of earlier calls. If the rename has happened already,
+	// Fence only confirms it. Fence kills open transactions that block it.
 	Fence(ctx context.Context, f Fence) error
-	// Prevent resolves an announced rename by identity (FenceUUID) that may have been sent or
-	// not, without waiting for it: either it has happened (moved), confirmed as by Fence, or
-	// it can no longer happen, no matter who sends it and how late, and the kind is still
-	// called Token.Name. It needs no lock on the kind itself, so that what holds up the rename
-	// (an index build, a transaction) does not hold up Prevent. What the backend leaves for
-	// it under To goes once the kind has another name than Token.Name.
+	// Prevent resolves an announced rename by identity (FenceUUID), sent or not, without waiting
+	// for it. moved reports that the rename has happened, confirmed as by Fence. Otherwise the
+	// rename can no longer happen, whoever sends it and however late, and the kind keeps the name
+	// Token.Name. Prevent needs no lock on the kind itself. An index build or a transaction that
+	// blocks the rename therefore does not block Prevent. Once the kind has another name than
+	// Token.Name, the backend removes its placeholder under To.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
-	// Hindrances returns what is known that would hold up an operation on the kinds now, or lose
-	// a record meanwhile. Empty: nothing is known.
+	// Hindrances returns known conditions that would now delay an operation on the kinds, or lose a
+	// record meanwhile. Empty: none is known.
 	Hindrances(ctx context.Context, toks []Token) ([]Hindrance, error)
-	// Unfence gives a fixed-name kind back to its application: its name, its validator.
-	// A no-op for FenceUUID and for a kind that is not fenced. After it the fence f can no
-	// longer be set where the class allows that (FenceView). An index build that began
-	// under the fence is ended: writes are not held for as long as it takes. What was
-	// written meanwhile to another collection under the name is moved into the kind, once clients
-	// can write; a KeptError says what could not be.
+	// Unfence gives a fixed-name kind back to its application, with its name and its validator. It
+	// does nothing for FenceUUID or for a kind that is not fenced. After it nobody can set the
+	// fence f again where the class allows that (FenceView). Unfence aborts an index build that
+	// began under the fence, because clients cannot write until the build ends. Once clients can
+	// write, it moves documents from another collection under the name into the kind. A KeptError
+	// names the documents that it could not move.
 	Unfence(ctx context.Context, f Fence) error
-	// Uphold checks whether a fence of a fixed-name kind, which is in force by the record,
-	// still is, and puts it back at once. A collection that somebody made under the kind's
-	// own name is set aside under a name of ours, never dropped. It returns what was found
-	// now, and every collection that was ever set aside for the kind. One whose identity is
-	// among known is a kind itself, and left alone. A fence that is over by now (Unfence,
-	// Fence.Ends) is not put back, and nothing is found: the caller's record may be an old one,
-	// and the kind its application's again. A no-op for FenceUUID. With f.To empty none is in force
-	// by the record, and with FenceRole the application gets what a fence that is over has taken
-	// from it late.
+	// Uphold checks that a fence of a fixed-name kind is still in force, and restores it at once.
+	// The caller's record says that the fence is in force. If somebody made a collection under the
+	// kind's own name, Uphold renames that collection and never drops it. It returns the present
+	// breaches and every collection that was ever set aside for the kind. A collection whose
+	// identity is among known is a kind itself, and Uphold ignores it.
+	//
+	// Uphold does not restore a fence that has ended (Unfence, Fence.Ends), and then returns
+	// nothing: the caller's record may be old, and the application may own the kind again. It does
+	// nothing for FenceUUID. An empty f.To means that no fence is in force by the record. With
+	// FenceRole, Uphold then gives the application back the permissions that a late fence took
+	// away.
 	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
-	// Locate returns the present physical name of a collection by its identity.
+	// Locate returns the present physical name of the collection with an identity.
 	Locate(ctx context.Context, id string) (name string, err error)
 }
 
-// Provisioner makes and describes the collections of a namespace.
+// Provisioner creates and describes the collections of a namespace.
 type Provisioner interface {
-	// Check refuses a server or namespace that cannot be served, with the reason:
-	// standalone, no change streams, missing privileges. It needs no kinds.
+	// Check returns the reason why a server or namespace cannot be served: standalone, no change
+	// streams, missing privileges. It needs no kinds. nil: it can be served.
 	Check(ctx context.Context) error
-	// Describe returns what a physical collection is. Indexes that are being built are not
-	// part of its shape yet. One that cannot be a source or target (view, time series,
-	// capped, encrypted) is an UnsupportedError.
+	// Describe returns the properties of a physical collection. Unfinished indexes are not part of
+	// its shape yet. A collection that can be neither source nor target (view, time series, capped,
+	// encrypted) is an UnsupportedError.
 	Describe(ctx context.Context, kind KindSpec, name string) (Info, error)
-	// Size estimates how much a collection holds. It asks for statistics, which costs more than
-	// to describe it.
+	// Size estimates the size of a collection. It asks the server for statistics, which costs more
+	// than Describe.
 	Size(ctx context.Context, tok Token) (Size, error)
-	// Provision makes the collection with its shape where it is missing, builds what
-	// indexes are missing (as Indexer.BuildIndexes does), and returns its token when all is
-	// complete. Idempotent.
+	// Provision creates the collection with its shape if it is missing, and builds missing indexes
+	// (as Indexer.BuildIndexes does). It returns the token when all of that is complete.
+	// Idempotent.
 	Provision(ctx context.Context, kind KindSpec, name string) (Token, error)
-	// Split cuts a kind into at most n ranges of about equal size that cover the key
-	// order without gaps, n = 1 being always possible. They meet at keys of MaxCut bytes at most.
+	// Split cuts a kind into at most n ranges of similar size that cover the key order without
+	// gaps. A result of one range is always possible. The keys between ranges have at most MaxCut
+	// bytes.
 	Split(ctx context.Context, tok Token, n int) ([]Range, error)
-	// Purge removes the tombstones of a kind whose direction has ended.
+	// Purge removes the tombstones of a kind after its direction has ended.
 	Purge(ctx context.Context, tok Token) error
-	// Drop removes a collection by token and what the backend keeps next to it.
+	// Drop removes a collection by token, with the backend's own data next to it.
 	Drop(ctx context.Context, tok Token) error
 }
 
-// Namespace is a backend's whole face towards the controller.
+// Namespace is the complete interface of a backend for controllers.
 type Namespace interface {
 	Store
 	Swapper
@@ -196,15 +201,15 @@ type Namespace interface {
 	Marker
 }
 
-// PhysicalName is the name of a managed kind's collection, or of the hidden one of a
-// fixed-name target, at its seq-th name. Names are never used twice.
+// PhysicalName returns the seq-th name of a managed kind's collection, or of the hidden collection
+// of a fixed-name target. A name is never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
-// LongestName is a name as long as the longest that is ever given to a kind's collection or kept
+// LongestName returns a name of the maximum length for a kind's collection or the backend's data
 // next to it: set aside, hidden in scratch collections, or with guards.
 func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
 
-// KindOfPhysical is the inverse of PhysicalName.
+// KindOfPhysical splits a name made by PhysicalName. ok is false for any other name.
 func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 	for i := len(name) - 1; i > 1; i-- {
 		if c := name[i]; c < '0' || c > '9' {
@@ -212,7 +217,7 @@ func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 				return "", 0, false
 			}
 			if name[i+1] == '0' && i+2 < len(name) {
-				return "", 0, false // PhysicalName writes no leading zero: this is not ours
+				return "", 0, false // PhysicalName writes no leading zero, so this name is an application's
 			}
 			if _, err := fmt.Sscanf(name[i+1:], "%d", &seq); err != nil {
 				return "", 0, false
@@ -223,38 +228,37 @@ func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 	return "", 0, false
 }
 
-// Mutation is one record that a service writes. Exactly one condition applies:
-// Absent (create), Match (the record is there and the field has the value), Exists
-// (it is there), or none (whatever is there is replaced; a delete of an absent
-// record is fine).
+// Mutation is one write of a service. At most one condition applies: Absent (create), Match (the
+// record exists and the field has the value), or Exists (the record exists). Without a condition,
+// the write replaces any record, and a delete of an absent record succeeds.
 //
-// A Mutation whose Doc is the very document that its Match compares is a check: readers
-// see no difference, and of two writes at a time that check or change the record one
-// comes after the other, so that what was decided by the record holds.
+// A Mutation whose Doc equals the document in its Match is a check. Readers see no difference. Two
+// concurrent writes that check or change the same record are ordered, so a decision based on the
+// record still holds when the write commits.
 type Mutation struct {
 	Kind   string
 	Key    Key
-	Doc    bson.Raw // with the _id of Key; nil deletes
+	Doc    bson.Raw // has the _id of Key; nil deletes the record
 	Absent bool
 	Exists bool
 	Match  *Match
 }
 
-// ListRequest asks for live records of one kind with string names, in name order.
+// ListRequest asks for the live records of one kind that have string names, in name order.
 type ListRequest struct {
 	Token  Token
-	Prefix string // of the name
+	Prefix string // of the name; empty: all names
 	After  string // exclusive; empty for the start
 	Limit  int    // 0: 1000
-	// Bytes ends the list with the record that reaches so many bytes of documents. 0: no bound. A
-	// list that ended so sets Cut, which must be there: it may be shorter than Limit, and is not the
-	// last one. ListNames does not look at either.
+	// Bytes ends the list with the record that reaches this many bytes of documents. 0: no limit.
+	// If Bytes is set, Cut must be set too. A list that Bytes ended sets *Cut to true. It may be
+	// shorter than Limit although more records follow. ListNames ignores both fields.
 	Bytes int
 	Cut   *bool
 }
 
-// Full counts one more record of a list, and reports whether the list ends with it because of its
-// Bytes. Backends call it with the bytes that the list had before.
+// Full counts one more record of a list and reports whether Bytes ends the list with it. had points
+// to the number of bytes that the list had before. Backends call it.
 func (r ListRequest) Full(had *int, doc bson.Raw) bool {
 	*had += len(doc)
 	if r.Bytes <= 0 || *had < r.Bytes {
@@ -264,37 +268,37 @@ func (r ListRequest) Full(had *int, doc bson.Raw) bool {
 	return true
 }
 
-// SelectRequest asks for the live records that are selected, of any kinds in Tokens.
+// SelectRequest asks for the selected live records of any kinds in Tokens.
 type SelectRequest struct {
 	Tokens Tokens
 	Select []Selector
-	// AsList: it is enough that the answer is as recent as that of a List (Client), which spares
-	// the wait that a linearizable read takes.
+	// AsList accepts an answer as recent as a List (see Client). It saves the wait of a
+	// linearizable read.
 	AsList bool
 }
 
-// Client is what a service reads and writes its managed kinds with. Tombstones and
-// guards are invisible through it; a create over a tombstone succeeds.
+// Client reads and writes the managed kinds of a service. It hides tombstones and guards. A create
+// over a tombstone succeeds.
 //
-// A read is linearizable, or as recent as a list. The latter shows what a majority has, and so
-// never what is rolled back. It shows all that was acknowledged or refused to the clients of this
-// process by then, and nothing older than what their reads have shown. It may miss what others
-// were acknowledged while a server that was deposed, and answers, has not noticed: for seconds,
-// and no fence that was set meanwhile ends it. So nothing may rest on it but what is shown.
+// A read is either linearizable or as recent as a list. A list shows majority-committed data, which
+// never rolls back. It includes all writes that were acknowledged or refused to clients of this
+// process before, and nothing older than their earlier reads. It may miss other processes' writes
+// for some seconds, while a deposed server that has not noticed still answers. A fence set
+// meanwhile does not end that. A list may therefore serve display only, and not decisions.
 type Client interface {
-	// Get returns a live record or ErrNotFound. Majority-committed and linearizable
+	// Get returns a live record or ErrNotFound. The read is majority-committed, and linearizable
 	// with respect to writes acknowledged through a Client of the same token.
 	Get(ctx context.Context, tok Token, key Key) (Record, error)
-	// Select returns live records, each at most once and in no particular order, all as they
-	// were at one moment. It is as recent as Get, unless AsList asks for less.
+	// Select returns live records of one moment, each at most once and in no particular order. It
+	// is as recent as Get, unless AsList asks for less.
 	Select(ctx context.Context, req SelectRequest) ([]Record, error)
-	// List returns live records.
+	// List returns live records in name order.
 	List(ctx context.Context, req ListRequest) ([]Record, error)
-	// ListNames returns the names of what List would return, without looking at the records, so
-	// that it costs little more than the names do. Some may be of records that were deleted:
-	// look before one counts. Fewer than the limit mean that there are no more.
+	// ListNames returns the names that List would return, without reading the records. It costs
+	// little more than the names. Some names may belong to deleted records, so check a name that
+	// matters. A result shorter than the limit is complete.
 	ListNames(ctx context.Context, req ListRequest) ([]string, error)
-	// Write makes all mutations or none, acknowledged by a majority. ErrFenced is
-	// returned only when it is certain that nothing was written.
+	// Write applies all mutations or none, acknowledged by a majority. ErrFenced means that
+	// certainly nothing was written.
 	Write(ctx context.Context, toks Tokens, ms []Mutation) error
 }

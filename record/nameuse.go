@@ -1,12 +1,13 @@
 package record
 
-// NameCount is how often a name was used since the server counts, which begins anew when it does.
+// NameCount is the number of uses of a collection name since the server started to count. The count
+// starts again when the server restarts.
 type NameCount struct{ Reads, Writes int64 }
 
-// NameUser is a client that was met while it used a name.
+// NameUser is a client that was seen using a name.
 type NameUser struct {
-	Name        string // that it used
-	Application string // as it calls itself; empty: it does not
+	Name        string // the name it used
+	Application string // the name that the client reports; empty: none
 	Driver      string // name and version
 	Address     string // without the port
 }

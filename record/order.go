@@ -9,7 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// typeRank is the order of BSON types, in which some types are one.
+// typeRank returns the place of a type in the order of BSON types. Types that compare as one share
+// a rank.
 func typeRank(t bson.Type) int {
 	switch t {
 	case bson.TypeMinKey:
@@ -49,8 +50,8 @@ func typeRank(t bson.Type) int {
 	}
 }
 
-// CompareValues is the order of keys: by type, then by value, as MongoDB's simple collation
-// and its index of _id have it. Values that a database regards as equal compare as equal.
+// CompareValues compares two keys by type and then by value, in the order of MongoDB's simple
+// collation and its _id index. Values that a database regards as equal compare as equal.
 func CompareValues(a, b bson.RawValue) int {
 	if c := cmp.Compare(typeRank(a.Type), typeRank(b.Type)); c != 0 {
 		return c
@@ -63,14 +64,14 @@ func CompareValues(a, b bson.RawValue) int {
 	case bson.TypeEmbeddedDocument, bson.TypeArray:
 		return compareDocuments(bson.Raw(a.Value), bson.Raw(b.Value))
 	case bson.TypeBinary:
-		// Length, then subtype, then bytes: as the value is laid out, but for the length
-		// being little-endian.
+		// By length, then subtype, then bytes. That is the layout of the value, but its length is
+		// little-endian and cannot be compared as bytes.
 		if c := cmp.Compare(len(a.Value), len(b.Value)); c != 0 {
 			return c
 		}
 		return bytes.Compare(a.Value[min(4, len(a.Value)):], b.Value[min(4, len(b.Value)):])
 	case bson.TypeDBPointer:
-		// Length, then collection, then id.
+		// By length, then collection, then id.
 		return cmp.Or(cmp.Compare(len(a.Value), len(b.Value)), bytes.Compare(a.Value, b.Value))
 	case bson.TypeCodeWithScope:
 		x, inX, _ := codeAndScope(a.Value)
@@ -89,7 +90,7 @@ func CompareValues(a, b bson.RawValue) int {
 	}
 }
 
-// textOf is a string value without length and final zero.
+// textOf returns a BSON string value without its length and final zero.
 func textOf(v []byte) []byte {
 	if len(v) < 5 {
 		return nil
@@ -101,6 +102,8 @@ func compareDocuments(a, b bson.Raw) int {
 	x, _ := a.Elements()
 	y, _ := b.Elements()
 	for i := range min(len(x), len(y)) {
+		// The server compares the types before the field names, so { b: 1 } sorts before { a: "x"
+		// }.
 		v, w := x[i].Value(), y[i].Value()
 		c := cmp.Or(
 			cmp.Compare(typeRank(v.Type), typeRank(w.Type)),
@@ -113,13 +116,14 @@ func compareDocuments(a, b bson.Raw) int {
 	return cmp.Compare(len(x), len(y))
 }
 
-// number is a numeric value: an exact one, or one of those that have no exact form.
+// number is a numeric value. It is exact, unless it is NaN or an infinity.
 type number struct {
 	special float64 // NaN or an infinity, if exact is nil
 	exact   *big.Rat
 }
 
 func compareNumbers(a, b bson.RawValue) int {
+	// Avoid big.Rat for the most common type of numeric keys.
 	if a.Type == bson.TypeInt64 && b.Type == bson.TypeInt64 {
 		x, _ := a.Int64OK()
 		y, _ := b.Int64OK()
@@ -129,7 +133,7 @@ func compareNumbers(a, b bson.RawValue) int {
 	if x.exact != nil && y.exact != nil {
 		return x.exact.Cmp(y.exact)
 	}
-	// cmp puts NaN first, as the server does.
+	// cmp puts NaN first, like the server.
 	return cmp.Compare(x.special, y.special)
 }
 
@@ -159,6 +163,7 @@ func numberOf(v bson.RawValue) number {
 		if err != nil {
 			return number{special: math.NaN()}
 		}
+		// A float64 would round the decimal, and different keys would compare as equal.
 		scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(exp, -exp))), nil)
 		n := new(big.Rat).SetInt(digits)
 		if exp < 0 {

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// AppendOrdered appends a form of a value whose bytes have the order of CompareValues, and that of no value
-// is the beginning of another's.
+// AppendOrdered appends a form of a value whose bytewise order is the order of CompareValues. The
+// form of one value is never a prefix of another value's form.
 func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 	dst = append(dst, orderedRank(v.Type))
 	switch v.Type {
@@ -25,10 +25,12 @@ func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 	case bson.TypeDBPointer:
 		return append(binary.BigEndian.AppendUint32(dst, uint32(len(v.Value))), v.Value...)
 	case bson.TypeBinary:
+		// Shorter binary values come first, so the length leads.
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.Value)))
 		return append(dst, v.Value[min(4, len(v.Value)):]...)
 	case bson.TypeDateTime:
 		n, _ := v.DateTimeOK()
+		// Flip the sign bit, so that negative times come before positive ones.
 		return binary.BigEndian.AppendUint64(dst, uint64(n)^(1<<63))
 	case bson.TypeTimestamp:
 		t, i, _ := v.TimestampOK()
@@ -41,7 +43,7 @@ func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 func orderedDocument(dst []byte, doc bson.Raw) []byte {
 	elems, _ := doc.Elements() // keys are checked when they are made
 	for _, e := range elems {
-		// The type comes before the name.
+		// The type comes before the name, because CompareValues compares it first.
 		dst = append(dst, orderedRank(e.Value().Type))
 		dst = append(dst, e.Key()...)
 		dst = AppendOrdered(append(dst, 0), e.Value())
@@ -49,14 +51,14 @@ func orderedDocument(dst []byte, doc bson.Raw) []byte {
 	return append(dst, 0)
 }
 
-// orderedRank is the type in the order of types. None is zero, which ends a document.
+// orderedRank returns the rank of a type as a byte. It is never zero, because zero ends a document.
 func orderedRank(t bson.Type) byte { return byte(typeRank(t) + 1) }
 
-// OrderedStrings is what the ordered form of every string begins with.
+// OrderedStrings is the first byte of the ordered form of every string.
 var OrderedStrings = orderedRank(bson.TypeString)
 
-// AppendOrderedText appends what the ordered forms of all strings that begin with a text have
-// behind their first byte. Two zeros in a row end a string.
+// AppendOrderedText appends text as it occurs in the ordered forms of strings that begin with it,
+// without their first byte. A zero byte is escaped, because two zeros end a string.
 func AppendOrderedText(dst, text []byte) []byte {
 	for _, c := range text {
 		if dst = append(dst, c); c == 0 {
@@ -66,10 +68,10 @@ func AppendOrderedText(dst, text []byte) []byte {
 	return dst
 }
 
-// A number is its sign, its binary exponent and the bits behind the first one. Integers and
-// doubles have 64 of these at most, and are exact. Of a decimal's bits there may be no end;
-// so many tell it from every other decimal, and from doubles but for coincidences of which
-// none is known.
+// An ordered number consists of its sign, its binary exponent and the bits after the first one.
+// Integers and doubles have at most 64 such bits and are exact. A decimal may have endless bits.
+// This many bits distinguish it from every other decimal. They also distinguish it from doubles,
+// except for coincidences, of which no example is known.
 const (
 	mantissaBits = 256
 	numberSize   = 1 + 4 + mantissaBits/8
@@ -110,10 +112,12 @@ func orderedNumber(dst []byte, v bson.RawValue) []byte {
 		return dst
 	}
 	exp := exact.MantExp(nil)
+	// Shift the exponent, so that negative ones come first.
 	binary.BigEndian.PutUint32(dst[at:], uint32(exp+1<<20))
-	// The first bit is always one: without it the rest has the whole width.
+	// The first bit is always one. Leaving it out makes room for one more bit.
 	whole, _ := new(big.Float).SetMantExp(exact.Abs(exact), mantissaBits+1-exp).Int(nil)
 	whole.SetBit(whole, mantissaBits, 0).FillBytes(dst[at+4:])
+	// A larger magnitude means a smaller negative number, so invert the order.
 	if sign == signNegative {
 		for i := at; i < len(dst); i++ {
 			dst[i] = ^dst[i]

@@ -2,19 +2,21 @@ package record
 
 import "context"
 
-// Pager is an ability that a Client may have: what lists over another version's records are made
-// of. A Client that has it, and a database that has not, is a Client whose methods of it return
-// an *UnsupportedError.
+// Pager is an optional ability of a Client. It serves lists that are converted from another
+// version's records. A Client may implement it without support by its database. Its methods then
+// return an *UnsupportedError.
 type Pager interface {
-	// ListWith lists as List does and returns with the records what also selects for them, all
-	// as they were at one moment. What it selects are records near each other, as those are whose
-	// names begin with names of one page. also may be called again, with what another try lists.
+	// ListWith lists like List, calls also with the listed records, and returns the records that
+	// also selects. Both come from one moment. also should select records close to each other, such
+	// as the records whose names begin with names of one page. ListWith may retry and call also
+	// again with another list.
 	ListWith(ctx context.Context, toks Tokens, list ListRequest, also func(listed []Record) ([]Selector, error)) (listed, with []Record, err error)
-	// SelectAt is Select as a list, with the moment that it shows.
+	// SelectAt is Select with the recency of a list. It also returns the version of the moment
+	// shown.
 	SelectAt(ctx context.Context, req SelectRequest) (Snapshot, error)
-	// Since returns, without waiting for any, the changes of kinds after a position, and the
-	// place that it came to: what was acknowledged before the call is before it. Changes may come
-	// more often than once. With no position it returns the present place. ErrHistoryLost and
-	// ErrBroken mean that it cannot be known any longer what changed.
+	// Since returns the changes of kinds after a position without waiting, and the place reached.
+	// Changes acknowledged before the call are before that place. A change may occur more than
+	// once. Without a position it returns the present place. ErrHistoryLost and ErrBroken: the
+	// changes can no longer be determined.
 	Since(ctx context.Context, kinds []KindSpec, after Position) (ChangeBatch, error)
 }

@@ -2,11 +2,11 @@ package record
 
 import "context"
 
-// scanPage is how many records ScanPages reads at once.
+// scanPage is the number of records that ScanPages reads at once.
 const scanPage = 1000
 
-// ScanPages calls use with the first records of a kind in the order of its scan, page by page:
-// with so many of them, with all if limit is 0. An error of use ends it and is returned.
+// ScanPages calls use with the first limit records of a kind, page by page, in scan order. 0: all
+// records. ScanPages stops at an error of use and returns it.
 func ScanPages(ctx context.Context, from Reader, tok Token, limit int, use func(Page) error) error {
 	var at Range
 	for read := 0; ; {
@@ -18,6 +18,7 @@ func ScanPages(ctx context.Context, from Reader, tok Token, limit int, use func(
 		if err != nil {
 			return err
 		}
+		// A page may be empty without being the last one.
 		if len(page.Records) > 0 {
 			if err := use(page); err != nil {
 				return err

@@ -9,19 +9,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// IndexConflict is an ErrConflict: an index is there and is not the declared one. Index is the name
-// of the one that is there.
+// IndexConflict is an ErrConflict: an existing index differs from the declared one. Index is the
+// name of the existing one.
 type IndexConflict struct{ Index, Text string }
 
 func (e *IndexConflict) Error() string { return e.Text }
 
-// Is makes it an ErrConflict, and so an ErrRefused.
+// Is makes the error match ErrConflict and ErrRefused.
 func (*IndexConflict) Is(target error) bool { return target == ErrConflict || target == ErrRefused }
 
-// serverSet are elements of an index that a database adds or that do not decide which index it is.
+// serverSet lists the elements of an index spec that a comparison ignores: the database adds them,
+// or they do not define the index. The key is compared separately.
 var serverSet = []string{"v", "ns", "name", "key", "background", "textIndexVersion", "2dsphereIndexVersion"}
 
-// DifferentIndex says in what an index that is there differs from a declared one.
+// DifferentIndex describes how an existing index differs from a declared one. Empty: no difference.
 func DifferentIndex(have, want bson.Raw) string {
 	if a, b := have.Lookup("key"), want.Lookup("key"); a.String() != b.String() {
 		return fmt.Sprintf("its key is %s, not %s", a, b)
@@ -30,7 +31,7 @@ func DifferentIndex(have, want bson.Raw) string {
 	value := func(spec bson.Raw, name string) string {
 		v, err := spec.LookupErr(name)
 		if err != nil || v.Type == bson.TypeBoolean && !v.Boolean() {
-			return "" // as if it were left out
+			return "" // an option that is false equals a missing one
 		}
 		return v.String()
 	}
@@ -38,6 +39,7 @@ func DifferentIndex(have, want bson.Raw) string {
 	for _, spec := range []bson.Raw{have, want} {
 		elems, _ := spec.Elements()
 		for _, e := range elems {
+			// An option may be on either side only.
 			if !slices.Contains(serverSet, e.Key()) && !slices.Contains(names, e.Key()) {
 				names = append(names, e.Key())
 			}
@@ -46,6 +48,7 @@ func DifferentIndex(have, want bson.Raw) string {
 	for _, name := range names {
 		a, b := value(have, name), value(want, name)
 		switch {
+		// Expire can change the seconds later, so they make no difference.
 		case a == b, name == expireField && a != "" && b != "":
 		case b == "":
 			texts = append(texts, fmt.Sprintf("it has %s: %s", name, a))
@@ -58,11 +61,12 @@ func DifferentIndex(have, want bson.Raw) string {
 	return strings.Join(texts, ", ")
 }
 
-// DifferentOptions names the options that Reshape would change; nothing where all are the same.
+// DifferentOptions returns the names of the options that Reshape would change, sorted. nil: none.
 func DifferentOptions(have, want bson.Raw) []string {
 	var names []string
 	for name, none := range changeable {
 		a, b := option(have, name, none), option(want, name, none)
+		// Compare bytes: the server keeps the order of fields in a validator.
 		if a.Type != b.Type || !bytes.Equal(a.Value, b.Value) {
 			names = append(names, name)
 		}
@@ -71,8 +75,7 @@ func DifferentOptions(have, want bson.Raw) []string {
 	return names
 }
 
-// changeable are the options that a collection can be given later, and what they are where they are
-// left out.
+// changeable maps the options that an existing collection can change to their defaults.
 var changeable = map[string]any{
 	"validator": bson.D{}, "validationLevel": "strict", "validationAction": "error",
 	"changeStreamPreAndPostImages": bson.D{{Key: "enabled", Value: false}},
@@ -88,12 +91,13 @@ func option(options bson.Raw, name string, none any) bson.RawValue {
 func rawValue(v any) bson.RawValue {
 	t, data, err := bson.MarshalValue(v)
 	if err != nil {
-		panic(err) // constants
+		panic(err) // cannot fail: constants
 	}
 	return bson.RawValue{Type: t, Value: data}
 }
 
-// ChangeableOptions are the options of a shape that Reshape changes, each as it has to be set.
+// ChangeableOptions returns all options that Reshape changes, in the form of the collMod command,
+// with defaults for the missing ones.
 func ChangeableOptions(options bson.Raw) bson.D {
 	var out bson.D
 	for _, name := range []string{"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"} {

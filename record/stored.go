@@ -5,10 +5,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Stored returns a document as a database stores it: with its _id before all other fields,
-// where MongoDB moves it. A document that is compared byte for byte with a stored one goes
-// through Stored first; otherwise the two differ for ever. The result is doc itself where
-// nothing has to move, and where doc is no readable document with an _id.
+// Stored returns a document in the field order that MongoDB stores: the _id moves to the front.
+// Call it before comparing a document byte for byte with a stored one; otherwise the two may differ
+// forever. It returns doc itself if the _id is in front already, or if doc is no readable document
+// with an _id.
 func Stored(doc bson.Raw) bson.Raw {
 	const header = "_id\x00"
 	length, rest, ok := bsoncore.ReadLength(doc)
@@ -22,6 +22,7 @@ func Stored(doc bson.Raw) bson.Raw {
 		}
 		if len(elem) > len(header) && string(elem[1:1+len(header)]) == header {
 			from := len(doc) - len(rest)
+			// The _id is the first field already, so no copy is needed.
 			if from == 4 {
 				return doc
 			}

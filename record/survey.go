@@ -5,72 +5,72 @@ import (
 	"time"
 )
 
-// Survey is what there is to know of a server before anything is moved there or from there.
-// What the server, or the privileges at hand, do not show is zero.
+// Survey holds the properties of a server that matter before data moves to it or from it. Fields
+// that the server or the available privileges do not show are zero.
 type Survey struct {
-	Text    string // for people: product, version, and what else of it matters here
+	Text    string // for people: product, version and other relevant properties
 	Server  string // version
 	Feature string // feature compatibility version
-	Mongos  bool   // a sharded cluster
-	UUIDs   bool   // commands with another collection UUID are refused
-	NoCPU   bool   // Monitor does not know the load of its processors
+	Mongos  bool   // the server is a sharded cluster
+	UUIDs   bool   // the server refuses commands with another collection UUID
+	NoCPU   bool   // Monitor cannot measure the load of the processors
 
-	DiskTotal, DiskFree int64         // bytes, of the data's file system
-	Oplog               time.Duration // how far back changes reach, once the oplog is full
-	OplogProblem        string        // why that is not known
+	DiskTotal, DiskFree int64         // bytes, of the file system of the data
+	Oplog               time.Duration // time that the change history covers once the oplog is full
+	OplogProblem        string        // why Oplog is unknown
 
-	MaxDocument int    // bytes that a document may have
-	MaxGroup    int    // records and kinds that a group, or a client's transaction, may have; 0: no bound of its own
-	GuardsCount bool   // a record of a fixed-name kind is two of MaxGroup: its guard lies next to it
-	MaxBytes    int    // that they may have together; 0: likewise
-	PerRecord   int    // bytes that each record takes of these besides its document and twice its key
-	Raise       string // what a person does about these bounds; empty: nothing can be done
+	MaxDocument int    // maximum bytes of a document
+	MaxGroup    int    // maximum records and kinds of a group or a client's transaction; 0: no own limit
+	GuardsCount bool   // a record of a fixed-name kind counts twice in MaxGroup, with its guard
+	MaxBytes    int    // maximum bytes of them together; 0: no own limit
+	PerRecord   int    // bytes of MaxBytes for each record besides its document and twice its key
+	Raise       string // how an operator raises these limits; empty: not possible
 
-	Views []View // of applications, in this database
+	Views []View // applications' views in this database
 
 	Users   bool            // access control is on
-	Actions map[string]bool // that the user may do on the cluster
+	Actions map[string]bool // cluster actions that the user has
 }
 
 // View is a view of an application.
 type View struct {
 	Name  string
-	Reads []string // collections and views, in order
+	Reads []string // collections and views that it reads, in order
 }
 
-// May reports whether the user may do something on the cluster.
+// May reports whether the user has permission for an action on the cluster.
 func (s Survey) May(action string) bool {
 	return !s.Users || s.Actions[action] || s.Actions["anyAction"]
 }
 
-// Sharding describes how a collection is spread over the shards of a cluster.
+// Sharding describes how a collection is distributed over the shards of a cluster.
 type Sharding struct {
 	Cluster bool   // the server is a sharded cluster
 	Name    string // of the collection, with its database
-	Key     string // as commands take it; empty: it is not sharded, or not there
-	MaxKey  bool   // it holds a record with the greatest key that there is
-	// Loses is why a collection that is sharded so does not keep such a record, and what to do
-	// about it; empty: it does.
+	Key     string // in the form that commands take; empty: not sharded, or no such collection
+	MaxKey  bool   // the collection has a record with the greatest possible key
+	// Loses explains why a collection sharded in this way cannot keep such a record, and the
+	// remedy. Empty: it can.
 	Loses string
 }
 
-// Health is how a database bears its load, measured just now. Shares are of what there is,
-// from 0 to 1.
+// Health is the present load of a database. CPU, Queue, CacheUsed and CacheDirty are shares of the
+// total, from 0 to 1.
 type Health struct {
-	CPU        float64       // of the database's processors, over the time since the last look
-	Queue      float64       // of the operations that may run at once, those that run or wait; above 1: some wait
+	CPU        float64       // of the database's processors, since the previous measurement
+	Queue      float64       // running and waiting operations relative to the limit; above 1: some wait
 	CacheUsed  float64       // of the cache
-	CacheDirty float64       // of the cache, what is still to be written
-	Lag        time.Duration // of the member of a majority that is furthest behind
+	CacheDirty float64       // of the cache, data not yet written to disk
+	Lag        time.Duration // of the slowest member of a majority
 }
 
-// Load is the share of the scarcest of what bulk work takes from clients: processors and
-// places to run.
+// Load returns the greater share of the two resources that bulk work takes from clients: processors
+// and slots for operations.
 func (h Health) Load() float64 { return max(h.CPU, h.Queue) }
 
 // Monitor measures a database.
 type Monitor interface {
-	// Health measures. An error holds why it cannot, a missing privilege for one; then
-	// nothing is known, and bulk work has to wait.
+	// Health measures the load. If it cannot, for example without a privilege, the error says why.
+	// The load is then unknown, and bulk work must wait.
 	Health(ctx context.Context) (Health, error)
 }

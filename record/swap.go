@@ -8,26 +8,26 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Swap is a new document for a record that others may write too.
+// Swap is a new document for a record that other clients may write too.
 type Swap struct {
 	Key Key
-	Was bson.Raw // the record as it was read
-	Doc bson.Raw // what it must become, with the very _id of Was
+	Was bson.Raw // the record as the caller read it
+	Doc bson.Raw // the new document, with the identical _id
 }
 
-// Swapper changes records of the current version while others write them.
+// Swapper changes records of the current version while clients write them.
 type Swapper interface {
-	// Swap replaces each record that still is Was, byte for byte: a field's type and the
-	// order of fields count, which a comparison by the database would not see. It is a
-	// client's write: it meets validators and fences, and the record has no guard after it.
+	// Swap replaces each record that still equals Was byte for byte. The types and the order of
+	// fields count, unlike in a comparison by the database. The write is a client's write:
+	// validators and fences apply, and the record has no guard afterwards.
 	//
-	// Each swap stands for itself, and the results stand in their order: Applied; Changed,
-	// the record is another by now, or none; Refused. A key stands in swaps at most once.
-	// With an error nothing is known of them; read again before anything is repeated.
+	// Each swap is independent. The results come in their order: Applied, Changed (the record
+	// differs now, or is absent) or Refused. A key occurs in swaps at most once. After an error the
+	// outcome of all swaps is unknown; read again before a retry.
 	Swap(ctx context.Context, tok Token, swaps []Swap) ([]Result, error)
 }
 
-// CheckSwap refuses a swap that would not leave the record under its key. Backends call it.
+// CheckSwap refuses a swap that would change the record's key. Backends call it.
 func CheckSwap(w Swap) error {
 	was, err := w.Was.LookupErr("_id")
 	if err != nil {
@@ -40,6 +40,7 @@ func CheckSwap(w Swap) error {
 	if err != nil {
 		return fmt.Errorf("new document has no _id: %w", err)
 	}
+	// An equal _id of another type would be another document for an application.
 	if id.Type != was.Type || !bytes.Equal(id.Value, was.Value) {
 		return fmt.Errorf("new document has the _id %s, the record has %s", id, was)
 	}

@@ -7,40 +7,40 @@ import (
 	"fmt"
 )
 
-// Version orders the states of one source record within one direction epoch. The
-// source's backend makes it, everyone else only compares it, bytewise. Equal
-// versions mean equal content. The zero Version is older than any.
+// Version orders the states of one source record within one direction epoch. The source's backend
+// makes it. All other code only compares it, bytewise. Equal versions mean equal content. The zero
+// Version is older than any other.
 type Version [16]byte
 
-// The last eight bytes of a version that a backend makes are zero: they are Next's.
+// In a version from a backend the last eight bytes are zero. Next counts in them.
 
-// Next is the version of one more state that was made of the same snapshot, when more
-// became known of what belongs together: later than v and earlier than all later
-// snapshots. As NotBefore it means what v means.
+// Next returns the version of another state made from the same snapshot, after the engine learned
+// of more records that belong together. It is later than v and earlier than all later snapshots. As
+// NotBefore it means the same as v.
 func (v Version) Next() Version {
 	binary.BigEndian.PutUint64(v[8:], binary.BigEndian.Uint64(v[8:])+1)
 	return v
 }
 
-// Snapshot is the version of the snapshot that v is, or is a Next of.
+// Snapshot returns the version of the snapshot from which v was made with any number of Next calls.
 func (v Version) Snapshot() Version {
 	clear(v[8:])
 	return v
 }
 
-// Compare is bytes.Compare of the two versions.
+// Compare returns the result of bytes.Compare for the two versions.
 func (v Version) Compare(w Version) int { return bytes.Compare(v[:], w[:]) }
 
 // IsZero reports whether v was never set.
 func (v Version) IsZero() bool { return v == Version{} }
 
-// String is the hexadecimal form, for logs and for the JSON of a Position.
+// String returns the hexadecimal form, for logs and for the JSON of a Position.
 func (v Version) String() string { return hex.EncodeToString(v[:]) }
 
-// MarshalText writes the form of String.
+// MarshalText returns the form of String.
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText reads the form of String.
+// UnmarshalText parses the form of String.
 func (v *Version) UnmarshalText(b []byte) error {
 	if hex.DecodedLen(len(b)) != len(v) {
 		return fmt.Errorf("version %q: want %d hexadecimal digits", b, 2*len(v))
@@ -51,9 +51,9 @@ func (v *Version) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Guard is stored with a target record: the direction epoch and the version of the
-// source state that it was made of. A write applies only over a lower guard. An
-// absent guard is the zero Guard and lower than any.
+// Guard is stored with a target record: the direction epoch, and the version of the source state
+// that the record was made from. A write applies only over a lower guard. A record without a guard
+// has the zero Guard, which is lower than any other.
 type Guard struct {
 	Epoch   uint64
 	Version Version
@@ -62,7 +62,7 @@ type Guard struct {
 // GuardSize is the length of Guard.Bytes.
 const GuardSize = 24
 
-// Compare orders by epoch, then by version.
+// Compare orders guards by epoch, then by version.
 func (g Guard) Compare(h Guard) int {
 	if g.Epoch != h.Epoch {
 		if g.Epoch < h.Epoch {
@@ -73,22 +73,22 @@ func (g Guard) Compare(h Guard) int {
 	return g.Version.Compare(h.Version)
 }
 
-// Older reports whether a write of guard h applies over g: g is lower or, for a repair, of h's
-// own version (Batch.Repair).
+// Older reports whether a write with guard h applies over g. It does if g is lower or, for a
+// repair, equal (see Batch.Repair).
 func (g Guard) Older(h Guard, repair bool) bool {
 	c := g.Compare(h)
 	return c < 0 || repair && c == 0
 }
 
-// IsZero reports an absent guard.
+// IsZero reports whether the guard is absent.
 func (g Guard) IsZero() bool { return g == Guard{} }
 
-// Bytes is the stored form; its bytewise order is that of Compare.
+// Bytes returns the stored form. Its bytewise order is the order of Compare.
 func (g Guard) Bytes() []byte {
 	return append(binary.BigEndian.AppendUint64(make([]byte, 0, GuardSize), g.Epoch), g.Version[:]...)
 }
 
-// GuardFrom reads the form of Bytes. Anything of another length is no guard.
+// GuardFrom parses the form of Bytes. It returns false for any other length.
 func GuardFrom(b []byte) (Guard, bool) {
 	if len(b) != GuardSize {
 		return Guard{}, false
@@ -98,18 +98,18 @@ func GuardFrom(b []byte) (Guard, bool) {
 	return g, true
 }
 
-// Position is a place in a source's changes: all changes before it have a version of at
-// most At, so that a read not before At (as NotBefore) holds them all. MongoDB: At is the
-// cluster time of a majority write, and of the snapshot; memstore: At is the clock, which
-// counts commits. Positions of one source are ordered by At and then bytewise by Token (see
-// Compare), which is how the earliest of several checkpoints is found; resuming needs
-// both. The zero Position is no position.
+// Position is a place in a source's changes. Changes before it have versions of at most At, so a
+// read with At as NotBefore sees them all. In MongoDB, At is the cluster time of a majority write
+// and of the snapshot. In memstore, At is the clock, which counts commits. Compare orders the
+// positions of one source by At and then bytewise by Token. Resuming needs both. The zero Position
+// is no position.
 type Position struct {
 	At    Version `json:"at"`
 	Token []byte  `json:"token,omitempty"`
 }
 
-// Compare orders positions of one source.
+// Compare orders positions of one source, so that callers can find the earliest of several
+// checkpoints.
 func (p Position) Compare(q Position) int {
 	if c := p.At.Compare(q.At); c != 0 {
 		return c
@@ -117,5 +117,5 @@ func (p Position) Compare(q Position) int {
 	return bytes.Compare(p.Token, q.Token)
 }
 
-// IsZero reports a position that was never set.
+// IsZero reports whether the position was never set.
 func (p Position) IsZero() bool { return p.At.IsZero() && len(p.Token) == 0 }

@@ -33,6 +33,7 @@ func getAndList(b *bundle) {
 	if kvs, _ := b.list("a/"); len(kvs) != 1 {
 		b.Fatalf("List after the deletion = %+v", kvs)
 	}
+	// An empty value is a value.
 	empty := b.put("a/empty", "")
 	if kv := b.get("a/empty"); len(kv.Value) != 0 || kv.Mod != empty {
 		b.Fatalf("Get of an empty value = %+v", kv)
@@ -43,6 +44,7 @@ func prefixEdges(b *bundle) {
 	for _, key := range []string{"p", "p/", "p/a", "p/a/b", "p0", "p\xff", "p\xff\xff/x", "pa", "q", "P/a", "p."} {
 		b.put(key, key)
 	}
+	// Prefixes are byte prefixes, also at the end of the byte range.
 	for prefix, want := range map[string][]string{
 		"p/":    {"p/", "p/a", "p/a/b"},
 		"p":     {"p", "p.", "p/", "p/a", "p/a/b", "p0", "pa", "p\xff", "p\xff\xff/x"},
@@ -68,6 +70,7 @@ func prefixEdges(b *bundle) {
 func valuesAreCopied(b *bundle) {
 	value := []byte("abc")
 	b.commit(nil, coord.Op{Key: "k", Value: value})
+	// Neither the caller's slice nor a returned one may share memory with the store.
 	value[0] = 'X'
 	kv := b.get("k")
 	kv.Value[1] = 'X'
@@ -84,7 +87,7 @@ func commitConditions(b *bundle) {
 	b.refuse(coord.ErrConflict, mod("k", rev+1), putOp("k", "2"))
 	b.refuse(coord.ErrConflict, mod("absent", rev), putOp("k", "2"))
 	b.refuse(coord.ErrConflict, created("absent", rev), putOp("k", "2"))
-	// Conditions on keys that are not written, several of one key, and of absence.
+	// Conditions on keys that are not written, several on one key, and on absence.
 	b.commit([]coord.Condition{
 		{Key: "k", Revision: rev}, {Key: "k", Create: true, Revision: rev}, {Key: "absent"}, {Key: "absent", Create: true},
 	}, putOp("other", "1"))
@@ -124,6 +127,7 @@ func conflictLeavesNothing(b *bundle) {
 	rev := b.put("k", "1")
 	b.put("gone", "1")
 	before, _ := b.list("")
+	// A watch must not see any part of the refused commit.
 	w := b.watch("", b.get("gone").Mod)
 	b.refuse(coord.ErrConflict, []coord.Condition{{Key: "k", Revision: rev}, {Key: "k", Revision: rev + 1}},
 		putOp("k", "2"), putOp("new", "2"), coord.Op{Key: "gone", Delete: true})
@@ -141,6 +145,7 @@ func commitIsOneRevision(b *bundle) {
 	b.put("old", "1")
 	w := b.watch("", b.get("old").Mod)
 	rev := b.commit(nil, putOp("a", "1"), putOp("b", "2"), coord.Op{Key: "old", Delete: true})
+	// All three changes must have the revision of the commit.
 	if a, c := b.get("a"), b.get("b"); a.Mod != rev || c.Mod != rev || a.Create != rev {
 		b.Fatalf("keys %+v and %+v of the commit at %d", a, c, rev)
 	}
@@ -157,14 +162,14 @@ func commitIsOneRevision(b *bundle) {
 
 func commitWithoutEffect(b *bundle) {
 	rev := b.put("k", "1")
-	// A commit of conditions only asks whether they hold.
+	// A commit without operations only checks its conditions.
 	b.commit(mod("k", rev))
 	b.refuse(coord.ErrConflict, mod("k", rev+1))
 	w := b.watch("", rev)
 	if _, err := b.Commit(b.ctx, nil, []coord.Op{{Key: "absent", Delete: true}}); err != nil {
 		b.Fatalf("deleting an absent key: %v", err)
 	}
-	same := b.put("k", "1") // the same value again is an effect
+	same := b.put("k", "1") // writing the same value again is an effect
 	if events := b.next(w, 1); events[0].KV.Key != "k" || events[0].KV.Mod != same {
 		b.Fatalf("events %+v, want the put only", events)
 	}
@@ -178,8 +183,10 @@ func commitLimits(b *bundle) {
 		}
 		return ops
 	}
+	// The limit itself is allowed, one more is not.
 	b.commit(nil, ops(coord.MaxOps)...)
 	b.commit(mod("absent", 0), ops(coord.MaxOps-1)...)
+	// All stores must refuse these in advance, with a known outcome.
 	for name, ops := range map[string][]coord.Op{
 		"too many operations": ops(coord.MaxOps + 1),
 		"a key twice":         {putOp("new", "1"), putOp("new", "2")},
@@ -221,6 +228,7 @@ func concurrentIncrements(b *bundle) {
 	g, ctx := errgroup.WithContext(b.ctx)
 	for range workers {
 		g.Go(func() error {
+			// A conflict means that another worker was faster, so read and try again.
 			for done := 0; done < each; {
 				kv, err := b.Get(ctx, "n")
 				if err != nil {

@@ -1,8 +1,8 @@
-// Package coordtest is the conformance suite of coord.Store: everything that the
-// contract says, so that code tested over memcoord behaves the same over etcd.
+// Package coordtest is the conformance suite of coord.Store. It checks the whole contract, so that
+// code tested with memcoord behaves in the same way with etcd.
 //
-// It is only for tests; it owns no store. Each case gets a store of its own from the
-// caller, empty below every prefix, and does not close it.
+// It serves tests only and owns no store. The caller passes each case a store of its own without
+// any keys. The suite does not close stores. Begin to read with Exercise.
 //
 // It is not for users and may change with any version.
 package coordtest
@@ -16,22 +16,23 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// Abandoner is what the suite needs beyond coord.Store: a lease whose holder died.
+// Abandoner is an ability that the suite needs besides coord.Store: to simulate the death of a
+// lease's holder.
 type Abandoner interface {
-	// Abandon stops renewing a lease without revoking it.
+	// Abandon stops the renewal of a lease without revoking it.
 	Abandon(id coord.LeaseID)
 }
 
-// Compacter forgets history, as etcd does by itself from time to time.
+// Compacter is an ability to discard history, as etcd does from time to time.
 type Compacter interface {
-	// Compact forgets what was before a revision.
+	// Compact discards the history before a revision.
 	Compact(ctx context.Context, revision int64) error
 }
 
-// patience is how long anything may take; only a failure waits for it.
+// patience is the time limit of a case. Only a failure reaches it.
 const patience = 30 * time.Second
 
-// Exercise runs the suite. Stores must be Abandoner and Compacter too.
+// Exercise runs the suite. Stores must also implement Abandoner and Compacter.
 func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 	t.Helper()
 	for _, c := range []struct {
@@ -65,6 +66,7 @@ func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 		{"LeaseOfKeyMoves", leaseMoves},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			// Cases wait for leases, so they run in parallel.
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -73,7 +75,7 @@ func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 	}
 }
 
-// bundle is a case: its test, store and time limit.
+// bundle is a case with its test, its store and its time limit.
 type bundle struct {
 	*testing.T
 	coord.Store
@@ -99,7 +101,7 @@ func (b *bundle) commit(conditions []coord.Condition, ops ...coord.Op) int64 {
 	return rev
 }
 
-// refuse commits and wants a certain error.
+// refuse commits and expects an error.
 func (b *bundle) refuse(want error, conditions []coord.Condition, ops ...coord.Op) {
 	b.Helper()
 	if rev, err := b.Commit(b.ctx, conditions, ops); !errors.Is(err, want) {
@@ -142,7 +144,7 @@ func (b *bundle) watch(prefix string, after int64) coord.Watch {
 	return w
 }
 
-// next collects at least n events.
+// next returns at least n events.
 func (b *bundle) next(w coord.Watch, n int) []coord.Event {
 	b.Helper()
 	var events []coord.Event
@@ -165,7 +167,7 @@ func (b *bundle) grant(ttl time.Duration) coord.Lease {
 	if err != nil {
 		b.Fatalf("Grant: %v", err)
 	}
-	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.ctx)) }) // the store may be gone
+	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.ctx)) }) // the store may be closed already
 	return l
 }
 

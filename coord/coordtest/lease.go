@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// shortest is the least time to live of the contract.
+// shortest is the minimum time to live in the contract.
 const shortest = time.Second
 
 func (b *bundle) wait(what string, done <-chan struct{}) {
@@ -29,14 +29,14 @@ func alive(l coord.Lease) bool {
 	}
 }
 
-// leaseKept holds a lease for several times its life.
+// leaseKept holds a lease for several times its time to live.
 func leaseKept(b *bundle) {
 	l := b.grant(shortest)
 	b.commit(nil, coord.Op{Key: "k", Value: []byte("1"), Lease: l.ID()})
 	if kv := b.get("k"); kv.Lease != l.ID() || l.ID() == 0 {
 		b.Fatalf("key %+v has not the lease %d", kv, l.ID())
 	}
-	// Another lease that is abandoned afterwards shows that the time has passed.
+	// The expiry of an abandoned lease shows that the time has passed.
 	for range 3 {
 		clock := b.grant(shortest)
 		w := b.watch("clock", b.commit(nil, coord.Op{Key: "clock", Lease: clock.ID()}))
@@ -61,6 +61,7 @@ func leaseExpires(b *bundle) {
 			b.Errorf("event %+v, want the deletions of the lease's keys", e)
 		}
 	}
+	// The holder must learn of the loss, too.
 	b.wait("Done of the expired lease", l.Done())
 	b.absent("l/a")
 	b.absent("l/b")
@@ -72,18 +73,19 @@ func leaseExpires(b *bundle) {
 }
 
 func leaseClose(b *bundle) {
-	l := b.grant(time.Hour) // so that only Close can end it
+	l := b.grant(time.Hour) // long enough that only Close can end it
 	rev := b.commit(nil, coord.Op{Key: "k", Lease: l.ID()})
 	if err := l.Close(b.ctx); err != nil {
 		b.Fatalf("Close: %v", err)
 	}
 	b.absent("k")
+	// The key is gone at once, so nothing may rely on it any more.
 	b.refuse(coord.ErrConflict, created("k", rev), putOp("x", ""))
 	b.wait("Done of the closed lease", l.Done())
 	if err := l.Close(b.ctx); err != nil {
 		b.Errorf("a second Close: %v", err)
 	}
-	// A lease without keys, and one closed with its context over, which is an error.
+	// A lease without keys can be closed. Close with an ended context is an error.
 	if err := b.grant(shortest).Close(b.ctx); err != nil {
 		b.Errorf("Close of a lease without keys: %v", err)
 	}
@@ -119,6 +121,7 @@ func leaseMoves(b *bundle) {
 	b.commit(nil,
 		coord.Op{Key: "moved", Lease: first.ID()}, coord.Op{Key: "freed", Lease: first.ID()},
 		coord.Op{Key: "kept", Lease: first.ID()}, coord.Op{Key: "remade", Lease: first.ID()})
+	// A key with a new lease, or without one, must outlive its first lease.
 	b.commit(nil, coord.Op{Key: "moved", Lease: second.ID()}, putOp("freed", ""), coord.Op{Key: "remade", Delete: true})
 	b.put("remade", "")
 	if err := first.Close(b.ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 
 func watchDeliversAll(b *bundle) {
 	start := b.put("w/k", "1")
-	w := b.watch("w/", start) // exclusive: the first put is not among the events
+	w := b.watch("w/", start) // exclusive: the first put is not in the events
 	second := b.put("w/k", "2")
 	gone := b.delete("w/k")
 	again := b.put("w/k", "3")
@@ -43,7 +43,7 @@ func watchResumes(b *bundle) {
 			b.Fatalf("watch after %d: %d events from %+v, want %d", after, len(events), events[0], 9-i)
 		}
 	}
-	// A list and a watch from its revision miss nothing and repeat nothing.
+	// A list and a watch from its revision neither miss nor repeat a change.
 	_, rev := b.list("w/")
 	w := b.watch("w/", rev)
 	last := b.put("w/last", "")
@@ -70,7 +70,7 @@ func watchFuture(b *bundle) {
 		b.put("w/a", "")
 	}
 	if events := b.next(w, 1); events[0].KV.Mod != now+3 {
-		// Other users of one etcd may have moved the revision on; never back.
+		// Other users of the same etcd may have advanced the revision.
 		if events[0].KV.Mod <= now+2 {
 			b.Fatalf("a watch after %d delivered %+v", now+2, events[0])
 		}
@@ -85,7 +85,7 @@ func watchEnds(b *bundle) {
 	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
 		b.Fatalf("Next with its context over: %v", err)
 	}
-	// Cancelled while it waits, and still usable afterwards.
+	// A Next that is cancelled while it waits must leave the watch usable.
 	ctx, cancel = context.WithCancel(b.ctx)
 	result := make(chan error, 1)
 	go func() {
@@ -100,7 +100,7 @@ func watchEnds(b *bundle) {
 	if events := b.next(w, 1); events[0].KV.Mod != rev {
 		b.Fatalf("after a cancelled Next: %+v", events)
 	}
-	// Closed while it waits.
+	// Close must end a waiting Next.
 	go func() {
 		_, err := w.Next(b.ctx)
 		result <- err
@@ -126,7 +126,7 @@ func watchCompacted(b *bundle) {
 	if events, err := w.Next(b.ctx); !errors.Is(err, coord.ErrCompacted) {
 		b.Fatalf("Next after a compaction = %+v, %v, want ErrCompacted", events, err)
 	}
-	// The way out: list, and watch from there.
+	// The caller recovers with a list and a watch from its revision.
 	kvs, rev := b.list("w/")
 	if len(kvs) != 1 || string(kvs[0].Value) != "3" {
 		b.Fatalf("List after a compaction = %+v", kvs)
@@ -136,11 +136,12 @@ func watchCompacted(b *bundle) {
 	if events := b.next(w, 1); events[0].KV.Mod != next {
 		b.Fatalf("events %+v", events)
 	}
-	b.commit(created("w/a", start), putOp("w/b", "")) // Create survives compactions
+	b.commit(created("w/a", start), putOp("w/b", "")) // Create survives a compaction
 }
 
 func watchIdle(b *bundle) {
 	w := b.watch("idle/", b.put("idle/a", ""))
+	// The watch waits while other keys change and the store compacts.
 	events := make(chan []coord.Event, 1)
 	g, ctx := errgroup.WithContext(b.ctx)
 	g.Go(func() error {
@@ -155,8 +156,7 @@ func watchIdle(b *bundle) {
 	b.compact(last)
 	rev := b.put("idle/a", "")
 	if err := g.Wait(); err != nil {
-		// Only a watch that had not reached the store before the compaction may get the
-		// error.
+		// Only a watch that reached the store after the compaction may fail.
 		if !errors.Is(err, coord.ErrCompacted) {
 			b.Fatal(err)
 		}
@@ -167,8 +167,8 @@ func watchIdle(b *bundle) {
 	}
 }
 
-// watchConcurrent has writers commit pairs of keys while watches follow: each watch
-// must see every commit once, whole, in order, and the values must add up.
+// watchConcurrent lets writers commit pairs of keys while watches follow. Each watch must see every
+// commit once, complete and in order. The values must add up.
 func watchConcurrent(b *bundle) {
 	const writers, each, watchers = 4, 25, 3
 	start := b.put("c/start", "")
@@ -181,6 +181,7 @@ func watchConcurrent(b *bundle) {
 				return err
 			}
 			defer func() { w.Close() }()
+			// Count the commits of each writer by the first key of its pair.
 			seen := map[string]int{}
 			for got, last := 0, after; got < writers*each; {
 				events, err := w.Next(ctx)
@@ -192,6 +193,7 @@ func watchConcurrent(b *bundle) {
 					for n < len(events) && events[n].KV.Mod == rev {
 						n++
 					}
+					// A revision must come once, and in order.
 					if rev <= last {
 						return fmt.Errorf("revision %d after %d", rev, last)
 					}
@@ -205,7 +207,7 @@ func watchConcurrent(b *bundle) {
 					seen[key]++
 					last, got, events = rev, got+1, events[n:]
 				}
-				if i == 0 { // this one resumes all the time
+				if i == 0 { // this watch resumes after each batch
 					w.Close()
 					if w, err = b.Watch(ctx, "c/", last); err != nil {
 						return err
@@ -221,6 +223,7 @@ func watchConcurrent(b *bundle) {
 				value := strconv.Itoa(n + 1)
 				ops := []coord.Op{
 					putOp(fmt.Sprintf("c/%d/a", i), value),
+					// This key is in the commit, but outside the prefix.
 					putOp(fmt.Sprintf("elsewhere/%d", i), value),
 					putOp(fmt.Sprintf("c/%d/b", i), value),
 				}

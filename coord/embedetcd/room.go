@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// quota is what the database may take before etcd refuses all writes. What is written
-	// within history is a small part of it: the journal's rate is bounded.
+	// quota is the maximum size of the database in bytes. Above it etcd refuses all writes. The
+	// writes within history need only a small part of it, because the journal's rate is limited.
 	quota = 2 << 30
-	// lookForAlarm is how often the server checks whether it refuses writes for want of
-	// room.
+	// lookForAlarm is the interval of checks for a space alarm.
 	lookForAlarm = 5 * time.Second
-	// roomTimeout bounds one attempt to make room; a large file takes a while to write anew.
+	// roomTimeout limits one attempt to make room. Rewriting a large file takes a while.
 	roomTimeout = time.Minute
 )
 
-// keepRoom makes room whenever the quota was reached, until ctx ends. etcd would refuse
-// writes for good otherwise, whatever it forgets meanwhile: an alarm stays until somebody
-// takes it away. Nobody but this process can here.
+// keepRoom makes room whenever the quota is reached, until ctx ends. Otherwise etcd would refuse
+// writes forever, even after a compaction, because an alarm stays until a client removes it. Here
+// only this process can do that.
 func keepRoom(ctx context.Context, etcd *embed.Etcd, log *zap.Logger) {
 	look := time.NewTicker(lookForAlarm)
 	defer look.Stop()
@@ -39,8 +38,8 @@ func keepRoom(ctx context.Context, etcd *embed.Etcd, log *zap.Logger) {
 	}
 }
 
-// makeRoom forgets all history, gives the space back and takes the alarm away, if there is
-// one. Watches that lag behind list anew.
+// makeRoom discards all history, returns the space and removes the alarm, if there is one. Watches
+// that lag behind must list again.
 func makeRoom(ctx context.Context, etcd *embed.Etcd, log *zap.Logger) error {
 	var full []*pb.AlarmMember
 	for _, alarm := range etcd.Server.Alarms() {
@@ -55,15 +54,17 @@ func makeRoom(ctx context.Context, etcd *embed.Etcd, log *zap.Logger) error {
 	defer cancel()
 	before := etcd.Server.Backend().Size()
 	if rev := etcd.Server.KV().Rev(); rev > etcd.Server.KV().FirstRev() {
-		// One that was compacted already is no reason to stop.
+		// The revision may have been compacted already, which is no reason to stop.
 		if _, err := etcd.Server.Compact(ctx, &pb.CompactionRequest{Revision: rev, Physical: true}); err != nil && ctx.Err() != nil {
 			return fmt.Errorf("compact: %w", err)
 		}
 	}
+	// A compaction only frees pages inside the file. Defragmentation makes the file smaller.
 	if err := etcd.Server.Backend().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after := etcd.Server.Backend().Size()
+	// Removing the alarm now would let etcd raise it again at once.
 	if after >= etcd.Config().QuotaBackendBytes {
 		return fmt.Errorf("%d bytes are in use without any history, %d are allowed", after, etcd.Config().QuotaBackendBytes)
 	}

@@ -1,14 +1,17 @@
-// Package embedetcd hosts a single etcd member inside this process, for a single
-// machine and for tests.
+// Package embedetcd runs a single etcd member inside this process, for a single machine and for
+// tests.
 //
-// Start keeps everything below one directory, and writes the address that clients use to
-// the file etcd-endpoint there, where package etcdfile finds it for other processes of the machine. A second
-// Start on the same directory gives the same data. The address is a Unix socket in a
-// folder that nobody but the user of this process may enter: no port is open, and neither
-// other users of the machine nor other machines can reach it.
+// Start keeps all files below one directory. It writes the address for clients to the file
+// etcd-endpoint there. Package etcdfile finds it for other processes of the machine. A later Start
+// on the same directory has the same data.
 //
-// It does not replicate or back up anything, and knows no users and no certificates:
-// users who need that run an etcd cluster. Losing it stops upgrades, not servers.
+// The address is a Unix socket in a folder that only the user of this process may enter. No port is
+// open, and neither other users nor other machines can reach the server.
+//
+// The package does not replicate or back up data, and has no users and certificates. Run an etcd
+// cluster if you need these. The loss of the server stops upgrades, but no API servers.
+//
+// Begin to read with Start in server.go.
 //
 // It is not for users and may change with any version.
 package embedetcd
@@ -31,23 +34,24 @@ import (
 )
 
 const (
-	// startTimeout bounds Start; a large database takes a while to open.
+	// startTimeout limits Start. A large database takes a while to open.
 	startTimeout = 60 * time.Second
-	// history is how long watches can lag behind and how long old revisions take space.
+	// history is the time that watches can lag behind, and that old revisions take space.
 	history = "5m"
-	// A lone member needs no time to hear of others. The least lease that etcd grants
-	// is one and a half election timeouts, rounded up to a second.
+	// A single member does not wait for others, so the intervals can be short. The minimum lease
+	// that etcd grants is one and a half election timeouts, rounded up to a second.
 	tickMillis, electionMillis = 50, 500
 )
 
-// Config holds where the server lives.
+// Config configures the server.
 type Config struct {
-	Dir string      // made if missing
-	Log *zap.Logger // nil for none; etcd's own messages go there from error up
-	// Quota is how many bytes the database may take; 0: 2 GiB.
+	Dir string      // created if missing
+	Log *zap.Logger // nil: no log; gets etcd's own messages from level error up
+	// Quota is the maximum size of the database in bytes. 0: 2 GiB.
 	Quota int64
-	// PasswordCost is bcrypt's cost of a password of a user; 0: etcd's own, 10. Each step doubles
-	// the time of a login. Tests with the race detector, where one takes seconds, have 4.
+	// PasswordCost is the bcrypt cost of a user's password. 0: etcd's default, 10. Each step
+	// doubles the time of a login. Tests with the race detector use 4, since a login takes seconds
+	// there.
 	PasswordCost uint
 }
 
@@ -56,15 +60,15 @@ type Server struct {
 	etcd     *embed.Etcd
 	lock     *fileutil.LockedFile
 	endpoint string
-	level    zap.AtomicLevel    // of its log
-	stop     context.CancelFunc // of what keeps room
-	rested   chan struct{}      // closed when that has ended
+	level    zap.AtomicLevel    // of the server's log
+	stop     context.CancelFunc // ends keepRoom
+	rested   chan struct{}      // closed when keepRoom has ended
 	close    sync.Once
 	closeErr error
 }
 
-// Start starts the server and returns once it serves. It goes on after ctx ends, until
-// Close; ctx bounds the start only.
+// Start starts the server and returns once it serves. ctx limits only the start. The server runs
+// until Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("start embedded etcd: no directory is configured")
@@ -72,10 +76,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
+	// Other users of the machine must not read the data.
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start embedded etcd: %w", err)
 	}
-	// etcd waits silently for another owner of its files; we report who is in the way.
+	// etcd waits silently while another process locks its files. We report that process instead.
 	lock, err := fileutil.TryLockFile(filepath.Join(cfg.Dir, "etcd.lock"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		if errors.Is(err, fileutil.ErrLocked) {
@@ -85,15 +90,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s, err := start(ctx, cfg)
 	if err != nil {
-		_ = lock.Close() // the first error is the one that matters
+		_ = lock.Close() // report the first error
 		return nil, fmt.Errorf("start embedded etcd in %s: %w", cfg.Dir, err)
 	}
 	s.lock = lock
 	return s, nil
 }
 
-// Host is Start for a program that may host an etcd: it returns what clients connect to, and
-// what ends it.
+// Host calls Start for a program that may run an etcd. It returns the endpoints and the function
+// that stops the server.
 func Host(ctx context.Context, dir string, log *zap.Logger) (endpoints []string, end func() error, err error) {
 	s, err := Start(ctx, Config{Dir: dir, Log: log})
 	if err != nil {
@@ -102,7 +107,7 @@ func Host(ctx context.Context, dir string, log *zap.Logger) (endpoints []string,
 	return s.Endpoints(), s.Close, nil
 }
 
-// start starts one member.
+// start starts the member. The caller holds the lock of the directory.
 func start(ctx context.Context, cfg Config) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -117,7 +122,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	ec.Dir = filepath.Join(cfg.Dir, "etcd")
 	ec.ListenClientUrls = []url.URL{*at}
 	ec.AdvertiseClientUrls = []url.URL{*at}
-	ec.ListenPeerUrls = nil // a name for the member is needed, a port is not
+	ec.ListenPeerUrls = nil // the member needs a name, but no peer port
 	ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
 	ec.TickMs, ec.ElectionMs = tickMillis, electionMillis
 	ec.AutoCompactionMode = embed.CompactorModePeriodic
@@ -130,7 +135,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		ec.BcryptCost = cfg.PasswordCost
 	}
 	ec.EnableGRPCGateway = false
-	// etcd reports its own listeners' end as errors; a wanted end is none.
+	// etcd logs the end of its listeners as errors, so Close raises this level first.
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(level)))
 	etcd, err := embed.StartEtcd(ec)
@@ -138,6 +143,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	select {
+	// Wait for the server itself: the listeners are open before it serves.
 	case <-etcd.Server.ReadyNotify():
 	case <-etcd.Server.StopNotify():
 		err = errors.New("the server stopped while it started")
@@ -146,6 +152,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		err = ctx.Err()
 	}
 	if err == nil {
+		// Publish the address only once it works.
 		err = etcdfile.Publish(cfg.Dir, endpoint)
 	}
 	if err != nil {
@@ -162,20 +169,21 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// shut closes etcd, which needs its Err channel read.
+// shut closes etcd and waits for its end.
 func shut(etcd *embed.Etcd) {
 	etcd.Close()
 	<-etcd.Server.StopNotify()
 }
 
-// Endpoints returns what clients connect to.
+// Endpoints returns the addresses for clients.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
-// Close stops the server and returns when its files are free. The endpoint file stays,
-// for the port of the next start.
+// Close stops the server and returns once its files are free. The endpoint file stays, so that the
+// next start can use the socket's folder again.
 func (s *Server) Close() error {
 	s.close.Do(func() {
 		s.stop()
+		// keepRoom uses the server, so it must end first.
 		<-s.rested
 		s.level.SetLevel(zap.DPanicLevel)
 		shut(s.etcd)

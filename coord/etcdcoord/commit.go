@@ -38,12 +38,15 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 			then[i] = clientv3.OpPut(s.prefix+op.Key, string(op.Value))
 		}
 	}
+	// Once keeps the client from retrying: a second attempt after a success would look like a
+	// conflict.
 	resp, err := s.client.Txn(etcdconn.Once(ctx)).If(compares...).Then(then...).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, fmt.Errorf("commit: %w", coord.ErrLeaseLost)
 	case etcdconn.NoSpace(err):
 		return 0, fmt.Errorf("commit: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
+	// The cluster refused the request before it had an effect.
 	case err != nil && etcdconn.Refused(err):
 		return 0, fmt.Errorf("commit: %w", s.client.Denied(err))
 	case err != nil:

@@ -22,11 +22,11 @@ type lease struct {
 
 var _ coord.Lease = (*lease)(nil)
 
-// Grant implements coord.Store. etcd counts whole seconds and may raise a short ttl
-// to its own minimum of one and a half election timeouts.
+// Grant implements coord.Store. etcd counts in whole seconds. It may raise a short ttl to its
+// minimum of one and a half election timeouts.
 func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, error) {
 	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
-	granted := time.Now() // what we trust begins before the server's own count does
+	granted := time.Now() // our count must begin before the server's
 	resp, err := s.client.Grant(ctx, seconds)
 	if etcdconn.NoSpace(err) {
 		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
@@ -34,6 +34,7 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	if err != nil {
 		return nil, fmt.Errorf("grant lease: %w", s.client.Denied(err))
 	}
+	// The renewal outlives ctx, which belongs to this call only.
 	keep, stop := context.WithCancel(s.client.Ctx())
 	renewals, err := s.client.KeepAlive(keep, resp.ID)
 	if err != nil {
@@ -47,9 +48,9 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	return l, nil
 }
 
-// follow closes done when the lease has run out by our own clock, the server reports it,
-// or renewal has ended. It stops the renewal then: a lease that its holder has given
-// up must not live on.
+// follow closes done when the lease has expired by our own clock, the server reports its end, or
+// the renewal has stopped. It then stops the renewal, because a lease must not live on after its
+// holder gave it up.
 func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepAliveResponse, from time.Time, ttl time.Duration) {
 	defer close(l.done)
 	defer l.stop()
@@ -63,8 +64,8 @@ func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepA
 		case <-timer.C:
 			return
 		case _, ok := <-renewals:
-			// A renewal that lay here while this process was stopped no longer proves
-			// anything.
+			// This process may have been stopped while the renewal arrived. A renewal from before
+			// the expiry then proves nothing.
 			if !ok || !time.Now().Before(expiry) {
 				return
 			}
@@ -77,12 +78,11 @@ func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepA
 func (l *lease) ID() coord.LeaseID     { return coord.LeaseID(l.id) }
 func (l *lease) Done() <-chan struct{} { return l.done }
 
-// Abandon ends the renewal and nothing else, as the death of the holder would: the suite of
-// coordtest asks for it.
+// Abandon stops only the renewal, like the death of the holder. The suite in coordtest uses it.
 func (l *lease) Abandon() { l.stop() }
 
-// Close implements coord.Lease. Should the revocation not get through, the lease runs
-// out by itself, for it is renewed no more.
+// Close implements coord.Lease. If the revocation fails, the lease expires by itself, because its
+// renewal has stopped.
 func (l *lease) Close(ctx context.Context) error {
 	l.stop()
 	<-l.done

@@ -1,17 +1,18 @@
-// Package etcdcoord is coord.Store on an etcd cluster.
+// Package etcdcoord implements coord.Store with an etcd cluster.
 //
-// Guarantees: those of package coord. Reads are linearizable and are tried again by the
-// client while members come and go. A Commit is sent at most once: where its outcome
-// cannot be known (the connection broke, ctx ended, the cluster lost its leader with
-// the request in flight) it is coord.ErrUnknown, never a second attempt, for a second
-// attempt of a transaction that had gone through would look like a conflict. Watches
-// and leases survive lost connections and changes of leader; a watch opens again after
+// It gives the guarantees of package coord. Reads are linearizable, and the client retries them
+// while members come and go. The client sends a Commit at most once. If the connection breaks, ctx
+// ends or the leader is lost during the request, the outcome is unknown, and Commit returns
+// coord.ErrUnknown. It never retries, because a retry of a successful transaction would look like a
+// conflict.
+//
+// Watches and leases survive lost connections and changes of the leader. A watch opens again after
 // the last revision that it delivered.
 //
-// No call has a time limit of its own: with etcd away, each waits for its ctx.
+// Calls have no time limit of their own. While etcd is unreachable, each call waits for its ctx.
 //
-// It does not know what keys mean, does not compact (etcd's auto compaction does), and
-// does not host an etcd; see embedetcd.
+// The package does not know the meaning of keys. It does not compact (etcd's auto compaction does),
+// and it does not run an etcd; see embedetcd. Begin to read with Open.
 //
 // It is not for users and may change with any version.
 package etcdcoord
@@ -34,23 +35,23 @@ import (
 	"dbcontroller.dev/internal/etcdconn"
 )
 
-// Config holds which etcd, and where in it.
+// Config selects an etcd, and a part of its keys.
 type Config struct {
 	Endpoints []string // URLs or host:port; at least one
-	Prefix    string   // put before every key; may be empty
-	// DialTimeout bounds Open. Zero is 5 s.
+	Prefix    string   // begins every key; may be empty
+	// DialTimeout limits Open. 0: 5 s.
 	DialTimeout time.Duration
-	// Scope is the prefix, after Prefix, below which all keys are. Open reads there and
-	// nowhere else, so that a user with permission for it alone will do. Empty: any key.
+	// Scope is the prefix, after Prefix, of all keys. Open reads only there, so permission for it
+	// is enough. Empty: any key.
 	Scope string
-	// Username is for etcd's own authentication, empty for none. Password is asked at each
-	// authentication, so that it may change.
+	// Username is for etcd's own authentication. Empty: none. Password is called at each
+	// authentication, so that the password may change.
 	Username string
 	Password func() (string, error)
-	// TLS is asked for each new connection, so that certificates may change; nil for plain
-	// connections, and for system roots where an endpoint begins with https.
+	// TLS is called for each new connection, so that certificates may change. nil: plain
+	// connections, and the system's roots for endpoints with https.
 	TLS func() (*tls.Config, error)
-	Log *zap.Logger // nil for none
+	Log *zap.Logger // nil: no log
 }
 
 // Store is a connection to etcd. It is safe for concurrent use.
@@ -58,15 +59,15 @@ type Store struct {
 	client *etcdconn.Conn
 	prefix string
 	log    *zap.Logger
-	leases sync.WaitGroup // their goroutines
-	// streams counts how often the streams of watches were given up for their token.
+	leases sync.WaitGroup // counts the goroutines of leases
+	// streams counts the streams of watches that were given up because of their token.
 	streams atomic.Int64
 }
 
 var _ coord.Store = (*Store)(nil)
 
-// Open connects and waits until the cluster answers a linearizable read, so that a
-// wrong address, a wrong password or a cluster without quorum shows at once.
+// Open connects and waits until the cluster answers a linearizable read. A wrong address, a wrong
+// password or a cluster without quorum therefore fails at once.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -81,9 +82,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return &Store{client: client, prefix: cfg.Prefix, log: cfg.Log}, nil
 }
 
-// Close ends the connection, watches and the renewal of leases. It does not revoke
-// leases: those that must end at once are closed before.
+// Close ends the connection, the watches and the renewal of leases. It does not revoke leases.
+// Close those before that must end at once.
 func (s *Store) Close() error {
+	// Closing the client ends the renewals, so the goroutines below end too.
 	err := s.client.Close()
 	s.leases.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

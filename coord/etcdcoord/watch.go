@@ -19,26 +19,26 @@ import (
 	"dbcontroller.dev/internal/etcdconn"
 )
 
-// watch opens lazily, in Next, and again whenever etcd ends it for a passing reason
-// (no leader, a lost stream). next is the place; nothing else has to survive.
+// watch opens in Next. It opens again whenever etcd ends it for a temporary reason, such as a
+// missing leader or a lost stream. Only next must survive that.
 type watch struct {
 	store  *Store
 	prefix string
-	next   int64 // the first revision not yet delivered
+	next   int64 // first revision that was not delivered yet
 	closed chan struct{}
 	once   sync.Once
 
-	// Used by Next only, of which there is one call at a time.
-	events clientv3.WatchChan // nil while not open
-	stop   context.CancelFunc // of events
-	stream int64              // Store.streams as it was when events was opened
+	// Only Next uses these fields, and it supports one caller at a time.
+	events clientv3.WatchChan // nil: not open
+	stop   context.CancelFunc // ends events
+	stream int64              // Store.streams at the opening of events
 	retry  backoff.BackOff
 }
 
 var _ coord.Watch = (*watch)(nil)
 
-// Watch implements coord.Store. The watch lives until Close or the store's Close; ctx
-// bounds this call only.
+// Watch implements coord.Store. The watch lives until Close or the store's Close. ctx limits only
+// this call.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Watch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
@@ -53,10 +53,10 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Wa
 	}, nil
 }
 
-// Close implements coord.Watch. It may be called while Next waits, and again.
+// Close implements coord.Watch. It may run while Next waits, and more than once.
 func (w *watch) Close() { w.once.Do(func() { close(w.closed) }) }
 
-// Next implements coord.Watch. When ctx ends the watch stays usable.
+// Next implements coord.Watch. The watch stays usable after ctx ends.
 func (w *watch) Next(ctx context.Context) ([]coord.Event, error) {
 	events, err := w.wait(ctx)
 	if err != nil {
@@ -79,6 +79,7 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 		case resp, ok := <-w.events:
 			err := plain(resp.Err())
 			switch {
+			// Only the caller can recover, with a new List.
 			case errors.Is(err, rpctypes.ErrCompacted):
 				w.drop()
 				return nil, coord.ErrCompacted
@@ -88,7 +89,7 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 			case err != nil || !ok:
 				w.drop()
 				if staleToken(err) {
-					// The watches that run on that stream go on; all new ones get another.
+					// Watches on that stream continue. All new ones get another stream.
 					w.store.streams.CompareAndSwap(w.stream, w.stream+1)
 				}
 				w.store.log.Debug("watch opens again", zap.String("prefix", w.prefix),
@@ -100,8 +101,8 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 				w.retry.Reset()
 				return w.take(resp.Events), nil
 			default:
-				// Progress: nothing for us up to here, so an idle watch that has to open
-				// again does not fall behind a compaction.
+				// Progress without events: advance, so that an idle watch that opens again is not
+				// behind a compaction.
 				w.retry.Reset()
 				w.next = max(w.next, resp.Header.Revision+1)
 			}
@@ -109,8 +110,8 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 	}
 }
 
-// plain makes the reason for which a watch was refused what it would be as the answer to a
-// call: the server sends it as text, with gRPC's own words around.
+// plain converts the error of a refused watch to the error of a call. The server sends the reason
+// as text inside gRPC's own message.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -124,7 +125,7 @@ func plain(err error) error {
 	return err
 }
 
-// open returns without an error with w.events set.
+// open sets w.events or returns an error.
 func (w *watch) open(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -141,10 +142,10 @@ func (w *watch) open(ctx context.Context) error {
 	if w.events != nil {
 		return nil
 	}
-	// The client's Watch blocks until the server confirms it, on the context that it
-	// then lives by. Until then, that context ends with ctx and with Close as well.
+	// The client's Watch blocks until the server confirms it, and then lives on its context. Until
+	// then, the end of ctx and Close must also end that context.
 	w.stream = w.store.streams.Load()
-	// Watches whose contexts carry the same metadata share a stream.
+	// Watches with equal metadata share a stream, so the count separates them from a given-up one.
 	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(w.store.client.Ctx()), "dbc-stream", strconv.FormatInt(w.stream, 10))
 	life, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
@@ -155,7 +156,7 @@ func (w *watch) open(ctx context.Context) error {
 		case <-life.Done():
 		}
 	}()
-	// Not WithFragment: a revision must not be split.
+	// WithFragment is not set, because it could split a revision.
 	events := w.store.client.Watch(life, w.store.prefix+w.prefix, clientv3.WithPrefix(),
 		clientv3.WithRev(w.next), clientv3.WithProgressNotify())
 	if !keep() {
@@ -166,7 +167,7 @@ func (w *watch) open(ctx context.Context) error {
 	return nil
 }
 
-// drop lets go of what is open.
+// drop closes the open watch, if any.
 func (w *watch) drop() {
 	if w.events != nil {
 		w.stop()
@@ -174,7 +175,7 @@ func (w *watch) drop() {
 	}
 }
 
-// pause waits between two attempts.
+// pause waits before the next attempt.
 func (w *watch) pause(ctx context.Context) error {
 	select {
 	case <-time.After(w.retry.NextBackOff()):
@@ -201,8 +202,8 @@ func (w *watch) take(from []*clientv3.Event) []coord.Event {
 	return events
 }
 
-// staleToken reports an error that goes away with a new token: etcd checks the token of a
-// stream when a watch is made on it, and no stream ever gets a newer one.
+// staleToken reports an error that a new token fixes. etcd checks a stream's token when it creates
+// a watch on the stream, and a stream never gets a newer token.
 func staleToken(err error) bool {
 	err = rpctypes.Error(err)
 	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)

@@ -1,8 +1,8 @@
-// Package etcdfile is how processes of one machine find the etcd that one of them hosts: a
-// file in its data folder names the address.
+// Package etcdfile locates the etcd that a process of this machine runs: a file in its data folder
+// has the address.
 //
-// It neither hosts an etcd (embedetcd does) nor connects to one, so that a program that only
-// looks for it has none in it.
+// The package neither runs an etcd, as embedetcd does, nor connects to one. So a program that only
+// looks for the address does not contain etcd.
 //
 // It is not for users and may change with any version.
 package etcdfile
@@ -16,12 +16,11 @@ import (
 	"strings"
 )
 
-// endpointFile holds one URL on a line for each endpoint. See docs/formats.md.
+// endpointFile has one URL on a line for each endpoint. See docs/formats.md.
 const endpointFile = "etcd-endpoint"
 
-// Find returns the endpoints of the embedded etcd of a directory, as the latest Start
-// wrote them. Whether it runs now shows when connecting. The error is fs.ErrNotExist
-// where none was ever started.
+// Find returns the endpoints of the embedded etcd in a directory, as the latest Start wrote them.
+// The server may not be running. The error is fs.ErrNotExist if no server was ever started.
 func Find(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, endpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,16 +36,17 @@ func Find(dir string) ([]string, error) {
 	return endpoints, nil
 }
 
-// Publish replaces the file of a directory by a rename, so that a reader sees an old one or a whole
-// new one.
+// Publish replaces the file of a directory by a rename. A reader sees either the old file or the
+// complete new one.
 func Publish(dir, endpoint string) error {
+	// The temporary file is in the same folder, so that the rename is atomic.
 	f, err := os.CreateTemp(dir, endpointFile+"-*")
 	if err != nil {
 		return fmt.Errorf("write endpoint: %w", err)
 	}
 	_, err = f.WriteString(endpoint + "\n")
 	if err := errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(f.Name()) // it would only lie about
+		_ = os.Remove(f.Name()) // remove the temporary file
 		return fmt.Errorf("write endpoint: %w", err)
 	}
 	if err := os.Rename(f.Name(), filepath.Join(dir, endpointFile)); err != nil {

@@ -6,20 +6,20 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// Fault is what happens to a Commit on its way.
+// Fault is the fault of a Commit.
 type Fault int
 
 const (
-	// Deliver: nothing special.
+	// Deliver means no fault.
 	Deliver Fault = iota
-	// LoseRequest: nothing is done, and the caller gets ErrUnknown.
+	// LoseRequest skips the commit, and the caller gets ErrUnknown.
 	LoseRequest
-	// LoseAnswer: it is done (or conflicts), and the caller gets ErrUnknown.
+	// LoseAnswer makes the commit, or finds a conflict, and the caller gets ErrUnknown.
 	LoseAnswer
 )
 
-// OnCommit has f decide over each Commit of this client from now on; nil ends that.
-// f is called outside all locks and may use other clients, to get in between.
+// OnCommit lets f decide about the fault of each later Commit of this client. nil removes f. The
+// store calls f without locks, so f may use other clients to commit in between.
 func (s *Store) OnCommit(f func([]coord.Condition, []coord.Op) Fault) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -36,20 +36,20 @@ func (s *Store) nextFault(conditions []coord.Condition, ops []coord.Op) Fault {
 	return f(conditions, ops)
 }
 
-// Cut takes the network away from this client: its calls wait for Heal or for their
-// ctx, its watches are silent, and its leases run out a time to live from now, which
-// the client notices by its own clock.
+// Cut disconnects this client. Its calls wait for Heal or for their ctx, and its watches are
+// silent. Its leases expire one time to live from now, and the client notices that by its own
+// clock.
 func (s *Store) Cut() { s.disconnect(false) }
 
-// Pause is Cut for a process that is stopped (SIGSTOP, a long collection): its Lease
-// handles end only when Heal lets it go on. What the caller's own goroutines do
-// meanwhile is up to the caller; each is held at its next call of the store.
+// Pause is Cut for a stopped process (SIGSTOP, a long garbage collection). Its Lease handles end
+// only at Heal. The caller's own goroutines go on until their next call of the store, which waits.
 func (s *Store) Pause() { s.disconnect(true) }
 
 func (s *Store) disconnect(paused bool) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	s.paused = paused
+	// Cut and Pause may follow each other before a Heal.
 	if s.cut == nil {
 		s.cut = make(chan struct{})
 	}
@@ -60,7 +60,7 @@ func (s *Store) disconnect(paused bool) {
 	}
 }
 
-// Heal ends Cut or Pause. Leases that ran out meanwhile are lost, the others go on.
+// Heal ends Cut or Pause. Expired leases are lost, and the others go on.
 func (s *Store) Heal() {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -74,24 +74,26 @@ func (s *Store) Heal() {
 			l.disarm()
 		}
 	}
+	// A paused process learns only now that its leases ended.
 	for _, l := range s.unseen {
 		l.markDone()
 	}
 	s.unseen = nil
 }
 
-// Abandon stops renewing a lease, as if the process that holds it had died: it is gone
-// a time to live from now.
+// Abandon stops the renewal of a lease, like the death of its holder. The lease expires one time to
+// live from now.
 func (s *Store) Abandon(id coord.LeaseID) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	if l := s.db.leases[id]; l != nil {
+		// No Heal may renew the lease again.
 		l.abandoned = true
 		l.arm()
 	}
 }
 
-// Expire ends a lease at once, as if its time had run out.
+// Expire ends a lease at once, like an expiry.
 func (s *Store) Expire(id coord.LeaseID) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -100,10 +102,11 @@ func (s *Store) Expire(id coord.LeaseID) {
 	}
 }
 
-// connected waits until the client is not cut off.
+// connected waits until the client is connected.
 func (s *Store) connected(ctx context.Context) error {
 	for {
 		s.db.mu.Lock()
+		// Wait without the lock, so that other clients and Heal can go on.
 		cut := s.cut
 		s.db.mu.Unlock()
 		if cut == nil {

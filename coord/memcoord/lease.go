@@ -10,8 +10,8 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// lease is kept alive by definition: only when its client cannot renew it (cut off,
-// paused, abandoned) does a timer run. Fields are guarded by db.mu, but for id, done.
+// lease lives without a timer. A timer runs only while the client cannot renew it (cut off, paused
+// or abandoned). db.mu guards all fields except id and done.
 type lease struct {
 	db        *database
 	owner     *Store
@@ -22,12 +22,12 @@ type lease struct {
 	doneKnown bool // done is closed
 	abandoned bool // never renewed again
 	timer     *time.Timer
-	arming    int // counts timers, so that one that was stopped too late does nothing
+	arming    int // counts timers, so that a timer stopped too late has no effect
 }
 
 var _ coord.Lease = (*lease)(nil)
 
-// Grant implements coord.Store. A ttl below a second becomes a second.
+// Grant implements coord.Store. It raises a ttl below a second to a second.
 func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, error) {
 	if err := s.connected(ctx); err != nil {
 		return nil, fmt.Errorf("grant lease: %w", err)
@@ -42,7 +42,7 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 		done: make(chan struct{}),
 	}
 	s.db.leases[l.id] = l
-	if s.cut != nil { // cut off since the check above: the grant was the last that went through
+	if s.cut != nil { // cut off since the check above, so the grant was the last call to succeed
 		l.arm()
 	}
 	return l, nil
@@ -54,7 +54,7 @@ func (l *lease) Done() <-chan struct{} { return l.done }
 func (l *lease) Close(ctx context.Context) error {
 	l.db.mu.Lock()
 	l.abandoned = true
-	l.arm() // should the revocation not get through, nobody renews it any longer
+	l.arm() // if the revocation fails, the lease must still expire
 	l.markDone()
 	l.db.mu.Unlock()
 	if err := l.owner.connected(ctx); err != nil {
@@ -66,7 +66,7 @@ func (l *lease) Close(ctx context.Context) error {
 	return nil
 }
 
-// arm starts the time to live, unless it runs already or the lease is gone.
+// arm starts the timer, unless it runs already or the lease is gone.
 func (l *lease) arm() {
 	if l.timer != nil || l.db.leases[l.id] != l {
 		return
@@ -76,13 +76,14 @@ func (l *lease) arm() {
 	l.timer = time.AfterFunc(l.ttl, func() {
 		l.db.mu.Lock()
 		defer l.db.mu.Unlock()
+		// A renewal in between has made this timer invalid.
 		if l.arming == arming {
 			l.expire()
 		}
 	})
 }
 
-// disarm is a renewal.
+// disarm stops the timer, like a renewal.
 func (l *lease) disarm() {
 	if l.abandoned || l.timer == nil {
 		return
@@ -92,7 +93,7 @@ func (l *lease) disarm() {
 	l.arming++
 }
 
-// expire deletes the lease and its keys, at one revision.
+// expire deletes the lease and its keys at one revision.
 func (l *lease) expire() {
 	if l.db.leases[l.id] != l {
 		return
@@ -108,7 +109,7 @@ func (l *lease) expire() {
 		events = append(events, coord.Event{Deleted: true, KV: coord.KV{Key: key, Mod: l.db.rev + 1}})
 	}
 	l.db.publish(events)
-	if l.owner.paused { // a process that is stopped learns of it when it goes on
+	if l.owner.paused { // a stopped process learns of it when it continues
 		l.owner.unseen = append(l.owner.unseen, l)
 		return
 	}

@@ -1,16 +1,15 @@
-// Package memcoord is coord.Store in memory: the twin of etcdcoord for tests and for
-// simulations of whole systems, inside a testing/synctest bubble or outside.
+// Package memcoord implements coord.Store in memory. It replaces etcdcoord in tests and in
+// simulations of whole systems, inside or outside a testing/synctest bubble.
 //
-// A New store is one client of a new, empty database; Client makes another client of
-// the same one, as another process would be. A client can be cut off, paused, healed
-// and given lost answers (fault.go), so that everything that etcd may do to a process
-// can be played.
+// A New store is one client of a new, empty database. Client returns another client of the same
+// database, like another process. A client can be cut off, paused, healed and given lost answers
+// (fault.go). So tests can simulate everything that etcd may do to a process.
 //
-// Guarantees: those of package coord, checked by the same suite (coordtest). It has no
-// goroutines of its own: a lease needs a timer only while nobody renews it, so a
-// bubble in which all is well can become idle.
+// It gives the guarantees of package coord and passes the same suite (coordtest). It has no
+// goroutines of its own. A lease needs a timer only while its client cannot renew it. So a bubble
+// without faults can become idle.
 //
-// It does not persist anything, and it does not imitate etcd's latencies.
+// It does not persist data, and it does not imitate etcd's latency. Begin to read with New.
 //
 // It is not for users and may change with any version.
 package memcoord
@@ -27,18 +26,18 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// keptRevisions bounds the history that watches can resume from; older revisions are
-// compacted, as etcd's auto compaction does.
+// keptRevisions is the minimum number of revisions that watches can resume from. Older ones are
+// compacted, like in etcd's auto compaction.
 const keptRevisions = 1 << 16
 
-// database is what all clients share. Its lock also guards the clients' own fields:
-// there is no contention worth a second lock, and no order of locks to get wrong.
+// database is the state that all clients share. Its lock also guards the clients' own fields, which
+// avoids an order of locks. There is no contention that would justify a second lock.
 type database struct {
 	mu        sync.Mutex
 	rev       int64
 	keys      map[string]coord.KV
 	history   []revision // ascending
-	compacted int64      // watches that need a revision below this one fail
+	compacted int64      // watches that need a lower revision fail
 	leases    map[coord.LeaseID]*lease
 	lastLease coord.LeaseID
 	changed   chan struct{} // closed and replaced at each revision
@@ -54,9 +53,9 @@ type Store struct {
 	db *database
 
 	// Guarded by db.mu.
-	cut    chan struct{} // nil while connected; closed by Heal
-	paused bool          // the process itself is stopped: it does not see leases end
-	unseen []*lease      // ended while paused
+	cut    chan struct{} // nil: connected; Heal closes it
+	paused bool          // the process is stopped and does not see leases end
+	unseen []*lease      // leases that ended while paused
 	fault  func([]coord.Condition, []coord.Op) Fault
 }
 
@@ -65,7 +64,7 @@ var _ coord.Store = (*Store)(nil)
 // New returns a client of a new, empty database.
 func New() *Store {
 	return &Store{db: &database{
-		rev:     1, // as etcd begins
+		rev:     1, // as in etcd
 		keys:    map[string]coord.KV{},
 		leases:  map[coord.LeaseID]*lease{},
 		changed: make(chan struct{}),
@@ -85,6 +84,7 @@ func (s *Store) Get(ctx context.Context, key string) (coord.KV, error) {
 	if !ok {
 		return coord.KV{}, fmt.Errorf("get %s: %w", key, coord.ErrNotFound)
 	}
+	// The caller may change its copy.
 	kv.Value = slices.Clone(kv.Value)
 	return kv, nil
 }
@@ -116,6 +116,7 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	if err := s.connected(ctx); err != nil {
 		return 0, fmt.Errorf("commit: %w: %w", coord.ErrUnknown, err)
 	}
+	// f runs before the lock is taken, so it can commit through another client.
 	fault := s.nextFault(conditions, ops)
 	if fault == LoseRequest {
 		return 0, fmt.Errorf("commit: %w: request lost", coord.ErrUnknown)
@@ -123,6 +124,7 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	s.db.mu.Lock()
 	rev, err := s.db.commit(conditions, ops)
 	s.db.mu.Unlock()
+	// A lost answer also hides a conflict.
 	if fault == LoseAnswer {
 		return 0, fmt.Errorf("commit: %w: answer lost", coord.ErrUnknown)
 	}
@@ -134,7 +136,7 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 
 func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64, error) {
 	for _, c := range conditions {
-		kv := db.keys[c.Key] // zero revisions where absent, as in etcd
+		kv := db.keys[c.Key] // zero revisions if absent, as in etcd
 		have := kv.Mod
 		if c.Create {
 			have = kv.Create
@@ -143,6 +145,7 @@ func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64,
 			return 0, fmt.Errorf("%s: %w", c.Key, coord.ErrConflict)
 		}
 	}
+	// Check all leases before the first write, so that a refused commit changes nothing.
 	for _, op := range ops {
 		if !op.Delete && op.Lease != 0 && db.leases[op.Lease] == nil {
 			return 0, fmt.Errorf("put %s: %w", op.Key, coord.ErrLeaseLost)
@@ -152,6 +155,7 @@ func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64,
 	rev := db.rev + 1
 	for _, op := range ops {
 		old, there := db.keys[op.Key]
+		// A key belongs to at most one lease: the earlier one must not delete it later.
 		if there && old.Lease != 0 {
 			delete(db.leases[old.Lease].keys, op.Key)
 		}
@@ -176,13 +180,14 @@ func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64,
 	return db.rev, nil
 }
 
-// publish makes the next revision of events, or none where nothing changed.
+// publish adds a revision with events. Without events it adds none.
 func (db *database) publish(events []coord.Event) {
 	if len(events) == 0 {
 		return
 	}
 	db.rev++
 	db.history = append(db.history, revision{rev: db.rev, events: events})
+	// Compact only at twice the number, so that not each commit copies the history.
 	if len(db.history) > 2*keptRevisions {
 		db.compact(db.rev - keptRevisions)
 	}
@@ -190,7 +195,7 @@ func (db *database) publish(events []coord.Event) {
 	db.changed = make(chan struct{})
 }
 
-// Compact forgets the history before rev, as an etcd compaction does.
+// Compact discards the history before rev, like etcd's compaction.
 func (s *Store) Compact(_ context.Context, rev int64) error {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

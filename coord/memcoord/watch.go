@@ -21,7 +21,7 @@ type watch struct {
 
 var _ coord.Watch = (*watch)(nil)
 
-// Watch implements coord.Store. It lives until Close; ctx bounds the call only.
+// Watch implements coord.Store. The watch lives until Close. ctx limits only this call.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Watch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
@@ -40,6 +40,7 @@ func (w *watch) Next(ctx context.Context) ([]coord.Event, error) {
 			return nil, fmt.Errorf("watch %s: %w", w.prefix, ctx.Err())
 		default:
 		}
+		// Look before waiting: a revision may have come since the last call.
 		events, wait, err := w.poll()
 		if err != nil || len(events) > 0 {
 			return events, err
@@ -52,11 +53,12 @@ func (w *watch) Next(ctx context.Context) ([]coord.Event, error) {
 	}
 }
 
-// poll returns what there is, or a channel that is closed when it is worth another try.
+// poll returns the present events, or a channel that closes when the caller should try again.
 func (w *watch) poll() ([]coord.Event, <-chan struct{}, error) {
 	db := w.store.db
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	// While cut off, the watch must see nothing. Heal closes this channel.
 	if w.store.cut != nil {
 		return nil, w.store.cut, nil
 	}
@@ -68,11 +70,13 @@ func (w *watch) poll() ([]coord.Event, <-chan struct{}, error) {
 	for _, r := range db.history[i:] {
 		for _, e := range r.events {
 			if strings.HasPrefix(e.KV.Key, w.prefix) {
+				// The history keeps its own bytes, because a caller may change these.
 				e.KV.Value = slices.Clone(e.KV.Value)
 				events = append(events, e)
 			}
 		}
 	}
+	// Advance over revisions without our keys too, so that a compaction does not end an idle watch.
 	w.after = max(w.after, db.rev)
 	return events, db.changed, nil
 }

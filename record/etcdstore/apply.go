@@ -12,14 +12,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// attempt is what a group, or another thing that is written whole, wants of a transaction.
+// attempt is the part of a transaction for one group, or for another unit that is written as a
+// whole.
 type attempt struct {
 	gates gates
 	cmps  []clientv3.Cmp
 	ops   []clientv3.Op
 	keys  []string
 	size  int
-	// failed is why it cannot be made.
+	// failed is the reason why the attempt cannot be made.
 	failed error
 }
 
@@ -28,13 +29,13 @@ func (a *attempt) compare(key string, mod int64) { a.cmps = append(a.cmps, uncha
 func (a *attempt) put(key, value string) {
 	a.ops = append(a.ops, clientv3.OpPut(key, value))
 	a.keys = append(a.keys, key)
-	a.size += 2*len(key) + len(value) + overhead // it is compared as well
+	a.size += 2*len(key) + len(value) + overhead // counted twice, because the transaction also compares the key
 }
 
-// conditions is how many comparisons it needs.
+// conditions returns the number of comparisons.
 func (a *attempt) conditions() int { return len(a.gates) + len(a.cmps) }
 
-// join makes another attempt part of this one.
+// join adds another attempt to this one.
 func (a *attempt) join(b attempt) {
 	if a.gates == nil {
 		a.gates = gates{}
@@ -44,7 +45,7 @@ func (a *attempt) join(b attempt) {
 	a.cmps, a.ops, a.keys, a.size = append(a.cmps, b.cmps...), append(a.ops, b.ops...), append(a.keys, b.keys...), a.size+b.size
 }
 
-// fitting reports why an attempt is more than one transaction may be.
+// fitting returns an error if an attempt exceeds the limits of one transaction.
 func (s *Store) fitting(a attempt) error {
 	if a.failed != nil {
 		return a.failed
@@ -52,7 +53,7 @@ func (s *Store) fitting(a attempt) error {
 	return s.fits(len(a.ops), len(a.gates), a.size+s.weight(a.gates, nil))
 }
 
-// fits reports why something is more than one transaction may be; nil: it is not.
+// fits returns an error if something exceeds the limits of one transaction.
 func (s *Store) fits(records, kinds, bytes int) error {
 	if records+kinds > s.most {
 		return fmt.Errorf("%w: it has %d records of %d kinds (one of an application is two, with its guard), and etcd takes %d of both in a transaction: raise its --max-txn-ops, and etcd.maxTxnOps in the configuration", record.ErrOversize, records, kinds, s.most)
@@ -63,11 +64,11 @@ func (s *Store) fits(records, kinds, bytes int) error {
 	return nil
 }
 
-// together writes n things, as many in a transaction as it takes. try makes what the thing
-// wants of what its keys held at the beginning, or nothing where it is done without; alone
-// writes one by itself, reading anew. Things that share a key are not in one transaction. What
-// etcd takes in no transaction, since it was started with less than the configuration says, is
-// Refused by the results.
+// together writes n units, with as many as possible in each transaction. try returns the attempt
+// for a unit, based on keys read at the beginning. It returns false for a unit that needs no write.
+// alone writes one unit by itself and reads its keys anew. Units with a common key go into
+// different transactions. If etcd accepts less than the configuration states, a unit that is still
+// too large is Refused in results.
 func (s *Store) together(ctx context.Context, what string, results []record.Result, try func(i int) (attempt, bool), alone func(i int) error) error {
 	var pack attempt
 	var parts []part
@@ -76,6 +77,7 @@ func (s *Store) together(ctx context.Context, what string, results []record.Resu
 		err := s.send(ctx, what, pack, parts, func(i int) error {
 			err := alone(i)
 			if errors.Is(err, errTooLarge) {
+				// This unit alone is too large for etcd, so a retry cannot help.
 				results[i], err = record.Result{Outcome: record.Refused, Err: err}, nil
 			}
 			return err
@@ -89,8 +91,10 @@ func (s *Store) together(ctx context.Context, what string, results []record.Resu
 		if !wants {
 			continue
 		}
+		// Gates that the pack has already are compared only once.
 		size := pack.size + a.size + s.weight(pack.gates, nil) + s.weight(a.gates, pack.gates)
 		full := pack.conditions()+a.conditions() > s.most || len(pack.ops)+len(a.ops) > s.most || size > s.bytes
+		// etcd refuses a transaction that writes one key twice.
 		if len(parts) > 0 && full || slices.ContainsFunc(a.keys, func(key string) bool { return taken[key] }) {
 			if err := flush(); err != nil {
 				return err
@@ -108,17 +112,18 @@ func (s *Store) together(ctx context.Context, what string, results []record.Resu
 	return flush()
 }
 
-// part is one thing of several that are in a transaction.
+// part is one of several units in a transaction.
 type part struct {
 	i int
 	attempt
 }
 
-// send commits a transaction: its parts by themselves where one of them is behind, and by halves
-// where etcd does not take them at once.
+// send commits a transaction. If one part is behind, it writes each part alone. If etcd refuses the
+// transaction for its size, it sends two halves.
 func (s *Store) send(ctx context.Context, what string, pack attempt, parts []part, alone func(i int) error) error {
 	err := s.commit(ctx, what, pack)
 	if errors.Is(err, errTooLarge) && len(parts) > 1 {
+		// Halving finds the parts that are too large without refusing the others.
 		for half := range slices.Chunk(parts, (len(parts)+1)/2) {
 			var pack attempt
 			for _, p := range half {
@@ -133,6 +138,7 @@ func (s *Store) send(ctx context.Context, what string, pack attempt, parts []par
 	if !errors.Is(err, errBehind) && !errors.Is(err, errTooLarge) {
 		return err
 	}
+	// One changed key fails the whole pack, so write its parts one by one.
 	for _, p := range parts {
 		if err := alone(p.i); err != nil {
 			return err
@@ -141,17 +147,19 @@ func (s *Store) send(ctx context.Context, what string, pack attempt, parts []par
 	return nil
 }
 
-// Apply writes each group whose guards are all lower.
+// Apply writes each group if all stored guards are lower.
 func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	results := make([]record.Result, len(b.Groups))
 	g, keys, err := s.admit(b, results)
 	if err != nil {
 		return nil, err
 	}
+	// One read serves the whole batch. A group that changes meanwhile is retried alone.
 	have, err := s.states(ctx, g, keys)
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
+	// Read again on each try: another writer has changed a guard since.
 	alone := func(i int) error {
 		for {
 			keys := keysOf(s.slots(b, b.Groups[i]))
@@ -185,7 +193,7 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 	return results, nil
 }
 
-// admit refuses what cannot be stored, and returns gates and keys of the whole batch.
+// admit refuses groups that cannot be stored. It returns the gates and keys of the other groups.
 func (s *Store) admit(b record.Batch, results []record.Result) (gates, []string, error) {
 	g, err := gatesOf(b.Tokens, func(yield func(string) bool) {
 		for _, group := range b.Groups {
@@ -201,9 +209,11 @@ func (s *Store) admit(b record.Batch, results []record.Result) (gates, []string,
 	}
 	var keys []string
 	for i, group := range b.Groups {
+		// A wrong anchor is a fault of the caller, not of the group.
 		if group.Anchor < 0 || group.Anchor >= len(group.Writes) {
 			return nil, nil, fmt.Errorf("group %s: anchor %d of %d writes", group.Group, group.Anchor, len(group.Writes))
 		}
+		// One bad document refuses its group only.
 		var refusal error
 		for _, w := range group.Writes {
 			if err := s.checkDoc(b.Tokens[w.Kind], w.Key, w.Doc); err != nil {
@@ -235,9 +245,10 @@ func keysOf(slots []slot) (keys []string) {
 	return keys
 }
 
-// join makes a group's part of a transaction, unless its guards forbid it or none can have it.
+// join returns the attempt for a group, unless its guards forbid it or it exceeds the limits.
 func (s *Store) join(b record.Batch, g record.GroupWrite, have map[string]state) (attempt, record.Result) {
 	guard := record.Guard{Epoch: b.Epoch, Version: g.Version}
+	// Check all guards before Expect, so that a stale group is Stale.
 	for _, l := range s.slots(b, g) {
 		if !l.held(have).guard.Older(guard, b.Repair) {
 			return attempt{}, record.Result{Outcome: record.Stale}
@@ -253,8 +264,8 @@ func (s *Store) join(b record.Batch, g record.GroupWrite, have map[string]state)
 	return a, record.Result{Outcome: record.Applied}
 }
 
-// guards writes all records of a group with their guards. expected is false where one of them has
-// another guard than the group expects.
+// guards returns an attempt that writes all records of a group with their guards. expected is false
+// if a record has another guard than the group expects.
 func (s *Store) guards(b record.Batch, g record.GroupWrite, have map[string]state) (a attempt, expected bool) {
 	a.gates = gates{}
 	slots := s.slots(b, g)
@@ -264,14 +275,15 @@ func (s *Store) guards(b record.Batch, g record.GroupWrite, have map[string]stat
 		if w.Expect != nil && st.guard != *w.Expect {
 			return attempt{}, false
 		}
+		// The write must fail if the guard changes before the commit.
 		a.guarded(slots[i], st)
 		a.store(slots[i], envelope{guard: record.Guard{Epoch: b.Epoch, Version: g.Version}, doc: w.Doc})
 	}
 	return a, true
 }
 
-// Load inserts what is absent. A transaction has many groups; where something of it is there,
-// each of its records is tried by itself.
+// Load inserts absent records. A transaction holds many groups. If one of its records exists
+// already, Load tries each record alone.
 func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	results := make([]record.Result, len(b.Groups))
 	g, _, err := s.admit(b, results)
@@ -279,7 +291,7 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 		return nil, err
 	}
 	if _, err := s.states(ctx, g, nil); err != nil {
-		return nil, fmt.Errorf("load: %w", err) // also if there is nothing to insert
+		return nil, fmt.Errorf("load: %w", err) // check the gates, even if there is nothing to insert
 	}
 	insert := func(group record.GroupWrite, only int) attempt {
 		guard := record.Guard{Epoch: b.Epoch, Version: group.Version}
@@ -290,8 +302,10 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 			}
 			l := s.slot(b.Tokens[w.Kind], w.Key)
 			a.gates[b.Tokens[w.Kind].ID] = b.Tokens[w.Kind]
+			// Load must not overwrite. A managed kind's tombstone has this key, too.
 			a.cmps = append(a.cmps, absent(l.doc))
 			e := envelope{doc: w.Doc}
+			// A fixed-name record has its guard in another key, and Load writes no guards there.
 			if l.in == nil {
 				e.guard = guard
 			}
@@ -306,6 +320,7 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 			}
 			a := insert(b.Groups[i], j)
 			switch err := s.commit(ctx, "load", a); {
+			// The record exists, so leave it to Apply.
 			case errors.Is(err, errBehind):
 				results[i].Outcome = record.Changed
 			case err != nil:
@@ -321,8 +336,8 @@ func (s *Store) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 		a := insert(b.Groups[i], -1)
 		whole := a
 		if slices.ContainsFunc(s.slots(b, b.Groups[i]), func(l slot) bool { return l.in != nil }) {
-			// An application's record gets its guard with the first change, which would be parked
-			// then if that were more than a transaction takes.
+			// The first change of an application's record also writes its guard. Refuse the group
+			// now if that would exceed a transaction, since it would be parked then.
 			whole, _ = s.guards(b, b.Groups[i], nil)
 		}
 		if err := s.fitting(whole); err != nil {

@@ -18,7 +18,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Position is the newest revision.
+// Position returns the newest revision.
 func (s *Store) Position(ctx context.Context) (record.Position, error) {
 	resp, err := s.conn.Get(ctx, s.at.identity(), clientv3.WithCountOnly())
 	if err != nil {
@@ -31,8 +31,8 @@ func positionAt(revision int64) record.Position {
 	return record.Position{At: versionAt(revision), Token: binary.BigEndian.AppendUint64(nil, uint64(revision))}
 }
 
-// Watch opens the changes after a position: all of the namespace, of which those of other kinds
-// are left out here, so that one stream of etcd has everything in its order.
+// Watch opens the changes after a position. One etcd stream delivers all changes of the namespace,
+// so that they keep their order. Watch drops changes of other kinds here.
 func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	st := newStream(s)
 	for _, k := range kinds {
@@ -53,7 +53,8 @@ func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (re
 		return nil, fmt.Errorf("position %x: not one of this backend", from.Token)
 	}
 	revision := int64(binary.BigEndian.Uint64(from.Token))
-	// What the collections were called then.
+	// Read the names of the collections at that revision. Later names would assign changes to the
+	// wrong kinds.
 	resp, err := s.conn.Get(ctx, s.at.gates(), clientv3.WithPrefix(), clientv3.WithRev(revision))
 	if compacted(err) {
 		return nil, fmt.Errorf("watch from %s: %w", from.At, record.ErrHistoryLost)
@@ -62,7 +63,7 @@ func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (re
 		return nil, s.readError("watch", err)
 	}
 	st.from, st.at = revision, revision
-	// One watch has all of it: several could bring a fence before what was written under it.
+	// Use one watch for everything. Several could deliver a fence before earlier writes.
 	first, end := s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
 	for _, in := range st.own {
 		first, end = min(first, in.Prefix), max(end, clientv3.GetPrefixRangeEnd(in.Prefix))
@@ -70,13 +71,14 @@ func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (re
 	for _, kv := range resp.Kvs {
 		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
 	}
-	// Watches with the same metadata share a stream of the connection, and with it a token that
-	// may have expired and the answers to each other's requests for progress.
+	// etcd's client lets watches with equal metadata share a stream. They would also share a token
+	// that may expire, and each other's answers to progress requests.
 	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.conn.Ctx()), "dbc-stream", rand.Text())
 	watching, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
 	st.watching, st.stop = watching, stop
-	// From what was delivered already: a watch that begins in the future is told of no progress.
+	// Begin at the delivered revision. A watch that begins at a future one gets no progress
+	// answers.
 	st.events = s.conn.Watch(watching, first, clientv3.WithRange(end), clientv3.WithRev(revision))
 	if !keep() {
 		stop()
@@ -85,23 +87,23 @@ func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (re
 	return st, nil
 }
 
-// idle is how long Next waits for changes.
+// idle is the time that Next waits for changes.
 const idle = time.Second
 
-// patience is how often a stream asks how far it has come before it counts as dead: until there
-// is an answer nobody knows whether it is in sync.
+// patience is the number of unanswered progress requests after which a stream counts as dead.
+// Without an answer, it is unknown whether the stream is in sync.
 const patience = 10
 
-// stream follows a namespace. Next is called by one at a time, as the contract has it.
+// stream follows a namespace. It supports one caller of Next at a time.
 type stream struct {
 	store    *Store
 	kinds    map[string]bool
-	own      map[string]Keys   // those of them that applications have
+	own      map[string]Keys   // applications' keys by kind
 	names    map[string]string // of collections, by identity, as of at
-	from     int64             // the revision that it begins after
-	at       int64             // all up to this revision was delivered
+	from     int64             // the stream begins after this revision
+	at       int64             // everything up to this revision was delivered
 	broken   error
-	target   *target // of a stream of Follow; nil in others
+	target   *target // only for a stream of Follow; nil otherwise
 	events   clientv3.WatchChan
 	watching context.Context //nolint:containedctx // the life of the watch, which no call's context is
 	stop     context.CancelFunc
@@ -111,7 +113,7 @@ type stream struct {
 
 var errClosed = errors.New("stream is closed")
 
-// Next waits for changes, at most about a second.
+// Next waits up to a second for changes.
 func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
@@ -126,7 +128,8 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 			if asked++; asked > patience {
 				return record.ChangeBatch{}, fmt.Errorf("watch: %w: no answer for %s", record.ErrUnavailable, patience*idle)
 			}
-			// Other changes of the cluster pass by unseen. The answer says how far.
+			// The stream does not show other changes of the cluster. The answer reports how far it
+			// is.
 			if err := st.askProgress(ctx); err != nil {
 				return record.ChangeBatch{}, err
 			}
@@ -136,6 +139,7 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 				return record.ChangeBatch{}, err
 			}
 			st.take(resp, &batch)
+			// Return progress without changes too: it advances the position of an idle kind.
 			if len(batch.Changes) > 0 || resp.IsProgressNotify() || st.target.takeNudge() {
 				st.gather(&batch)
 				batch.Pos = positionAt(st.at)
@@ -146,15 +150,15 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	return record.ChangeBatch{}, st.broken
 }
 
-// How long a batch waits for a further change and goes on at most, and how many it has.
+// Limits of gather: the wait for a further change, the total time, and the number of changes.
 const (
 	gatherPause = 2 * time.Millisecond
 	gatherTime  = 100 * time.Millisecond
 	mostChanges = 1000
 )
 
-// gather adds what follows the first change without a pause. etcd sends each commit by itself:
-// who applies them one by one is slower than those who commit.
+// gather adds changes that follow the first one without a pause. etcd sends each commit separately.
+// Applying them one by one would be slower than the clients that commit them.
 func (st *stream) gather(batch *record.ChangeBatch) {
 	whole, pause := time.NewTimer(gatherTime), time.NewTimer(gatherPause)
 	defer whole.Stop()
@@ -163,7 +167,7 @@ func (st *stream) gather(batch *record.ChangeBatch) {
 		select {
 		case resp, ok := <-st.events:
 			if st.ended(resp, ok) != nil {
-				return // the next call meets it again: what is broken stays so, what has ended is closed
+				return // the next call sees the same end
 			}
 			st.take(resp, batch)
 			pause.Reset(gatherPause)
@@ -175,9 +179,10 @@ func (st *stream) gather(batch *record.ChangeBatch) {
 	}
 }
 
-// askProgress asks how far the stream has come. The client takes the request only while it is
+// askProgress requests the progress of the stream. The client accepts the request only while it is
 // connected.
 func (st *stream) askProgress(ctx context.Context) error {
+	// The request must use the watch's context, whose metadata selects its stream.
 	asking, done := context.WithTimeout(st.watching, idle)
 	defer done()
 	defer context.AfterFunc(ctx, done)()
@@ -194,10 +199,11 @@ func (st *stream) askProgress(ctx context.Context) error {
 	}
 }
 
-// ended is why no more events come; nil: they do.
+// ended returns the reason for the end of the events. nil: the stream continues.
 func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
 	err := resp.Err()
 	switch {
+	// Compacted changes never come back, so the stream is broken for good.
 	case resp.CompactRevision != 0 || errors.Is(err, rpctypes.ErrCompacted):
 		st.broken = fmt.Errorf("changes after %s: %w", versionAt(st.at), record.ErrHistoryLost)
 		return st.broken
@@ -214,7 +220,7 @@ func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
 	return nil
 }
 
-// take adds what a response has. It holds whole revisions, and so whole commits.
+// take adds the changes of a response. A response has whole revisions, and so whole commits.
 func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 	change := st.change
 	if st.target != nil {
@@ -222,6 +228,7 @@ func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 		change = st.followed
 	}
 	for _, ev := range resp.Events {
+		// A watch begins at the position itself, but its changes were delivered already.
 		if ev.Kv.ModRevision <= st.from {
 			continue
 		}
@@ -234,7 +241,7 @@ func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 			batch.Changes = append(batch.Changes, c)
 			batch.Wall = wall
 		}
-		// The header has the newest revision, of which more may be to come.
+		// Use the event's revision. The header has the newest one, and more of it may follow.
 		st.at = max(st.at, ev.Kv.ModRevision)
 	}
 	if resp.IsProgressNotify() {
@@ -242,7 +249,7 @@ func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 	}
 }
 
-// change is what an event means to the stream's kinds. An error ends the stream.
+// change translates an event for the stream's kinds. An error ends the stream.
 func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
 	for kind, in := range st.own {
 		if name, ok := strings.CutPrefix(string(ev.Kv.Key), in.Prefix); ok {
@@ -250,16 +257,18 @@ func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bo
 		}
 	}
 	if !strings.HasPrefix(string(ev.Kv.Key), st.store.at.all()) {
-		return c, 0, false, nil // what lies between
+		return c, 0, false, nil // a key between the namespace and an application's keys
 	}
 	what, id, rest := st.store.at.split(string(ev.Kv.Key))
 	switch what {
 	case "g":
+		// A change of a gate is a fence, or the end of a collection.
 		return st.moved(id, ev)
 	case "d":
 	default:
 		return c, 0, false, nil
 	}
+	// Use the collection's name at this revision, not the present one.
 	kind, _, isEpoch := record.KindOfPhysical(st.names[id])
 	if !isEpoch || !st.kinds[kind] {
 		return c, 0, false, nil
@@ -268,7 +277,7 @@ func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bo
 	if err != nil {
 		return c, 0, false, fmt.Errorf("%s: %w: %w", st.names[id], record.ErrBroken, err)
 	}
-	wall = time.Now().UnixMilli() // a delete says nothing of when
+	wall = time.Now().UnixMilli() // the event of a delete has no time
 	if ev.Type == mvccpb.PUT {
 		e, err := open(ev.Kv.Value)
 		if err != nil {
@@ -279,7 +288,7 @@ func (st *stream) change(ev *clientv3.Event) (c record.Change, wall int64, ok bo
 	return record.Change{Kind: kind, Key: key, Delete: ev.Type == mvccpb.DELETE}, wall, true, nil
 }
 
-// kindOf is the kind that a name of a collection is of.
+// kindOf returns the kind of a collection's name.
 func (st *stream) kindOf(name string) (kind string, ok bool) {
 	if _, own := st.own[name]; own {
 		return name, true
@@ -288,7 +297,7 @@ func (st *stream) kindOf(name string) (kind string, ok bool) {
 	return kind, ok && st.kinds[kind]
 }
 
-// moved is a change of a gate: a collection that was made, renamed or dropped.
+// moved translates a change of a gate: a collection was created, renamed or dropped.
 func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall int64, ok bool, err error) {
 	was := st.names[id]
 	_, own := st.kindOf(was)
@@ -303,10 +312,12 @@ func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall in
 	st.names[id] = to
 	next, isOurs := st.kindOf(to)
 	switch {
+	// A new collection, or an unchanged name, is no fence.
 	case was == "" || was == to:
 		return c, 0, false, nil
 	case isOurs:
 		return record.Change{Kind: next, Marker: to}, time.Now().UnixMilli(), true, nil
+	// The collection left the kind under a name that is not ours.
 	case own:
 		return c, 0, false, fmt.Errorf("%s was renamed to %s: %w", was, to, record.ErrBroken)
 	default:
@@ -314,7 +325,7 @@ func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall in
 	}
 }
 
-// Close ends the stream and wakes a Next that waits.
+// Close ends the stream and wakes a waiting Next.
 func (st *stream) Close(context.Context) error {
 	st.once.Do(func() {
 		close(st.closed)

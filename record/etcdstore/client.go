@@ -14,8 +14,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Write makes all mutations or none. What its conditions were decided by is compared, so that
-// it is as if nobody else had written meanwhile.
+// Write makes all mutations or none. The transaction compares all keys that its conditions depend
+// on, so it is serializable.
 func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	g, err := gatesOf(toks, func(yield func(string) bool) {
 		for _, m := range ms {
@@ -37,10 +37,12 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 		}
 		size += s.slot(toks[m.Kind], m.Key).weight(len(m.Doc))
 	}
+	// Refuse here, with the remedy. etcd's own error does not name it.
 	if err := s.fits(len(ms), len(g), size+s.weight(g, nil)); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	for {
+		// Another writer changed a record in between: read and decide again.
 		err := s.writeOnce(ctx, g, toks, ms, nil)
 		if !errors.Is(err, errBehind) {
 			return err
@@ -48,17 +50,18 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 	}
 }
 
-// change is a transaction of a client in the making.
+// change is a client's transaction under construction.
 type change struct {
 	have   map[string]state // as read
-	now    map[string]state // as the mutations so far leave it
+	now    map[string]state // after the mutations so far
 	order  []string         // keys that change
-	decide map[string]bool  // keys that something was decided by
-	extra  []clientv3.Op    // next to records
-	cmps   []clientv3.Cmp   // next to those of records
+	decide map[string]bool  // keys that a condition depends on
+	extra  []clientv3.Op    // operations besides those on records
+	cmps   []clientv3.Cmp   // comparisons besides those of records
 }
 
-// writeOnce reads what the mutations need to know and makes them, if nothing has changed then.
+// writeOnce reads the keys that the mutations depend on, and makes the mutations if none has
+// changed.
 func (s *Store) writeOnce(ctx context.Context, g gates, toks record.Tokens, ms []record.Mutation, more func(*change) error) error {
 	var keys []string
 	for _, m := range ms {
@@ -82,9 +85,11 @@ func (s *Store) writeOnce(ctx context.Context, g gates, toks record.Tokens, ms [
 		}
 	}
 	cmps, ops := c.cmps, c.extra
+	// The transaction must fail if a record that decided the outcome has changed.
 	for key := range c.decide {
 		cmps = append(cmps, unchanged(key, have[key].mod))
 	}
+	// Unconditional writes compare nothing, so they never conflict.
 	for _, key := range c.order {
 		if st := c.now[key]; st.live() {
 			ops = append(ops, clientv3.OpPut(key, envelope{doc: st.doc}.bytes()))
@@ -95,13 +100,14 @@ func (s *Store) writeOnce(ctx context.Context, g gates, toks record.Tokens, ms [
 	return s.commit(ctx, "write", attempt{gates: g, cmps: cmps, ops: ops})
 }
 
-// decides reports whether what a mutation does depends on what is there. A delete leaves a
-// tombstone alone.
+// decides reports whether the effect of a mutation depends on the present record. A delete does,
+// because it must keep a tombstone.
 func decides(m record.Mutation) bool {
 	return m.Absent || m.Exists || m.Match != nil || m.Doc == nil
 }
 
 func (c *change) mutate(key string, m record.Mutation) error {
+	// A later mutation sees the result of an earlier one on the same key.
 	st, changed := c.now[key]
 	if !changed {
 		st = c.have[key]
@@ -117,29 +123,29 @@ func (c *change) mutate(key string, m record.Mutation) error {
 	case m.Match != nil && !m.Match.Holds(st.doc):
 		return record.ErrMismatch
 	case m.Doc == nil && !st.live():
-		return nil // nothing to delete
+		return nil // nothing to delete; keep a tombstone with its guard
 	case m.Match != nil && !changed && bytes.Equal(m.Doc, st.doc):
-		return nil // a check: that it is compared is all that it wants
+		return nil // a check: the comparison of the key is enough
 	}
 	if !changed {
 		c.order = append(c.order, key)
 	}
-	// A client's write carries no guard: the next direction finds it lower than any.
+	// A client's write removes the guard, so that any write of the next direction is newer.
 	c.now[key] = state{envelope: envelope{doc: m.Doc}}
 	return nil
 }
 
-// perOnce is how many operations CreateOnce needs for each kind next to those of records.
+// perOnce is the number of operations of CreateOnce for each kind, besides those for records.
 const perOnce = 2
 
-// MostOnce is how many records CreateOnce takes, in a namespace of so many kinds, of an etcd that
-// takes so many operations in a transaction (0: its default).
+// MostOnce returns the maximum number of records for CreateOnce. operations is etcd's limit for a
+// transaction (0: its default), and kinds the number of kinds in the namespace.
 func MostOnce(operations, kinds int) int {
 	return max(0, cmp.Or(operations, defaultOperations)-labelConditions-(perOnce+1)*kinds)
 }
 
-// CreateOnce creates records together with a marker, which is noted with each collection. It takes
-// MostOnce of them.
+// CreateOnce creates records together with a marker, which it stores with each collection. The
+// maximum number of records is MostOnce.
 func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
 	var ms []record.Mutation
 	size := 0
@@ -151,6 +157,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 			return false, fmt.Errorf("create %s %s: %w", r.Kind, r.Key, record.Refuse(err))
 		}
 		size += s.slot(toks[r.Kind], r.Key).weight(len(r.Doc))
+		// Another process may create the record in between, and that one must stay.
 		ms = append(ms, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true})
 	}
 	g, err := gatesOf(toks, func(yield func(string) bool) {
@@ -163,7 +170,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 	if err != nil {
 		return false, err
 	}
-	size += 2 * s.weight(g, nil) // they are compared for the markers, too
+	size += 2 * s.weight(g, nil) // the markers also need comparisons of the gates
 	for _, tok := range toks {
 		size += 2*len(s.at.once(tok.ID)+marker) + overhead
 	}
@@ -185,6 +192,7 @@ func (s *Store) createOnce(ctx context.Context, g gates, toks record.Tokens, mar
 		if err != nil {
 			return false, err
 		}
+		// A collection that is gone needs no marker, and a fixed-name kind gets none.
 		if gate == nil || tok.Fixed {
 			continue
 		}
@@ -194,10 +202,11 @@ func (s *Store) createOnce(ctx context.Context, g gates, toks record.Tokens, mar
 			return false, err
 		}
 		if there != nil {
-			// The records' tokens are looked at all the same.
+			// The work is done, but a stale token must still be an error.
 			_, err := s.states(ctx, g, nil)
 			return false, err
 		}
+		// Of concurrent calls only one may create, so the marker must still be absent.
 		mark.cmps = append(mark.cmps, absent(key), clientv3.Compare(clientv3.CreateRevision(s.at.gate(tok.ID)), ">", 0))
 		mark.extra = append(mark.extra, clientv3.OpPut(key, "made"))
 	}
@@ -212,6 +221,7 @@ func (s *Store) createOnce(ctx context.Context, g gates, toks record.Tokens, mar
 	var missing []record.Mutation
 	for i, m := range ms {
 		if have[keys[i]].live() {
+			// Compare existing records too: if one is deleted meanwhile, it must be created.
 			mark.cmps = append(mark.cmps, unchanged(keys[i], have[keys[i]].mod))
 			continue
 		}
@@ -221,13 +231,14 @@ func (s *Store) createOnce(ctx context.Context, g gates, toks record.Tokens, mar
 		c.cmps, c.extra = mark.cmps, mark.extra
 		return nil
 	})
+	// A record appeared since the read. Read again instead of failing.
 	if errors.Is(err, record.ErrExists) {
 		return false, errBehind
 	}
 	return err == nil, err
 }
 
-// Swap replaces each record that still is what it was.
+// Swap replaces each record that still equals Was.
 func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	g, err := gateOf(tok)
 	if err != nil {
@@ -248,6 +259,7 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 			results[i] = record.Result{Outcome: record.Changed}
 			return a, false
 		}
+		// An unreadable record has no document that could be compared.
 		if err := errors.Join(st.err, record.CheckReserved(tok, w.Doc), record.CheckSwap(w)); err != nil {
 			results[i] = record.Result{Outcome: record.Refused, Err: err}
 			return a, false
@@ -258,6 +270,7 @@ func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap)
 		}
 		results[i] = record.Result{Outcome: record.Applied}
 		a.gates = g
+		// The revision stands for the bytes that were compared.
 		a.compare(slots[i].doc, st.mod)
 		a.store(slots[i], envelope{doc: w.Doc})
 		return a, true

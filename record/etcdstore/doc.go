@@ -1,38 +1,43 @@
-// Package etcdstore is record.Namespace and record.Client on an etcd cluster: the records of
-// managed kinds below one prefix, guards and tombstones in the values.
+// Package etcdstore implements record.Namespace and record.Client on an etcd cluster. The records
+// of managed kinds (collections that only our client uses) lie below one prefix. Their guards (the
+// source versions they were written from) and tombstones (deleted records) lie in the values.
 //
 // # Guarantees
 //
-// All that package record promises, by etcd's own transactions. Every collection has a gate, a
-// key that holds its physical name, and every transaction compares the gates of the kinds that
-// it reads or writes: a Fence changes the gate, and from that revision on a client that still has
-// the earlier name gets record.ErrFenced, reads and deletes included. There is one log and one
-// clock, the revision, which is what versions and positions are made of. A read is one at a
-// revision that is not older than the moment at which it was asked, and waits for nobody.
+// The package keeps all promises of package record through etcd's transactions. Every collection
+// has a gate, a key that holds its physical name. Every transaction compares the gates of the kinds
+// that it reads or writes. A Fence changes the gate. From that revision on, a client with the
+// earlier name gets record.ErrFenced, for reads and deletes too.
 //
-// What a record stands for is compared by the revision of its key, so that a group, or a
-// client's transaction, is one transaction of etcd or none. It is sent once; where its answer
-// is lost it is record.ErrUnknown.
+// There is one log and one clock, the revision. Versions and positions consist of it. A read
+// happens at one revision that is not older than the start of the call. It never waits for other
+// commands.
+//
+// A write compares the revisions of the keys that it depends on. So a group, or a client's
+// transaction, is one etcd transaction. The package sends it once. If the answer is lost, the
+// result is record.ErrUnknown.
 //
 // # Fixed-name kinds
 //
-// An application has its records in keys of its own (Config.Fixed), as JSON or BSON, and guards
-// lie below the namespace's prefix. They are where they are under every name: a hidden name is
-// that of the gate alone. A fence takes from the application's roles the right to write before it
-// changes the gate, so that its revision is behind all that the application has written. What
-// cannot be shown as a document is a record with an error (record.Record.Err).
+// An application keeps its records in keys of its own (Config.Fixed), as JSON or BSON. Their guards
+// lie below the namespace's prefix. The keys never move: a hidden name exists only in the gate. A
+// fence first takes the write permission from the application's roles and then changes the gate. So
+// the gate's revision is after all writes of the application. A value that cannot be shown as a
+// document is a record with an error (record.Record.Err).
 //
 // # Limits
 //
-// Those of etcd, which refuses more: Config.Operations records in a group or in a client's
-// transaction, and Config.Bytes of them together. They are checked beforehand. History is kept
-// until etcd compacts it (its --auto-compaction); a stream that is behind by then has lost its
-// history, and a scan of a large kind whose pages are each at a revision of their own has not.
+// The limits are etcd's, and this package checks them in advance: Config.Operations records in a
+// group or in a client's transaction, and Config.Bytes for all of them together. etcd keeps history
+// until it compacts (its --auto-compaction options). A stream that is behind by then has lost its
+// history. A scan of a large kind is not affected, because each page has a revision of its own.
 //
 // # What this package does not own
 //
-// Indexes, validators and expiry: etcd has none, and a kind that declares them is refused. How
-// etcd is reached is internal/etcdconn's.
+// etcd has no indexes, validators and expiry, so a kind that declares them is refused. Package
+// internal/etcdconn connects to etcd.
+//
+// Begin to read in layout.go, then store.go, apply.go and fence.go.
 //
 // It is not for users and may change with any version.
 package etcdstore

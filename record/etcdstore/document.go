@@ -16,26 +16,28 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Format is how an application writes the values of its keys. A document is what its value has,
-// with the name that the key has as its _id in front.
+// Format is the encoding of an application's values. A document consists of the value's fields,
+// with the name of the key in front as its _id.
 type Format string
 
 const (
-	// JSON is an object of JSON. What JSON has no type for stands as in MongoDB's Extended JSON:
+	// JSON is a JSON object. Types that JSON lacks have the form of MongoDB's Extended JSON:
 	// {"$date": ...}, {"$oid": ...}, and {"$numberLong": ...} for a long that fits into an int.
 	JSON Format = "json"
-	// BSON is a document of BSON.
+	// BSON is a BSON document.
 	BSON Format = "bson"
 )
 
 var errOwnID = errors.New("the value has a field _id, and the name of its key is that")
 
-// document is the value of a key as a document. It fails for what would not come back as it is.
+// document returns the value of a key as a document. It refuses values that would not re-encode to
+// the same content.
 func (f Format) document(name string, value []byte) (bson.Raw, error) {
 	if !utf8.ValidString(name) {
 		return nil, errors.New("the key is not UTF-8")
 	}
 	body := bson.Raw(value)
+	// Check the numbers first, because the parser rounds them silently.
 	if f == JSON {
 		if err := exactNumbers(value); err != nil {
 			return nil, err
@@ -53,13 +55,14 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 	if valid(body) != nil {
 		return nil, errors.New("the value is no document of BSON")
 	}
+	// The name of the key is the _id, so a second one would get lost.
 	if _, err := body.LookupErr("_id"); err == nil {
 		return nil, errOwnID
 	}
 	doc := withID(name, body)
 	if f == JSON {
-		// Dates that are none, numbers of other widths: whatever the reader takes and would not
-		// write so.
+		// The parser accepts more than value writes, such as invalid dates and numbers of other
+		// widths. A round trip finds such values, which would otherwise change silently.
 		if again, err := f.value(doc); err != nil {
 			return nil, err
 		} else if back, err := f.body(again); err != nil || !bytes.Equal(back, body) {
@@ -69,8 +72,8 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 	return doc, nil
 }
 
-// valid refuses what is no document, also where one has something behind it: Validate takes that, and
-// what is made of it would be no document.
+// valid refuses invalid documents, and documents followed by other bytes. Validate accepts the
+// latter, but they would corrupt any document built from them.
 func valid(doc bson.Raw) error {
 	if err := doc.Validate(); err != nil {
 		return err
@@ -90,16 +93,17 @@ func (f Format) body(value []byte) (bson.Raw, error) {
 }
 
 func withID(name string, body bson.Raw) bson.Raw {
-	id, _ := bson.Marshal(bson.D{{Key: "_id", Value: name}}) // cannot fail
+	id, _ := bson.Marshal(bson.D{{Key: "_id", Value: name}}) // cannot fail: one valid string
+	// Join the two documents: drop the final zero of the first and the length of the second.
 	doc := append(id[:len(id)-1:len(id)-1], body[4:]...)
 	n := len(doc)
 	doc[0], doc[1], doc[2], doc[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
 	return bson.Raw(doc)
 }
 
-// value is a document as the value of its key.
+// value returns a document in the form of its key's value.
 func (f Format) value(doc bson.Raw) ([]byte, error) {
-	doc = record.Stored(doc) // the _id is the key, wherever it stands
+	doc = record.Stored(doc) // move the _id to the front, wherever it is
 	elems, err := doc.Elements()
 	if err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func appendText(dst []byte, s string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always can be
+	_ = enc.Encode(s) // a string cannot fail
 	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
 }
 
@@ -172,18 +176,21 @@ func appendValue(dst []byte, v bson.RawValue) ([]byte, error) {
 	case bson.TypeInt32:
 		return strconv.AppendInt(dst, int64(v.Int32()), 10), nil
 	case bson.TypeInt64:
+		// A long that fits into an int needs the extended form, or it would return as an int.
 		if n := v.Int64(); n < math.MinInt32 || n > math.MaxInt32 {
 			return strconv.AppendInt(dst, n, 10), nil
 		}
 	case bson.TypeDouble:
 		if d := v.Double(); !math.IsNaN(d) && !math.IsInf(d, 0) {
 			text := strconv.FormatFloat(d, 'g', -1, 64)
+			// Without a point or exponent, the number would return as an integer.
 			if !bytes.ContainsAny([]byte(text), ".e") {
 				text += ".0"
 			}
 			return append(dst, text...), nil
 		}
 	}
+	// All other types have only the canonical extended form.
 	wrapped, err := bson.Marshal(bson.D{{Key: "v", Value: v}})
 	if err != nil {
 		return nil, err
@@ -195,7 +202,7 @@ func appendValue(dst []byte, v bson.RawValue) ([]byte, error) {
 	return append(dst, text[len(`{"v":`):len(text)-1]...), nil
 }
 
-// exactNumbers refuses numbers that no type of BSON holds as they are written.
+// exactNumbers refuses numbers that no BSON type can represent exactly.
 func exactNumbers(value []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.UseNumber()
@@ -212,10 +219,12 @@ func exactNumbers(value []byte) error {
 				depth--
 			}
 		case json.Number:
+			// A rounded number would change the application's data at the next write.
 			if !exact(string(t)) {
 				return errors.New("the value has a number that is too large, or too precise, for a document: write it as a text")
 			}
 		}
+		// A deeper document could not be stored in MongoDB.
 		if depth > maxDepth {
 			return errors.New("the value is nested too deeply")
 		}
@@ -228,23 +237,25 @@ func exactNumbers(value []byte) error {
 	}
 }
 
-// maxDepth is how deeply MongoDB takes documents.
+// maxDepth is the maximum nesting of documents in MongoDB.
 const maxDepth = 100
 
 func exact(number string) bool {
 	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
-		return number != "-0"
+		return number != "-0" // as an integer, a negative zero would lose its sign
 	}
 	f, err := strconv.ParseFloat(number, 64)
 	if err != nil || len(number) > 400 || !bytes.ContainsAny([]byte(number), ".eE") {
 		return false
 	}
+	// A double holds the number if its shortest decimal form has the same value.
 	is, ok := new(big.Rat).SetString(number)
 	back, _ := new(big.Rat).SetString(strconv.FormatFloat(f, 'e', -1, 64))
 	return ok && is.Cmp(back) == 0
 }
 
-// named is the string that a key is, or why a fixed-name kind here cannot have it.
+// named returns the string in a key, or the reason why a fixed-name kind in etcd cannot have this
+// key.
 func named(key record.Key) (string, error) {
 	name, ok := key.Name()
 	if !ok {

@@ -11,16 +11,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Prepare knows one class for each kind: a gate that every transaction compares, and next to it,
-// where an application writes itself, the rights of its roles.
+// Prepare returns the only fence class of a kind. Managed kinds use their gate, which every
+// transaction compares. Fixed-name kinds also use the permissions of the application's roles.
 func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	g, err := gateOf(tok)
 	if err != nil {
 		return "", "", err
 	}
+	// A stale token must fail here, before an upgrade relies on the class.
 	if _, err := s.states(ctx, g, nil); err != nil {
 		return "", "", fmt.Errorf("prepare: %w", err)
 	}
+	// A kind without application keys needs no permissions.
 	class := record.FenceUUID
 	if s.keys(tok) != nil || want == record.FenceRole && standsIn(tok) {
 		class = record.FenceRole
@@ -37,8 +39,8 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 	return class, restore, nil
 }
 
-// Fence gives a collection its next name. Once that is committed no transaction with an earlier
-// one has an effect, and no read with one an answer.
+// Fence gives a collection its next name. After the commit, no transaction with an earlier name has
+// an effect, and no read with one gets an answer.
 func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if !f.Renames() || f.Class == record.FenceView {
 		return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has none of class %s", f.Class)}
@@ -47,6 +49,7 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 		return s.fenceKeys(ctx, f)
 	}
 	for {
+		// If another process changed the gate in between, decide again.
 		err := s.fenceOnce(ctx, f, true)
 		if !errors.Is(err, errBehind) {
 			return err
@@ -54,9 +57,11 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	}
 }
 
-// fenceOnce tries to give a collection its next name, or only whether it could be given that.
+// fenceOnce tries once to give a collection its next name. Without move it only checks whether that
+// is possible.
 func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error {
 	id, what := f.Token.ID, fmt.Sprintf("fence %s to %s", f.Token.Name, f.To)
+	// End the earlier fence first, so that a late Uphold does not restore it after this operation.
 	if f.Ends != "" && move {
 		if _, err := s.write(ctx, what, nil, []clientv3.Op{clientv3.OpPut(s.at.closed(id)+f.Ends, "ended")}, nil); err != nil {
 			return err
@@ -75,7 +80,7 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 	case string(gate.Kvs[0].Value) == f.To:
 		return nil
 	case string(gate.Kvs[0].Value) != f.Token.Name:
-		// This fence is an old one, sent late: it must not move the kind back.
+		// This fence is an old one that arrived late. It must not move the kind back.
 		return fmt.Errorf("%s: it is at %s: %w", what, gate.Kvs[0].Value, record.ErrFenced)
 	case closed.Count > 0:
 		return fmt.Errorf("%s: it was given up, a new attempt needs a new name", what)
@@ -84,20 +89,22 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 	case !move:
 		return nil
 	}
+	// Gate and names change together, so that no name leads to two collections.
 	ops := []clientv3.Op{clientv3.OpPut(s.at.gate(id), f.To), clientv3.OpDelete(s.at.name(f.Token.Name)), clientv3.OpPut(s.at.name(f.To), id)}
 	switch own := f.Token.Kind; {
 	case s.keys(f.Token) == nil:
-	case f.To == own: // the application has its keys again
+	case f.To == own: // the application gets its keys back
 		ops = append(ops, clientv3.OpDelete(s.at.fenced(id)), clientv3.OpDelete(s.at.given(id)))
 	case f.Token.Name == own:
 		ops = append(ops, clientv3.OpPut(s.at.fenced(id), f.To), clientv3.OpDelete(s.at.given(id)))
 	}
+	// Compare again in the transaction: another process may have moved or closed the name since.
 	resp, err = s.write(ctx, what, []clientv3.Cmp{
 		clientv3.Compare(clientv3.Value(s.at.gate(id)), "=", f.Token.Name), absent(s.at.closed(id) + f.To), absent(s.at.name(f.To)),
 	}, ops, nil)
 	switch {
 	case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil:
-		return errBehind // reading shows what became of it
+		return errBehind // the next read shows the outcome
 	case err != nil:
 		return err
 	case !resp.Succeeded:
@@ -106,7 +113,7 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 	return nil
 }
 
-// Prevent closes the name that a rename was announced to.
+// Prevent closes the announced name of a rename.
 func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	what := "prevent " + f.To
 	if f.Class != record.FenceUUID && f.Class != "" {
@@ -122,10 +129,11 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 		case at != f.Token.Name:
 			return false, fmt.Errorf("%s: it is at %s: %w", what, at, record.ErrFenced)
 		}
+		// Close the name only while the kind has its old one. A finished rename must stay.
 		resp, err := s.write(ctx, what, []clientv3.Cmp{clientv3.Compare(clientv3.Value(s.at.gate(f.Token.ID)), "=", f.Token.Name)},
 			[]clientv3.Op{clientv3.OpPut(s.at.closed(f.Token.ID)+f.To, "given up")}, nil)
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // may be repeated
+		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the write is idempotent, so repeat it
 		case err != nil:
 			return false, err
 		case resp.Succeeded:
@@ -134,19 +142,19 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	}
 }
 
-// Ready and Unready: a gate is there as long as its kind.
+// Ready does nothing: the gate of a kind always exists.
 func (s *Store) Ready(context.Context, []record.Fence) error { return nil }
 
-// Unready is as Ready.
+// Unready does nothing, like Ready.
 func (s *Store) Unready(context.Context, []record.Fence) error { return nil }
 
-// Hindrances: nothing holds up a transaction of etcd.
+// Hindrances returns nothing, because nothing delays an etcd transaction.
 func (s *Store) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) {
 	return nil, nil
 }
 
-// Unfence gives a kind back to its application. A gate cannot be taken away by one who knows
-// nothing of it, and needs no more than to be moved.
+// Unfence gives a kind back to its application. A managed kind has nothing to give back: its gate
+// only moves on.
 func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	if f.Class == record.FenceRole && (s.keys(f.Token) != nil || standsIn(f.Token)) {
 		return s.unfenceKeys(ctx, f)
@@ -154,7 +162,7 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	return managedAlone(f)
 }
 
-// Uphold looks after the rights of applications.
+// Uphold checks and restores the permissions of a fenced application. Gates need no such check.
 func (s *Store) Uphold(ctx context.Context, f record.Fence, _ []string) ([]record.Breach, error) {
 	if f.Class == record.FenceRole && s.keys(f.Token) != nil {
 		return s.upholdKeys(ctx, f)
@@ -165,8 +173,8 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, _ []string) ([]recor
 	return nil, managedAlone(f)
 }
 
-// standsIn reports whether a collection is a scratch one that stands for a kind of an application.
-// It is fenced like one, by its name alone: no role has rights that could be taken.
+// standsIn reports whether a collection is a scratch one that represents an application's kind. Its
+// fence changes only the name, since no role has permissions on it.
 func standsIn(tok record.Token) bool {
 	return tok.Fixed && strings.HasPrefix(tok.Kind, sweepable)
 }

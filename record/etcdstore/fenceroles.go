@@ -15,21 +15,24 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// An application that writes its keys itself is kept out by its authorisation. etcd checks it
-// where it applies a request, in the order of its log: what an application sends has its effect
-// before the revision at which its role lost the right to write, or none, transactions and
-// requests under way included. Users with the role root are bound by nothing, and keys with a
-// lease go when it expires, no matter who may write; so such a key is no record (Store.found).
+// A fence keeps out an application that writes its own keys through etcd's authorization. etcd
+// checks a request where it applies it, in log order. Each request of the application takes effect
+// before the revision at which its role loses the write permission, or never. That includes
+// transactions and requests in flight. Users with the role root are exempt. Keys with a lease
+// vanish when it expires, whatever the permissions are, so such a key is no valid record
+// (Store.found).
 //
-// A change of a role compares nothing. Who stood still in the middle of a fence, or of its end,
-// for longer than a switch takes may so change a right at the wrong time. It looks again
-// afterwards and takes that back, and where it was killed Uphold finds what it left. Until then
-// an application that had lost its right has it again for a moment, behind a fence: so that this
-// does not go unseen it is noted before it is taken back, and is a breach (record.Breach), with
-// what the application has written. That it had its right and lost it is noted before it loses
-// it (layout.taking), and undone wherever the fence has ended meanwhile.
+// A change of a role has no condition. A process may pause in the middle of a fence, or of its end,
+// for longer than a switch takes. It may then change a permission at the wrong time. It checks
+// afterwards and reverts such a change. If it was killed, Uphold finds the change.
+//
+// Until then, a fenced application may have its permission again for a moment. To keep that
+// visible, the process notes it before the revert (layout.given). Uphold reports it as a breach
+// (record.Breach) with the number of records the application wrote. Before a fence takes
+// permissions, it notes that too (layout.taking). If the fence has ended meanwhile, the permissions
+// are restored.
 
-// grant is the right of a role to write keys of an application.
+// grant is a role's permission on an application's keys.
 type grant struct {
 	Role string                  `json:"role"`
 	From string                  `json:"from"`
@@ -37,11 +40,12 @@ type grant struct {
 	Type clientv3.PermissionType `json:"type"`
 }
 
-// grants are the rights that a fence takes, and its end gives back: as Prepare has found them or,
-// where a fence does not say, as an earlier one has noted them.
+// grants returns the permissions that a fence takes and that its end restores. They come from
+// Prepare or, if the fence does not have them, from the note of an earlier fence.
 func (s *Store) grants(ctx context.Context, f record.Fence) (gs []grant, err error) {
 	noted := []byte(f.Restore)
 	if f.Restore == "" {
+		// An earlier fence of this collection noted them.
 		if noted, _, err = s.get(ctx, "rights of kind "+f.Token.Kind, s.at.rights(f.Token.ID)); err != nil || noted == nil {
 			return nil, err
 		}
@@ -52,7 +56,7 @@ func (s *Store) grants(ctx context.Context, f record.Fence) (gs []grant, err err
 	return gs, nil
 }
 
-// prepareRoles finds out which rights a fence of an application's keys takes away.
+// prepareRoles returns the permissions that a fence of an application's keys takes away.
 func (s *Store) prepareRoles(ctx context.Context, tok record.Token) (restore string, err error) {
 	in := s.keys(tok)
 	refuse := func(reason string) error {
@@ -72,6 +76,7 @@ func (s *Store) prepareRoles(ctx context.Context, tok record.Token) (restore str
 	if len(gs) == 0 {
 		return "", refuse(fmt.Sprintf("no role may write below %s, so the application's is not known: grant it: etcdctl role grant-permission ROLE --prefix=true readwrite %s", in.Prefix, in.Prefix))
 	}
+	// A fence revokes a grant as a whole, so a grant beyond these keys would break other uses.
 	end := clientv3.GetPrefixRangeEnd(in.Prefix)
 	for _, g := range gs {
 		if g.From < in.Prefix || g.To == "\x00" || g.To > end {
@@ -82,7 +87,7 @@ func (s *Store) prepareRoles(ctx context.Context, tok record.Token) (restore str
 	return string(b), err
 }
 
-// writers are the rights to write any of an application's keys.
+// writers returns all permissions to write any of an application's keys.
 func (s *Store) writers(ctx context.Context, prefix string) (gs []grant, err error) {
 	roles, err := s.conn.RoleList(ctx)
 	if err != nil {
@@ -90,6 +95,7 @@ func (s *Store) writers(ctx context.Context, prefix string) (gs []grant, err err
 	}
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for _, role := range roles.Roles {
+		// Users with root are exempt from permissions, so changing them has no effect.
 		if role == "root" {
 			continue
 		}
@@ -100,6 +106,7 @@ func (s *Store) writers(ctx context.Context, prefix string) (gs []grant, err err
 		for _, p := range has.Perm {
 			from, to := string(p.Key), string(p.RangeEnd)
 			meets := from < end && (to == "\x00" || to > prefix)
+			// An empty end means a single key.
 			if to == "" {
 				meets = from >= prefix && from < end
 			}
@@ -111,12 +118,14 @@ func (s *Store) writers(ctx context.Context, prefix string) (gs []grant, err err
 	return gs, nil
 }
 
-// noRight: a role has no right that is just a grant's.
+// noRight means that a role has no permission with the exact range of a grant.
 const noRight = clientv3.PermissionType(-1)
 
-// rightTo is what a role may do with the keys of a grant. role is false where there is none.
+// rightTo returns a role's permission on the keys of a grant. role is false if the role does not
+// exist.
 func (s *Store) rightTo(ctx context.Context, g grant) (has clientv3.PermissionType, role bool, err error) {
 	all, err := s.conn.RoleGet(ctx, g.Role)
+	// An administrator may have deleted the role since.
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrRoleNotFound) {
 		return noRight, false, nil
 	}
@@ -131,8 +140,8 @@ func (s *Store) rightTo(ctx context.Context, g grant) (has clientv3.PermissionTy
 	return noRight, true, nil
 }
 
-// permit gives roles their rights, or only those to read, and reports what was otherwise. before,
-// if not nil, is called before a right to write is taken.
+// permit sets the permissions of roles: their full type or, without write, only read. It returns
+// the roles that it changed. before, if not nil, runs before a write permission is taken.
 func (s *Store) permit(ctx context.Context, gs []grant, write bool, before func() error) (changed []string, err error) {
 	for _, g := range gs {
 		want := g.Type
@@ -143,6 +152,7 @@ func (s *Store) permit(ctx context.Context, gs []grant, write bool, before func(
 		if err != nil {
 			return changed, err
 		}
+		// An administrator removed the role, or it has the right permission already.
 		if !role || has == want {
 			continue
 		}
@@ -159,7 +169,7 @@ func (s *Store) permit(ctx context.Context, gs []grant, write bool, before func(
 	return changed, nil
 }
 
-// rightsError is why something about users and roles has failed.
+// rightsError wraps the error of a request about users and roles.
 func (s *Store) rightsError(what string, err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
 		return &record.UnsupportedError{What: what, Reason: "the user of the controllers may not: only one with the role root changes roles, and a fence of an application's keys does: etcdctl user grant-role USER root"}
@@ -170,7 +180,7 @@ func (s *Store) rightsError(what string, err error) error {
 	return s.readError(what, err)
 }
 
-// fenceKeys is a fence, or an opening, of a kind whose keys are an application's.
+// fenceKeys sets or opens a fence on a kind with application keys.
 func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 	gs, err := s.grants(ctx, f)
 	if err != nil {
@@ -178,18 +188,22 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 	}
 	opens := f.To == f.Token.Kind
 	if !opens {
-		// A fence of the past must take nothing from the application of now.
+		// An old fence that arrives late must take nothing from the present application.
 		if err := s.fenceOnce(ctx, f, false); err != nil && !errors.Is(err, errBehind) {
 			return err
 		}
+		// Keep the permissions in etcd for a later Unfence or Uphold without f.Restore.
 		if f.Restore != "" {
 			if _, err := s.write(ctx, "note rights", nil, []clientv3.Op{clientv3.OpPut(s.at.rights(f.Token.ID), f.Restore)}, nil); err != nil {
 				return err
 			}
 		}
+		// Note this before the change: if this process dies, Uphold can undo a fence that ended.
 		if _, err := s.write(ctx, "note that rights go", nil, []clientv3.Op{clientv3.OpPut(s.at.taking(f.Token.ID), f.To)}, nil); err != nil {
 			return err
 		}
+		// Take the permissions before the gate changes, so that the gate's revision is after all of
+		// the application's writes.
 		if _, err = s.permit(ctx, gs, false, nil); err != nil {
 			return errors.Join(err, s.giveBack(ctx, f.Token, gs))
 		}
@@ -206,20 +220,21 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 	return s.permitAsNamed(ctx, f.Token, gs)
 }
 
-// giveBackTime bounds what is done for a caller that has given up.
+// giveBackTime limits the cleanup after the caller has given up.
 const giveBackTime = 5 * time.Second
 
-// giveBack is permitAsNamed for a fence that was not set, whatever the caller has time for.
+// giveBack is permitAsNamed after a failed fence. It ignores the caller's cancellation.
 func (s *Store) giveBack(ctx context.Context, tok record.Token, gs []grant) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
 	defer cancel()
 	return s.permitAsNamed(ctx, tok, gs)
 }
 
-// permitAsNamed has roles write if the kind bears its own name, and read if it does not. It looks
-// again behind each change, for what it knew may have been of the past by then.
+// permitAsNamed lets roles write if the kind has its own name, and only read otherwise. It checks
+// again after each change, because the name may have changed meanwhile.
 func (s *Store) permitAsNamed(ctx context.Context, tok record.Token, gs []grant) error {
-	// Behind a fence nobody has rights but by a change of the past, this process's or another's.
+	// Behind a fence only an outdated change, by this or another process, can have given
+	// permissions.
 	given := func() error {
 		_, err := s.write(ctx, "note a right given", nil, []clientv3.Op{clientv3.OpPut(s.at.given(tok.ID), "given")}, nil)
 		return err
@@ -248,6 +263,7 @@ func (s *Store) unfenceKeys(ctx context.Context, f record.Fence) error {
 	}
 	id, own, what := f.Token.ID, f.Token.Kind, "unfence "+f.Token.Kind
 	for {
+		// Close the name on each round, before the gate moves: a late Fence must not set it again.
 		if _, err := s.write(ctx, what, nil, []clientv3.Op{clientv3.OpPut(s.at.closed(id)+f.To, "ended")}, nil); err != nil {
 			return err
 		}
@@ -255,6 +271,7 @@ func (s *Store) unfenceKeys(ctx context.Context, f record.Fence) error {
 		if err != nil {
 			return err
 		}
+		// The kind has moved already, so only the permissions may be missing.
 		if at != f.To {
 			return s.permitAsNamed(ctx, f.Token, gs)
 		}
@@ -262,9 +279,10 @@ func (s *Store) unfenceKeys(ctx context.Context, f record.Fence) error {
 			[]clientv3.Op{clientv3.OpPut(s.at.gate(id), own), clientv3.OpDelete(s.at.name(f.To)), clientv3.OpPut(s.at.name(own), id),
 				clientv3.OpDelete(s.at.fenced(id)), clientv3.OpDelete(s.at.given(id))}, nil)
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // reading shows what became of it
+		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the next read shows the outcome
 		case err != nil:
 			return err
+		// The gate has moved, or the name is taken. Only the latter is final.
 		case !resp.Succeeded:
 			if taken, _, err := s.get(ctx, what, s.at.name(own)); err != nil || taken != nil && string(taken) != id {
 				return errors.Join(err, fmt.Errorf("%s: the name is taken", what))

@@ -11,16 +11,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Keys is where an application has the records of a fixed-name kind, and how it writes them.
-// The values are the application's: guards and tombstones lie below the namespace's prefix.
+// Keys locates an application's records of a fixed-name kind. The values belong to the application.
+// Guards and tombstones lie below the namespace's prefix.
 type Keys struct {
-	// Prefix begins the keys, and ends with a slash. Each key below it is a record, whose name is
-	// what follows.
+	// Prefix begins the keys and ends with a slash. Each key below it is a record, and the rest of
+	// the key is its name.
 	Prefix string
 	Format Format
 }
 
-// checkKeys refuses keys that would be of two things.
+// checkKeys refuses overlapping prefixes.
 func checkKeys(prefix string, fixed map[string]Keys) error {
 	taken := map[string]string{prefix: "the prefix of the namespace"}
 	for kind, in := range fixed {
@@ -30,6 +30,7 @@ func checkKeys(prefix string, fixed map[string]Keys) error {
 		if in.Format != JSON && in.Format != BSON {
 			return fmt.Errorf("keys of kind %s: format %q: want %s or %s", kind, in.Format, JSON, BSON)
 		}
+		// With overlapping prefixes one key would belong to two kinds.
 		for other, what := range taken {
 			if strings.HasPrefix(in.Prefix, other) || strings.HasPrefix(other, in.Prefix) {
 				return fmt.Errorf("keys of kind %s: %q meets %q, %s", kind, in.Prefix, other, what)
@@ -40,8 +41,8 @@ func checkKeys(prefix string, fixed map[string]Keys) error {
 	return nil
 }
 
-// keys is where the records of a token's kind are, if that is with an application. A scratch
-// collection of such a kind is like those of managed ones.
+// keys returns the location of a kind's application keys. nil: the records lie below our own
+// prefix. That holds for managed kinds, and for scratch collections of fixed-name kinds.
 func (s *Store) keys(tok record.Token) *Keys {
 	if !tok.Fixed || strings.HasPrefix(tok.Name, sweepable) {
 		return nil
@@ -52,14 +53,15 @@ func (s *Store) keys(tok record.Token) *Keys {
 	return nil
 }
 
-// slot is where one record is. A document of an application has its guard in a key of its own.
+// slot is the location of one record. An application's document has its guard in another key.
 type slot struct {
 	doc, guard string
 	in         *Keys
 	name       string // of an application's record
 }
 
-// slot is a record's. Of a key that an application cannot have there is none: it is absent.
+// slot returns the location of a record. For a key that an application cannot have, it returns keys
+// that never exist, so the record is absent.
 func (s *Store) slot(tok record.Token, key record.Key) slot {
 	in := s.keys(tok)
 	if in == nil {
@@ -72,7 +74,7 @@ func (s *Store) slot(tok record.Token, key record.Key) slot {
 	return slot{doc: in.Prefix + name, guard: s.at.beside(tok.ID) + "/" + name, in: in, name: name}
 }
 
-// reads are the keys that have what there is to know of a record.
+// reads returns the keys that hold a record.
 func (l slot) reads() []string {
 	if l.in == nil {
 		return []string{l.doc}
@@ -80,7 +82,7 @@ func (l slot) reads() []string {
 	return []string{l.doc, l.guard}
 }
 
-// weight is how much of a request a record takes whose value has so many bytes.
+// weight returns the bytes of a request for a record with a value of the given size.
 func (l slot) weight(value int) int {
 	if l.in == nil {
 		return 2*len(l.doc) + envelopeBytes + value + overhead
@@ -88,7 +90,7 @@ func (l slot) weight(value int) int {
 	return 2*len(l.doc) + value + 2*len(l.guard) + envelopeBytes + 2*overhead
 }
 
-// held is a record as its keys were read.
+// held returns a record from its keys as they were read.
 func (l slot) held(have map[string]state) state {
 	st := have[l.doc]
 	if l.in != nil {
@@ -98,7 +100,7 @@ func (l slot) held(have map[string]state) state {
 	return st
 }
 
-// guarded makes an attempt depend on the guard that was read.
+// guarded makes an attempt depend on the guard as it was read.
 func (a *attempt) guarded(l slot, st state) {
 	if l.in == nil {
 		a.compare(l.doc, st.mod)
@@ -107,8 +109,8 @@ func (a *attempt) guarded(l slot, st state) {
 	}
 }
 
-// store has an attempt write a record. What lies next to an application's document stays as it is
-// unless there is a guard.
+// store adds the write of a record to an attempt. Without a guard it leaves the guard of an
+// application's record as it is.
 func (a *attempt) store(l slot, e envelope) {
 	if l.in == nil {
 		a.put(l.doc, e.bytes())
@@ -119,7 +121,7 @@ func (a *attempt) store(l slot, e envelope) {
 	} else {
 		value, err := l.in.Format.value(e.doc)
 		if err != nil {
-			a.failed = err // cannot be: checkDoc has tried
+			a.failed = err // cannot happen: checkDoc has made the same conversion
 		}
 		a.put(l.doc, string(value))
 	}
@@ -131,10 +133,10 @@ func (a *attempt) store(l slot, e envelope) {
 func (a *attempt) remove(key string) {
 	a.ops = append(a.ops, clientv3.OpDelete(key))
 	a.keys = append(a.keys, key)
-	a.size += 2*len(key) + overhead // it is compared as well
+	a.size += 2*len(key) + overhead // counted twice, because the transaction also compares the key
 }
 
-// found is what a key holds. Whose it is, its place says.
+// found returns the content of a key. The key's place decides whether it is an application's.
 func (s *Store) found(g gates, kv *mvccpb.KeyValue) (state, error) {
 	tok, in := s.application(g, string(kv.Key))
 	if in == nil {
@@ -149,6 +151,7 @@ func (s *Store) found(g gates, kv *mvccpb.KeyValue) (state, error) {
 	if err == nil && kv.Lease != 0 {
 		err = errors.New("its key has a lease, and would be gone when that expires: no record can be: write it without one")
 	}
+	// Return an unreadable record instead of failing, so that the engine can park it alone.
 	if err != nil {
 		doc, err = withID(name, empty), fmt.Errorf("key %s of kind %s: %w", kv.Key, tok.Kind, err)
 	}
@@ -157,7 +160,7 @@ func (s *Store) found(g gates, kv *mvccpb.KeyValue) (state, error) {
 
 var empty = []byte{5, 0, 0, 0, 0}
 
-// application is the kind whose application has a key.
+// application returns the kind that has a key among its application's keys.
 func (s *Store) application(g gates, key string) (record.Token, *Keys) {
 	for _, tok := range g {
 		if in := s.keys(tok); in != nil && strings.HasPrefix(key, in.Prefix) {
@@ -167,7 +170,7 @@ func (s *Store) application(g gates, key string) (record.Token, *Keys) {
 	return record.Token{}, nil
 }
 
-// gateOfKey is the identity of the collection that a key belongs to.
+// gateOfKey returns the identity of the collection of a key.
 func (s *Store) gateOfKey(g gates, key string) string {
 	if tok, in := s.application(g, key); in != nil {
 		return tok.ID
@@ -176,13 +179,14 @@ func (s *Store) gateOfKey(g gates, key string) string {
 	return id
 }
 
-// names is the range of names of an application that lies between two cursors.
+// names returns the range of an application's names between two cursors. none: no name is in it.
 func names(rg record.Range) (from, to string, none bool) {
+	// An application's names are strings, so bounds of other types mean all or none.
 	first := record.Cursor(record.StringKey(""))
 	if len(rg.From) > 0 && rg.From.Compare(first) > 0 {
 		name, ok := record.Key(rg.From).Name()
 		if !ok {
-			return "", "", true // behind all texts
+			return "", "", true // behind all strings
 		}
 		from = name
 	}
@@ -198,8 +202,7 @@ func names(rg record.Range) (from, to string, none bool) {
 	return from, to, to != "" && from >= to
 }
 
-// refuseClient: a service reads and writes its managed kinds, and leaves those of applications
-// to them.
+// refuseClient refuses fixed-name kinds to services: their applications use the keys directly.
 func (s *Store) refuseClient(toks ...record.Token) error {
 	for _, tok := range toks {
 		if s.keys(tok) != nil {

@@ -10,15 +10,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// A record's key in etcd begins with the ordered form of the key (record.AppendOrdered), so
-// that a range of etcd is one of records. That of a string has all that there is to know. All
-// others, of which several may compare as equal, have the key itself behind it, and its length.
+// A record's key in etcd begins with the ordered form of its key (record.AppendOrdered). So a range
+// of etcd keys is a range of records. The ordered form of a string is complete. Other values may
+// compare as equal although they differ, so the key itself and its length follow their ordered
+// form.
 const (
 	isString = 0
 	isOther  = 1
 )
 
-// keyText is a key as it stands in etcd, behind the collection's prefix.
+// keyText returns a key in its form in etcd, without the collection's prefix.
 func keyText(k record.Key) string {
 	b := record.AppendOrdered(nil, k.Value())
 	if bson.Type(k[0]) == bson.TypeString {
@@ -28,20 +29,21 @@ func keyText(k record.Key) string {
 	return string(append(b, isOther))
 }
 
-// place is where a cursor is: in front of whatever compares as equal to it.
+// place returns the position of a cursor: in front of all keys that compare as equal to it.
 func place(c record.Cursor) string { return string(record.AppendOrdered(nil, record.Key(c).Value())) }
 
-// prefixText is what the keys of all strings that begin with name begin with.
+// prefixText returns the common beginning of the keys of all strings that begin with name.
 func prefixText(name string) string {
 	return string(record.AppendOrderedText([]byte{record.OrderedStrings}, []byte(name)))
 }
 
-// keyFrom is the inverse of keyText.
+// keyFrom parses the form of keyText.
 func keyFrom(text string) (record.Key, error) {
 	end := len(text) - 1
 	switch {
 	case end < 3:
 	case text[end] == isString:
+		// Remove the type byte, the final zeros, and the escapes of AppendOrderedText.
 		return record.StringKey(strings.ReplaceAll(text[1:end-2], "\x00\xff", "\x00")), nil
 	case text[end] == isOther && end > 4:
 		if n := int(binary.BigEndian.Uint32([]byte(text[end-4 : end]))); n > 0 && n < end-4 {

@@ -13,18 +13,19 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// labelConditions is how many comparisons labels take in a transaction, whatever its kinds are.
+// labelConditions is the number of comparisons for labels in a transaction, for any number of
+// kinds.
 const labelConditions = 1
 
-// labels are those that the collections of a namespace require, by identity, in one key. Each
-// transaction compares the revision of those that its documents were looked at with, so that what
-// a process knows of them may be as old as it likes.
+// labels holds the labels that the collections of a namespace require, by identity, in one key.
+// Each transaction compares the revision of the labels that its documents were checked against. So
+// a process may use outdated labels safely.
 type labels struct {
 	of  map[string]record.Label
-	mod int64 // of the key; 0: there is none
+	mod int64 // revision of the key; 0: no such key
 }
 
-// learn notes what was read; changed: it is something else than was known.
+// learn stores labels that were read. changed reports that they differ from the known ones.
 func (s *Store) learn(value []byte, mod int64) (have *labels, changed bool, err error) {
 	have = &labels{mod: mod}
 	if value != nil {
@@ -45,8 +46,8 @@ func (s *Store) readLabels(ctx context.Context) (*labels, error) {
 	return have, err
 }
 
-// labelled is the condition under which all documents that are put have the labels that are
-// required of them; ErrLabel where one has not.
+// labelled checks all put documents against the required labels, and returns the comparison that
+// keeps them valid. ErrLabel: a document lacks its label.
 func (s *Store) labelled(ctx context.Context, g gates, ops []clientv3.Op) ([]clientv3.Cmp, error) {
 	if !g.managed() {
 		return nil, nil
@@ -56,7 +57,7 @@ func (s *Store) labelled(ctx context.Context, g gates, ops []clientv3.Op) ([]cli
 	if have != nil {
 		lacks = s.lacks(have, g, ops)
 	}
-	if have == nil || lacks != "" { // what is known may be old
+	if have == nil || lacks != "" { // the known labels may be outdated
 		var err error
 		if have, err = s.readLabels(ctx); err != nil {
 			return nil, err
@@ -68,7 +69,7 @@ func (s *Store) labelled(ctx context.Context, g gates, ops []clientv3.Op) ([]cli
 	return []clientv3.Cmp{unchanged(s.at.labels(), have.mod)}, nil
 }
 
-// lacks returns a kind of which a document without its label is put; empty: there is none.
+// lacks returns a kind with a put document that lacks its label. Empty: there is none.
 func (s *Store) lacks(have *labels, g gates, ops []clientv3.Op) (kind string) {
 	for id, tok := range g {
 		need, ok := have.of[id]
@@ -76,6 +77,7 @@ func (s *Store) lacks(have *labels, g gates, ops []clientv3.Op) (kind string) {
 			continue
 		}
 		for _, op := range ops {
+			// Deletes need no label.
 			if !op.IsPut() || !strings.HasPrefix(string(op.KeyBytes()), s.at.records(id)) {
 				continue
 			}
@@ -87,7 +89,7 @@ func (s *Store) lacks(have *labels, g gates, ops []clientv3.Op) (kind string) {
 	return ""
 }
 
-// relabelled learns labels from the answers to looks, and reports whether they were news.
+// relabelled learns labels from the answers to looks, and reports whether they are new.
 func (s *Store) relabelled(g gates, resp *clientv3.TxnResponse) (bool, error) {
 	if !g.managed() {
 		return false, nil
@@ -100,18 +102,19 @@ func (s *Store) relabelled(g gates, resp *clientv3.TxnResponse) (bool, error) {
 			}
 		}
 	}
+	// The answers have no such key, so no labels are required.
 	_, changed, err := s.learn(nil, 0)
 	return changed, err
 }
 
-// Require notes the label next to the gates. A transaction that was made by others is refused by
-// the revision of the key.
+// Require stores the label next to the gates. The revision of that key then fails transactions that
+// other processes checked against earlier labels.
 func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	want, err := bson.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("require label: %w", err)
 	}
-	// Each transaction is over a part of the gates.
+	// One transaction cannot compare all gates of a large namespace.
 	for len(toks) > 0 {
 		part := toks[:min(len(toks), s.most)]
 		toks = toks[len(part):]
@@ -125,6 +128,7 @@ func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label
 		err := s.relabel(ctx, g, func(of map[string]record.Label) bool {
 			changed := false
 			for id := range g {
+				// An equal label needs no write, so a repeated call is cheap.
 				if has, err := bson.Marshal(of[id]); err != nil || string(has) != string(want) {
 					of[id], changed = l, true
 				}
@@ -138,19 +142,21 @@ func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label
 	return nil
 }
 
-// relabel changes labels, where the gates are open.
+// relabel changes the labels if the gates match.
 func (s *Store) relabel(ctx context.Context, g gates, change func(map[string]record.Label) bool) error {
 	for {
 		have, err := s.readLabels(ctx)
 		if err != nil {
 			return err
 		}
+		// Other calls may read the known labels, so change a copy.
 		next := maps.Clone(have.of)
 		if next == nil {
 			next = map[string]record.Label{}
 		}
 		var ops []clientv3.Op
 		switch {
+		// Even without a change, the transaction below checks the gates.
 		case !change(next):
 		case len(next) == 0:
 			ops = append(ops, clientv3.OpDelete(s.at.labels()))
@@ -163,7 +169,7 @@ func (s *Store) relabel(ctx context.Context, g gates, change func(map[string]rec
 		}
 		resp, err := s.write(ctx, "write labels", append(s.conditions(g), unchanged(s.at.labels(), have.mod)), ops, s.looks(g))
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // may be repeated
+		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the change is idempotent, so repeat it
 		case err != nil:
 			return err
 		case resp.Succeeded:
@@ -176,7 +182,7 @@ func (s *Store) relabel(ctx context.Context, g gates, change func(map[string]rec
 	}
 }
 
-// unlabel forgets the label of a collection that is gone.
+// unlabel removes the label of a dropped collection.
 func (s *Store) unlabel(ctx context.Context, id string) error {
 	return s.relabel(ctx, nil, func(of map[string]record.Label) bool {
 		_, has := of[id]

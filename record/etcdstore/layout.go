@@ -13,25 +13,25 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// layout is where everything lies, below the prefix of a namespace:
+// layout is the place of everything below the prefix of a namespace:
 //
-//	g/ID        physical name of a collection: its gate
-//	n/NAME      identity of the collection that has a name
-//	s/ID        what a collection was made as
-//	d/ID/KEY    a record, or a tombstone
-//	x/ID/NAME   a name that the collection can no longer be given
+//	g/ID        gate: the physical name of a collection
+//	n/NAME      identity of the collection with a name
+//	s/ID        properties of a collection
+//	d/ID/KEY    a record or a tombstone
+//	x/ID/NAME   a name that the collection can no longer get
 //	o/ID/MARK   a marker of CreateOnce
-//	b/ID/NAME   the guard of a record of a fixed-name kind, which lies with its application
-//	r/ID        rights that a fence has taken from its application
-//	f/ID        made when that fence was set; t/ID is the latest that was to take rights
-//	w/ID        a right that came back behind a fence, for a moment
-//	p/KIND      identity of the collection that a fixed-name kind is
+//	b/ID/NAME   the guard of a fixed-name record; the record is in the application's keys
+//	r/ID        permissions that a fence took from the application
+//	f/ID        written when that fence was set; t/ID has the latest fence to take permissions
+//	w/ID        a permission that briefly returned behind a fence
+//	p/KIND      identity of the collection of a fixed-name kind
 //	i           identity of the namespace
 //	m/OWNER     a mark
-//	c/KIND      whose a kind is; e/ID is the kind that a collection is claimed as
-//	l           which labels documents must have, by collection
+//	c/KIND      owner of a kind; e/ID is the kind that a collection is claimed for
+//	l           labels that documents must have, by collection
 //	u           written by Nudge
-//	scratch     all of it may be thrown away
+//	scratch     mark of a scratch namespace, which may be removed as a whole
 type layout string
 
 func (l layout) all() string              { return string(l) }
@@ -63,32 +63,32 @@ func (l layout) mark(o record.Owner) string {
 
 func (l layout) record(id string, key record.Key) string { return l.records(id) + keyText(key) }
 
-// split takes a key apart into the kind of thing that it is, the identity, and the rest.
+// split splits a key into its sort, the identity and the rest.
 func (l layout) split(key string) (what, id, rest string) {
 	what, id, _ = strings.Cut(strings.TrimPrefix(key, string(l)), "/")
 	id, rest, _ = strings.Cut(id, "/")
 	return what, id, rest
 }
 
-// envelope is the value of a record's key: who wrote it when, and the document or, for a
-// tombstone, none.
+// envelope is the value of a record's key: the time of the write, the guard, and the document. A
+// tombstone has no document.
 type envelope struct {
-	wall  int64 // Unix milliseconds at the writer, for lag figures only
+	wall  int64 // writer's clock in Unix milliseconds, for lag figures only
 	guard record.Guard
-	doc   bson.Raw // nil for a tombstone
+	doc   bson.Raw // nil: a tombstone
 }
 
-// The first byte of an envelope is its format, the second what it has.
+// The first byte of an envelope is its format. The second has a bit for each part.
 const (
 	format      = 1
 	hasGuard    = 1
 	hasDocument = 2
 )
 
-// overhead is more than a request adds to a key that it compares and puts.
+// overhead is an upper bound for what a request adds to a key that it compares and puts.
 const overhead = 64
 
-// envelopeBytes is what an envelope adds to its document, at most.
+// envelopeBytes is the maximum size of an envelope without its document.
 const envelopeBytes = 2 + 8 + record.GuardSize
 
 func (e envelope) bytes() string {
@@ -106,8 +106,9 @@ func (e envelope) bytes() string {
 	return string(b)
 }
 
-// open reads an envelope. Its document shares the value's bytes.
+// open parses an envelope. Its document shares the value's bytes.
 func open(b []byte) (e envelope, err error) {
+	// An unknown flag could change the meaning of the rest.
 	if len(b) < 10 || b[0] != format || b[1]&^(hasGuard|hasDocument) != 0 {
 		return e, errors.New("the value is not one that this version writes: a newer one has, or somebody else")
 	}
@@ -122,6 +123,7 @@ func open(b []byte) (e envelope, err error) {
 	}
 	if has&hasDocument != 0 {
 		e.doc = bson.Raw(b)
+		// A damaged document must not reach a transformer.
 		if err := valid(e.doc); err != nil {
 			return e, fmt.Errorf("document: %w", err)
 		}

@@ -15,12 +15,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Identity is the cluster's number, and what Identify has made.
+// Identity returns the id of the cluster, and the identity that Identify created.
 func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 	resp, err := s.conn.Get(ctx, s.at.identity())
 	if err != nil {
 		return record.Identity{}, s.readError("identity", err)
 	}
+	// The header of any answer has the cluster's id.
 	id := record.Identity{Cluster: strconv.FormatUint(resp.Header.ClusterId, 16)}
 	if len(resp.Kvs) > 0 {
 		id.Database = string(resp.Kvs[0].Value)
@@ -28,7 +29,8 @@ func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 	return id, nil
 }
 
-// Identify makes the identity of the namespace, where no other one is and nobody else has keys.
+// Identify creates the identity of the namespace if it has none. It fails if another owner has keys
+// below the prefix.
 func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 	for {
 		id, err := s.Identity(ctx)
@@ -40,19 +42,20 @@ func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 			return record.Identity{}, fmt.Errorf("identify: %w", err)
 		}
 		_, err = s.write(ctx, "identify", append(still, absent(s.at.identity())), []clientv3.Op{clientv3.OpPut(s.at.identity(), rand.Text())}, nil)
+		// If the outcome is unknown, read the identity again: one of the writers has won.
 		if err != nil && (!errors.Is(err, record.ErrUnknown) || ctx.Err() != nil) {
 			return record.Identity{}, err
 		}
 	}
 }
 
-// mark is what is stored of one.
+// mark is the stored form of a record.Mark.
 type mark struct {
 	Rev  int64    `bson:"rev"`
 	Body bson.Raw `bson:"body,omitempty"`
 }
 
-// Marks returns those of all owners.
+// Marks returns the marks of all owners.
 func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
 	resp, err := s.conn.Get(ctx, s.at.marks(), clientv3.WithPrefix())
 	if err != nil {
@@ -61,6 +64,7 @@ func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
 	var all []record.Mark
 	for _, kv := range resp.Kvs {
 		deployment, version, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), s.at.marks()), "/")
+		// Names are encoded in the key, because they contain slashes.
 		d, errD := base64.RawURLEncoding.DecodeString(deployment)
 		v, errV := base64.RawURLEncoding.DecodeString(version)
 		if err := errors.Join(errD, errV); err != nil {
@@ -75,7 +79,7 @@ func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
 	return all, nil
 }
 
-// PutMark compares the revision in the mark and that of its key.
+// PutMark compares the revision in the mark. The transaction also compares the revision of its key.
 func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	key := s.at.mark(m.Owner)
 	value, mod, err := s.get(ctx, "put mark", key)
@@ -95,6 +99,7 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	if err != nil {
 		return fmt.Errorf("put mark: %w", err)
 	}
+	// The revision of the key detects a write in between.
 	resp, err := s.write(ctx, "put mark", []clientv3.Cmp{unchanged(key, mod)}, []clientv3.Op{clientv3.OpPut(key, string(next))}, nil)
 	if err != nil {
 		return err
@@ -105,7 +110,7 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	return nil
 }
 
-// Claim looks at the kind's name and at the collection, and compares both.
+// Claim checks the name of the kind and the collection. The transaction compares both.
 func (s *Store) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	for {
 		err := s.claimOnce(ctx, tok, owner)
@@ -127,11 +132,14 @@ func (s *Store) claimOnce(ctx context.Context, tok record.Token, owner record.Ow
 	if err != nil {
 		return err
 	}
+	// The claim is valid only if kind, collection and gate stay as they were read.
 	cmps := []clientv3.Cmp{
 		unchanged(s.at.claim(tok.Kind), mod), unchanged(s.at.claimed(tok.ID), modID),
 		clientv3.Compare(clientv3.CreateRevision(s.at.gate(tok.ID)), ">", 0),
 	}
+	// The collection is claimed under another kind, so it belongs to that claim's owner.
 	if ofID != nil && string(ofID) != tok.Kind {
+		// Name the present owner in the error.
 		has, _, err := s.get(ctx, "claim", s.at.claim(string(ofID)))
 		if err != nil {
 			return err
@@ -148,6 +156,7 @@ func (s *Store) claimOnce(ctx context.Context, tok record.Token, owner record.Ow
 		if err != nil {
 			return err
 		}
+		// The same claim exists already.
 		if has.ID == tok.ID && has.owner() == owner {
 			return nil
 		}
@@ -155,6 +164,7 @@ func (s *Store) claimOnce(ctx context.Context, tok record.Token, owner record.Ow
 		if has.owner() != owner || has.ID == tok.ID {
 			return refused
 		}
+		// The owner may claim another collection only if the earlier one is gone.
 		if _, err := s.Locate(ctx, has.ID); !errors.Is(err, record.ErrNotFound) {
 			if err != nil {
 				return err
@@ -182,8 +192,9 @@ func (s *Store) claimOnce(ctx context.Context, tok record.Token, owner record.Ow
 	return nil
 }
 
-// Claims returns where each collection is now.
+// Claims returns all claims with the present names of their collections.
 func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
+	// Read both at one revision, so that the names match the claims.
 	resp, err := s.read(ctx, "claims", nil, []clientv3.Op{
 		clientv3.OpGet(s.at.claims(), clientv3.WithPrefix()), clientv3.OpGet(s.at.gates(), clientv3.WithPrefix()),
 	}, nil)
@@ -207,7 +218,7 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	return all, nil
 }
 
-// Release forgets an owner.
+// Release removes the mark and the claims of an owner.
 func (s *Store) Release(ctx context.Context, owner record.Owner) error {
 	all, err := s.Claims(ctx)
 	if err != nil {
@@ -223,6 +234,7 @@ func (s *Store) Release(ctx context.Context, owner record.Owner) error {
 		if c.Owner != owner {
 			continue
 		}
+		// etcd limits the operations of a transaction.
 		if len(ops)+2 > s.most {
 			if err := flush(); err != nil {
 				return err

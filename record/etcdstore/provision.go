@@ -17,13 +17,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// oldest is the first etcd whose watches do not lose events: earlier ones report progress that
-// overtakes them, or skip some after a compaction.
+// oldest is the first etcd release with reliable watches. Earlier releases report progress before
+// the events, or skip events after a compaction.
 var oldest = []int{3, 5, 13}
 
-// Check checks whether etcd answers, whether all members that do are new enough, whether the
-// user may read and write below the prefix, and, before a namespace is begun, whether there is
-// room for it: Identify refuses what Check does.
+// Check checks that etcd answers, that all answering members are new enough, and that the user may
+// read and write below the prefix. Before a namespace begins, it also checks that the prefix is
+// free.
 func (s *Store) Check(ctx context.Context) error {
 	members, err := s.members(ctx)
 	if err != nil {
@@ -39,14 +39,15 @@ func (s *Store) Check(ctx context.Context) error {
 		}
 	}
 	if slices.ContainsFunc(members, full) {
-		s.log.Warn(errFull.Error(), zap.String("prefix", s.at.all())) // it can be read and followed
+		s.log.Warn(errFull.Error(), zap.String("prefix", s.at.all())) // reads and streams still work
 	}
-	// Never done: etcd looks beforehand whether it would be allowed. It would refuse a put where
-	// it is full, and the right to delete is that to put.
+	// This condition never holds. etcd checks the permissions before it evaluates a transaction. A
+	// put would fail on a full etcd, and deletes need the same permission.
 	never := clientv3.Compare(clientv3.ModRevision(s.at.identity()), "<", 0)
 	_, err = s.write(ctx, "check etcd", []clientv3.Cmp{never},
 		[]clientv3.Op{clientv3.OpDelete(s.at.scratch()), clientv3.OpDelete(s.at.gates(), clientv3.WithPrefix())},
 		[]clientv3.Op{clientv3.OpGet(s.at.all(), clientv3.WithPrefix(), clientv3.WithCountOnly())})
+	// The transaction changes nothing, so an unknown outcome only means no answer.
 	if errors.Is(err, record.ErrUnknown) {
 		return fmt.Errorf("%w: %w", record.ErrUnavailable, err)
 	}
@@ -56,7 +57,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.free(ctx)
 }
 
-// free refuses a prefix where no namespace has begun and none may.
+// free refuses a prefix without a namespace if no namespace may begin there.
 func (s *Store) free(ctx context.Context) error {
 	if id, err := s.Identity(ctx); err != nil || id.Database != "" {
 		return err
@@ -65,12 +66,12 @@ func (s *Store) free(ctx context.Context) error {
 	return err
 }
 
-// Holds fails for a kind that etcd cannot hold as it is declared.
+// Holds returns an error if etcd cannot hold the kind as declared.
 func (s *Store) Holds(_ context.Context, kind record.KindSpec) error {
 	return s.refuse(kind, kind.Name)
 }
 
-// refuse says what of a kind, under a name, etcd cannot hold.
+// refuse returns the reason why etcd cannot hold a kind under a name. nil: it can.
 func (s *Store) refuse(kind record.KindSpec, name string) error {
 	_, known := s.fixed[kind.Name]
 	switch {
@@ -85,9 +86,9 @@ func (s *Store) refuse(kind record.KindSpec, name string) error {
 	}
 }
 
-// Describe returns what has a name. An application's keys are a collection under the kind's own
-// name if there are any, unless they are one already, under another name; that they are one is
-// noted when they are first seen.
+// Describe returns the collection under a name. An application's keys form a collection under the
+// kind's own name, unless they already form one under another name. Describe stores that on the
+// first call.
 func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	for {
 		id, _, err := s.get(ctx, "describe "+name, s.at.name(name))
@@ -109,6 +110,7 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 		if err := s.make(ctx, tok); err != nil {
 			return record.Info{}, err
 		}
+		// The keys may already form a collection under another name. Then none has this name.
 		if is, _, err := s.get(ctx, "describe "+name, s.at.place(kind.Name)); err != nil || is == nil {
 			return record.Info{}, err
 		} else if at, err := s.Locate(ctx, string(is)); err != nil || at != name {
@@ -117,7 +119,7 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 	}
 }
 
-// inhabited reports whether an application has a key of a kind.
+// inhabited reports whether the application has any key of a kind.
 func (s *Store) inhabited(ctx context.Context, tok record.Token) (bool, error) {
 	resp, err := s.conn.Get(ctx, s.keys(tok).Prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {
@@ -126,7 +128,7 @@ func (s *Store) inhabited(ctx context.Context, tok record.Token) (bool, error) {
 	return len(resp.Kvs) > 0, nil
 }
 
-// make makes a collection, unless there is one that has the name, or the application's keys.
+// make creates a collection, unless another one has the name or the application's keys.
 func (s *Store) make(ctx context.Context, tok record.Token) error {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -134,17 +136,18 @@ func (s *Store) make(ctx context.Context, tok record.Token) error {
 	cmps := []clientv3.Cmp{absent(s.at.name(tok.Name)), absent(s.at.gate(id))}
 	ops := []clientv3.Op{clientv3.OpPut(s.at.gate(id), tok.Name), clientv3.OpPut(s.at.name(tok.Name), id)}
 	if s.keys(tok) != nil {
+		// An application's keys can form only one collection.
 		cmps = append(cmps, absent(s.at.place(tok.Kind)))
 		ops = append(ops, clientv3.OpPut(s.at.place(tok.Kind), id))
 	}
 	_, err := s.write(ctx, "provision "+tok.Name, cmps, ops, nil)
 	if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
-		return nil // reading shows what became of it
+		return nil // the next read shows the outcome
 	}
 	return err
 }
 
-// Size counts the records, and measures some.
+// Size counts the records and estimates their size from the first ones.
 func (s *Store) Size(ctx context.Context, tok record.Token) (record.Size, error) {
 	from, in := s.at.records(tok.ID), s.keys(tok)
 	if in != nil {
@@ -155,6 +158,7 @@ func (s *Store) Size(ctx context.Context, tok record.Token) (record.Size, error)
 		return record.Size{}, s.readError("size of "+tok.Name, err)
 	}
 	const some = 100
+	// Counting is cheap in etcd, but only reading shows the size of values.
 	seen, bytes := 0, 0
 	_, err = s.walk(ctx, 0, &keyWalk{tok: tok, from: from, to: clientv3.GetPrefixRangeEnd(from), want: some, use: func(_ string, st state) (bool, error) {
 		seen, bytes = seen+1, bytes+len(st.doc)
@@ -166,7 +170,7 @@ func (s *Store) Size(ctx context.Context, tok record.Token) (record.Size, error)
 	return record.Size{Records: resp.Count, Bytes: resp.Count * int64(bytes) / int64(seen)}, nil
 }
 
-// Provision makes a collection under a name, once.
+// Provision creates a collection under a name if it is missing.
 func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	if err := s.refuse(kind, name); err != nil {
 		return record.Token{}, err
@@ -193,6 +197,7 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 				if at != name {
 					return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("the keys below %s are that of collection %s already", in.Prefix, at)}
 				}
+				// A new target must be empty, or its content would mix with the application's keys.
 			} else if there {
 				return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("there are keys below %s already, and they are needed for it: remove them, or use others", in.Prefix)}
 			}
@@ -203,7 +208,7 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 	}
 }
 
-// BuildIndexes refuses indexes.
+// BuildIndexes refuses kinds with indexes.
 func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	if err := s.refuse(kind, tok.Name); err != nil {
 		return err
@@ -211,17 +216,17 @@ func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.
 	return s.open(ctx, tok)
 }
 
-// Expire has no index to change.
+// Expire does nothing, because etcd has no indexes. It checks the token.
 func (s *Store) Expire(ctx context.Context, tok record.Token, _ map[string]int64) error {
 	return s.open(ctx, tok)
 }
 
-// Reshape has no index to drop and no options to change.
+// Reshape does nothing, because etcd has no indexes and options. It checks the token.
 func (s *Store) Reshape(ctx context.Context, tok record.Token, _ record.KindSpec, _ []string) error {
 	return s.open(ctx, tok)
 }
 
-// open checks whether the gate is as a token has it.
+// open checks that the gate matches a token.
 func (s *Store) open(ctx context.Context, tok record.Token) error {
 	g, err := gateOf(tok)
 	if err != nil {
@@ -231,14 +236,14 @@ func (s *Store) open(ctx context.Context, tok record.Token) error {
 	return err
 }
 
-// splitPage is how many keys are read at once to find where ranges meet.
+// splitPage is the number of keys in one read of Split.
 const splitPage = 10_000
 
-// leastRange is how many records are worth a range of their own: each is at least one page, and a
-// page is a wait for both databases.
+// leastRange is the minimum number of records in a range. Each range costs at least one page, and a
+// page costs a round trip to both databases.
 const leastRange = 500
 
-// Split counts the keys and reads them, without values, up to each cut.
+// Split counts the keys, and reads them without values up to each cut.
 func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
 	if err := s.open(ctx, tok); err != nil {
 		return nil, err
@@ -268,6 +273,7 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 			if err != nil {
 				return nil, err
 			}
+			// A long key cannot be a cut, so a later one becomes the cut.
 			if len(key) < record.MaxCut {
 				cuts = append(cuts, record.Cursor(key))
 			}
@@ -284,7 +290,7 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 	return ranges, nil
 }
 
-// Purge removes tombstones that are still what they were.
+// Purge removes tombstones that have not changed since they were read.
 func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	g, err := gateOf(tok)
 	if err != nil {
@@ -298,7 +304,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 			if err := s.commit(ctx, "purge", dead[i]); !errors.Is(err, errBehind) {
 				return err
 			}
-			return nil // somebody lives there now
+			return nil // a record exists there again
 		})
 	}
 	end := clientv3.GetPrefixRangeEnd(from)
@@ -315,7 +321,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 		}
 		return true, remove()
 	}
-	after := "" // names of an application's records that are done
+	after := "" // names up to here are done
 	besides := func(name string, st state) (bool, error) {
 		after = name + "\x00"
 		if st.live() {
@@ -330,7 +336,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 		}
 		return true, remove()
 	}
-	// No snapshot is needed: where one is compacted, a newer one goes on.
+	// No single snapshot is needed. If etcd compacts the revision, continue at a newer one.
 	for {
 		var err error
 		if s.keys(tok) != nil {
@@ -347,12 +353,13 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	}
 }
 
-// Drop removes a collection with all that lies under its identity, its gate first: who follows
-// it learns of that before it sees records go.
+// Drop removes a collection with everything under its identity. The gate goes first, so that
+// streams learn of the drop before they see records go.
 func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	if err := s.open(ctx, tok); err != nil {
 		return err
 	}
+	// The claim of the collection ends in the same transaction.
 	kind, _, err := s.get(ctx, "drop", s.at.claimed(tok.ID))
 	if err != nil {
 		return err
@@ -365,6 +372,7 @@ func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	}
 	prefixes := []string{s.at.records(tok.ID), s.at.closed(tok.ID), s.at.once(tok.ID), s.at.beside(tok.ID)}
 	if in := s.keys(tok); in != nil {
+		// The application's keys are the collection's records.
 		prefixes = append(prefixes, in.Prefix)
 		ops = append(ops, clientv3.OpDelete(s.at.place(tok.Kind)), clientv3.OpDelete(s.at.rights(tok.ID)),
 			clientv3.OpDelete(s.at.fenced(tok.ID)), clientv3.OpDelete(s.at.taking(tok.ID)), clientv3.OpDelete(s.at.given(tok.ID)))
@@ -379,14 +387,15 @@ func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	if err := s.commit(ctx, "drop "+tok.Name, attempt{gates: g, ops: ops}); err != nil {
 		return err
 	}
+	// The labels of all collections share one key, so they need a transaction of their own.
 	return s.unlabel(ctx, tok.ID)
 }
 
-// sweepable begins the names of scratch collections.
+// sweepable is the name prefix of scratch collections.
 const sweepable = "dbc_"
 
-// Sweep drops every collection whose name begins with a prefix: scratch collections of a caller
-// that may have died.
+// Sweep drops all collections with a name prefix. They are scratch collections of a caller that may
+// have died.
 func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	if !strings.HasPrefix(prefix, sweepable) || prefix == sweepable {
 		return fmt.Errorf("sweep: names that begin with %q are not those of scratch collections", prefix)
@@ -398,6 +407,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	for _, kv := range named {
 		name := strings.TrimPrefix(string(kv.Key), s.at.name(""))
 		err := s.Drop(ctx, record.Token{Kind: name, Name: name, ID: string(kv.Value)})
+		// Another process may sweep the same collections.
 		if err != nil && !errors.Is(err, record.ErrFenced) {
 			return err
 		}
@@ -405,7 +415,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// Names returns the names of collections that begin with a prefix.
+// Names returns the names of collections with a prefix.
 func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	named, err := s.named(ctx, prefix)
 	names := make([]string, 0, len(named))
@@ -415,7 +425,7 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	return names, err
 }
 
-// named are the keys of names that begin with a prefix.
+// named returns the name keys with a prefix.
 func (s *Store) named(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, error) {
 	resp, err := s.conn.Get(ctx, s.at.name(prefix), clientv3.WithPrefix())
 	if err != nil {
@@ -424,7 +434,7 @@ func (s *Store) named(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, e
 	return resp.Kvs, nil
 }
 
-// claim is what is stored of one.
+// claim is the stored form of a record.Claim.
 type claim struct {
 	Deployment string `bson:"deployment"`
 	Version    string `bson:"version"`

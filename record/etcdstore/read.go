@@ -14,15 +14,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// So many keys are read by one transaction, each of which may have a document of megabytes.
+// keysAtOnce limits the keys in one read transaction, because each may hold a document of
+// megabytes.
 const keysAtOnce = 64
 
-// snapshot reads keys at one revision, which it returns: the newest one, which no earlier
-// command can be ahead of, or the one given. use is called for each key that is there. All of
-// the gates are looked at, each with the keys behind it.
+// snapshot reads keys at one revision, which it returns. revision 0 means the newest, which is not
+// older than any finished command. It calls use for each existing key. It checks all gates, each
+// together with its keys.
 func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision int64, use func(key string, st state) error) (int64, error) {
 	rest := maps.Clone(g)
 	for first := true; first || len(keys) > 0 || len(rest) > 0; first = false {
+		// Leave room for the comparison and the read of each gate.
 		most := min(keysAtOnce, s.most/2)
 		n, bytes := 0, 0
 		for n < min(len(keys), most) && (n == 0 || bytes+len(keys[n])+overhead <= s.bytes) {
@@ -39,6 +41,7 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 			now[id] = g[id]
 			delete(rest, id)
 		}
+		// After the last keys, check the gates of kinds without keys as well.
 		for id, tok := range rest {
 			if len(keys) > 0 || len(now) >= most {
 				break
@@ -50,6 +53,7 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 		if err != nil {
 			return 0, err
 		}
+		// All later transactions must read at the revision of the first.
 		if revision == 0 {
 			revision = at
 		}
@@ -66,8 +70,8 @@ func (s *Store) snapshot(ctx context.Context, g gates, keys []string, revision i
 	return revision, nil
 }
 
-// gated runs operations that read, where all gates are as the tokens have them, and returns what
-// each has found.
+// gated runs read operations if all gates match their tokens. It returns the results of each
+// operation.
 func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found [][]*mvccpb.KeyValue, revision int64, err error) {
 	resp, err := s.read(ctx, "read", s.conditions(g), ops, s.looks(g))
 	if err != nil {
@@ -77,7 +81,7 @@ func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found []
 		if err := s.fenced(g, resp); err != nil {
 			return nil, 0, err
 		}
-		return nil, 0, fmt.Errorf("read: %w", record.ErrFenced) // cannot be: a gate was the reason
+		return nil, 0, fmt.Errorf("read: %w", record.ErrFenced) // cannot happen: only a gate can fail
 	}
 	found = make([][]*mvccpb.KeyValue, len(resp.Responses))
 	for i, r := range resp.Responses {
@@ -86,8 +90,8 @@ func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found []
 	return found, resp.Header.Revision, nil
 }
 
-// notBefore refuses a revision that is older than a version. It cannot be of the cluster that
-// made the version, or this one was restored from a backup.
+// notBefore refuses a revision older than a version. Then either another cluster made the version,
+// or this one was restored from a backup.
 func notBefore(revision int64, v record.Version) error {
 	if revision < revisionOf(v) {
 		return fmt.Errorf("read not before %s: the cluster has come to %s only: it is another one, or was restored", v, versionAt(revision))
@@ -95,12 +99,12 @@ func notBefore(revision int64, v record.Version) error {
 	return nil
 }
 
-// Read returns the records selected at one snapshot.
+// Read returns the selected records at one snapshot.
 func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	for {
 		snap, err := s.readOnce(ctx, req)
 		if compacted(err) && ctx.Err() == nil {
-			continue // it took longer than etcd keeps a revision
+			continue // the read took longer than etcd keeps a revision
 		}
 		return snap, err
 	}
@@ -117,7 +121,7 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 	if err != nil {
 		return record.Snapshot{}, err
 	}
-	names := map[string]record.Selector{} // by key in etcd, for single records
+	names := map[string]record.Selector{} // single records, by key in etcd
 	slots := map[string]slot{}
 	var keys []string
 	var prefixes []record.Selector
@@ -127,6 +131,7 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 			continue
 		}
 		l := s.slot(req.Tokens[sel.Kind], sel.Key)
+		// Each key is read once, even if it is selected twice.
 		if _, twice := names[l.doc]; !twice {
 			names[l.doc], slots[l.doc] = sel, l
 			keys = append(keys, l.reads()...)
@@ -145,8 +150,9 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 		}
 		return nil
 	}
-	have := map[string]state{} // of fixed-name kinds, each in two keys
+	have := map[string]state{} // fixed-name records, each with two keys
 	revision, err := s.snapshot(ctx, g, keys, 0, func(key string, st state) error {
+		// A fixed-name record has its guard in another key, so collect both first.
 		if l, ok := slots[key]; !ok || l.in != nil {
 			have[key] = st
 			return nil
@@ -156,6 +162,7 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 	if err != nil {
 		return record.Snapshot{}, err
 	}
+	// Both halves of a fixed-name record are known only now.
 	for key, l := range slots {
 		if l.in == nil {
 			continue
@@ -172,12 +179,14 @@ func (s *Store) readOnce(ctx context.Context, req record.ReadRequest) (record.Sn
 	seen := map[string]bool{}
 	var walkers []walker
 	for _, sel := range prefixes {
+		// Only string names can have a prefix.
 		name, ok := sel.Key.Name()
 		if !ok {
 			continue
 		}
 		tok := req.Tokens[sel.Kind]
 		take := func(key string, k record.Key, st state) (bool, error) {
+			// Selectors may overlap, but each record must occur once.
 			if _, isName := k.Name(); !isName || seen[key] || names[key].Kind != "" {
 				return true, nil
 			}
@@ -217,13 +226,15 @@ func (s *Store) keyOf(tok record.Token, key string) (record.Key, error) {
 	return keyFrom(key[len(s.at.records(tok.ID)):])
 }
 
-// shown is a state as a reader asked for it. ok is false for what it must not see.
+// shown returns a state in the form that a reader requested. ok is false if the reader must not see
+// it.
 func shown(kind string, key record.Key, st state, guards, keysOnly bool) (rec record.Record, ok bool, err error) {
 	if !st.live() && !guards {
 		return record.Record{}, false, nil
 	}
 	rec = record.Record{Kind: kind, Key: key, Doc: st.doc, Err: st.err}
 	if guards {
+		// A state without a document is a tombstone, because absent records have no state.
 		rec.Guard, rec.Tombstone = st.guard, !st.live()
 	}
 	if keysOnly && st.live() {
@@ -248,7 +259,7 @@ func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, 
 	for {
 		page, err := s.scanOnce(ctx, req)
 		if compacted(err) && ctx.Err() == nil {
-			continue
+			continue // the read took longer than etcd keeps a revision
 		}
 		return page, err
 	}
@@ -286,6 +297,7 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 		if err != nil || !ok {
 			return err == nil, err
 		}
+		// The record that does not fit begins the next page.
 		if len(page.Records) == limit || (size > 0 && size+len(rec.Doc) > maxPage) {
 			page.Next, page.Done = record.Cursor(k), false
 			return false, nil
@@ -295,7 +307,7 @@ func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Pa
 		return true, nil
 	}
 	var revision int64
-	first, last, none := "", "", from >= to // of which etcd makes a single key
+	first, last, none := "", "", from >= to // etcd would read an empty range as a single key
 	if in != nil {
 		first, last, none = names(req.Range)
 	}
@@ -331,25 +343,26 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 	if err != nil {
 		return record.Record{}, fmt.Errorf("get %s %s: %w", tok.Kind, key, err)
 	}
+	// A tombstone counts as absent for clients.
 	if !states[at].live() {
 		return record.Record{}, fmt.Errorf("%s %s: %w", tok.Kind, key, record.ErrNotFound)
 	}
 	return record.Record{Kind: tok.Kind, Key: key, Doc: states[at].doc}, nil
 }
 
-// Select returns live records at one revision, the newest. Nothing is saved by asking for less.
+// Select returns live records at the newest revision. A weaker read would not be cheaper.
 func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
 	snap, err := s.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select})
 	return snap.Records, err
 }
 
-// listed is the range of keys of a list; ok is false if nothing can be in it.
+// listed returns the key range of a list. ok is false if the range is empty.
 func (s *Store) listed(req record.ListRequest) (from, to string, limit int, ok bool) {
 	base := s.at.records(req.Token.ID)
 	from = base + prefixText(req.Prefix)
 	to = clientv3.GetPrefixRangeEnd(from)
 	if req.After != "" {
-		// Behind its end, which no longer name begins with.
+		// Continue after the key of After. No longer name begins with this text.
 		from = max(from, base+prefixText(req.After)+"\x00\x00\xff")
 	}
 	limit = req.Limit
@@ -375,6 +388,7 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 		if err != nil {
 			return false, err
 		}
+		// Lists return only live records with string names.
 		if _, isName := k.Name(); isName && st.live() {
 			if out = append(out, record.Record{Kind: req.Token.Kind, Key: k, Doc: st.doc}); req.Full(&size, st.doc) {
 				return false, nil
@@ -385,7 +399,7 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 	return slices.Clip(out), err
 }
 
-// ListNames reads keys without values, and so those of tombstones, too.
+// ListNames reads keys without values, so it also returns names of tombstones.
 func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
 	if err := s.refuseClient(req.Token); err != nil {
 		return nil, err
@@ -407,6 +421,7 @@ func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string
 		if err != nil {
 			return nil, err
 		}
+		// Later pages must be read at the same revision, or names could be missed.
 		if revision == 0 {
 			revision = at
 		}

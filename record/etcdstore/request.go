@@ -14,16 +14,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// write sends a transaction that changes something, once. ErrUnknown: it may have had its
-// effect.
+// write sends a modifying transaction once. ErrUnknown: it may or may not have had an effect.
 func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err) // nothing was sent
 	}
+	// A client that retries by itself could run the transaction twice.
 	resp, err := s.conn.Txn(etcdconn.Once(ctx)).If(cmps...).Then(then...).Else(els...).Commit()
 	switch {
 	case err == nil:
 		return resp, nil
+	// A full etcd refuses before it writes, so the outcome is known.
 	case etcdconn.NoSpace(err):
 		return nil, fmt.Errorf("%s: %w: etcd is full: %s", what, record.ErrUnavailable, etcdconn.MakeRoom)
 	case etcdconn.TooLarge(err):
@@ -31,21 +32,23 @@ func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, the
 	case etcdconn.Refused(err):
 		return nil, fmt.Errorf("%s: %w", what, s.conn.Denied(err))
 	default:
+		// The request may have reached etcd.
 		return nil, fmt.Errorf("%s: %w: %w", what, record.ErrUnknown, err)
 	}
 }
 
-// read sends a transaction that only reads, at the newest revision.
+// read sends a read-only transaction at the newest revision.
 func (s *Store) read(ctx context.Context, what string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, err := s.conn.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
 	return resp, s.readError(what, err)
 }
 
-// readError is why a read has failed.
+// readError wraps the error of a failed read.
 func (s *Store) readError(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// The caller's own limit says nothing about the database.
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", what, err)
 	case status.Code(err) == codes.Unavailable, errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader):
@@ -55,10 +58,10 @@ func (s *Store) readError(what string, err error) error {
 	}
 }
 
-// compacted reports that what was asked for is older than the history that etcd keeps.
+// compacted reports that a request needs history that etcd has discarded.
 func compacted(err error) bool { return errors.Is(err, rpctypes.ErrCompacted) }
 
-// get is the value of one key, at the newest revision; nil: there is none.
+// get returns the value and the revision of one key, read at the newest revision. nil: no such key.
 func (s *Store) get(ctx context.Context, what, key string) (value []byte, mod int64, err error) {
 	resp, err := s.conn.Get(ctx, key)
 	if err != nil {
@@ -70,19 +73,19 @@ func (s *Store) get(ctx context.Context, what, key string) (value []byte, mod in
 	return resp.Kvs[0].Value, resp.Kvs[0].ModRevision, nil
 }
 
-// absent is the condition that a key is not there.
+// absent returns the condition that a key does not exist.
 func absent(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
 }
 
-// unchanged is the condition that a key is as it was read.
+// unchanged returns the condition that a key still has the revision at which it was read.
 func unchanged(key string, mod int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", mod)
 }
 
-// IsUnavailable reports whether any error, of whatever request, means that etcd could not be
-// reached, had no leader or no room, so that the same may succeed later. It knows nothing of
-// effects: after a write, ErrUnknown decides.
+// IsUnavailable reports whether an error of any request means that etcd was unreachable, or had no
+// leader or no space. The same request may succeed later. The result says nothing about effects:
+// after a write, check for ErrUnknown.
 func IsUnavailable(err error) bool {
 	var known rpctypes.EtcdError
 	switch {
@@ -90,6 +93,7 @@ func IsUnavailable(err error) bool {
 		return false
 	case errors.Is(err, record.ErrUnavailable):
 		return true
+	// A known error has a definite code. Others are judged by their gRPC status.
 	case errors.As(err, &known):
 		return known.Code() == codes.Unavailable
 	}

@@ -12,13 +12,14 @@ import (
 // scratchMade is the value of the key that marks a scratch namespace.
 const scratchMade = "made"
 
-// ClaimScratch makes the namespace one that may be thrown away: an empty one, or what an
-// earlier scratch namespace of this prefix has left, which is removed first. One with anything
-// else in it is refused, and stays as it is.
+// ClaimScratch turns an empty prefix into a scratch namespace, which may be dropped as a whole. It
+// first removes an earlier scratch namespace of this prefix. If the prefix holds anything else, it
+// fails and changes nothing.
 func (s *Store) ClaimScratch(ctx context.Context) error {
 	if err := s.DropScratch(ctx); err != nil {
 		return err
 	}
+	// The condition fails if another process used the prefix since the check.
 	done, err := s.write(ctx, "scratch", []clientv3.Cmp{absent(s.at.all()).WithPrefix()}, []clientv3.Op{clientv3.OpPut(s.at.scratch(), scratchMade)}, nil)
 	if err == nil && !done.Succeeded {
 		err = errors.New("somebody else has begun to use it")
@@ -26,7 +27,7 @@ func (s *Store) ClaimScratch(ctx context.Context) error {
 	return s.scratchError(err)
 }
 
-// CheckScratch tries whether the namespace could be a scratch one. It leaves what it finds.
+// CheckScratch checks whether the prefix could become a scratch namespace. It changes nothing.
 func (s *Store) CheckScratch(ctx context.Context) error {
 	if err := s.Check(ctx); err != nil {
 		return err
@@ -35,8 +36,8 @@ func (s *Store) CheckScratch(ctx context.Context) error {
 	return s.scratchError(err)
 }
 
-// DropScratch removes a namespace that ClaimScratch has made, its mark last. One that is not there
-// is fine.
+// DropScratch removes a namespace made by ClaimScratch. It removes the mark last, so that an
+// interrupted call can be repeated. A missing namespace is no error.
 func (s *Store) DropScratch(ctx context.Context) error {
 	there, err := s.scratchThere(ctx)
 	if err != nil || !there {
@@ -44,13 +45,15 @@ func (s *Store) DropScratch(ctx context.Context) error {
 	}
 	own, _, _, err := s.inventory(ctx)
 	if err == nil {
+		// The mark goes last. While it exists, a repeated call may remove the rest.
 		own = append(slices.DeleteFunc(own, func(key string) bool { return key == s.at.scratch() }), s.at.scratch())
 		_, err = s.remove(ctx, "scratch", own, clientv3.Compare(clientv3.CreateRevision(s.at.scratch()), ">", 0))
 	}
 	return s.scratchError(err)
 }
 
-// scratchThere reports whether a scratch namespace is there, and refuses anything else.
+// scratchThere reports whether a scratch namespace exists. Any other content below the prefix is an
+// error.
 func (s *Store) scratchThere(ctx context.Context) (bool, error) {
 	mark, _, err := s.get(ctx, "scratch", s.at.scratch())
 	if err != nil || mark != nil {
@@ -60,6 +63,7 @@ func (s *Store) scratchThere(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, s.readError("scratch", err)
 	}
+	// Without our mark, the keys belong to somebody else and must stay.
 	if resp.Count > 0 {
 		return false, errors.New("it holds keys that are not a rehearsal's: remove them, or give the version another etcd.prefix")
 	}

@@ -9,10 +9,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// What is looked after while an application's keys are fenced, and while they are not: see
+// This file checks permissions while an application's keys are fenced, and after that. See
 // fenceroles.go.
 
-// upholdKeys takes back the rights that somebody has given, or has left, meanwhile.
+// upholdKeys takes back permissions that somebody granted during a fence, or that were left over.
 func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.Breach, err error) {
 	if f.To == "" {
 		return nil, s.upholdOpen(ctx, f)
@@ -20,6 +20,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	if in, err := s.inForce(ctx, f); err != nil || !in {
 		return nil, err
 	}
+	// Report earlier breaches first. They must not get lost if a later step fails.
 	if found, err = s.upholdGiven(ctx, f.Token); err != nil {
 		return nil, err
 	}
@@ -27,6 +28,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	if err != nil {
 		return nil, s.rightsError("uphold", err)
 	}
+	// Without authentication etcd checks no permission at all.
 	if !status.Enabled {
 		if _, err := s.conn.AuthEnable(ctx); err != nil {
 			return nil, s.rightsError("turn authentication on again", err)
@@ -41,12 +43,13 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	end := clientv3.GetPrefixRangeEnd(in.Prefix)
 	var taken []grant
 	for _, g := range gs {
+		// Revoking a wider grant would affect other keys, so report it and leave it to an operator.
 		if g.From < in.Prefix || g.To == "\x00" || g.To > end {
 			found = append(found, record.Breach{What: "role " + g.Role + " was given the right to write these keys among others, which is not taken away: revoke it"})
 			continue
 		}
-		// The fence may have ended since, which gives the right back. What ends it between this
-		// look and the change keeps the application out until permitAsNamed.
+		// The fence may have ended since, which restores the permission. If it ends between this
+		// check and the change, the application is locked out until permitAsNamed below.
 		if in, err := s.inForce(ctx, f); err != nil || !in {
 			return nil, errors.Join(err, s.permitAsNamed(ctx, f.Token, taken))
 		}
@@ -54,6 +57,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 		if _, err := s.permit(ctx, []grant{g}, false, nil); err != nil {
 			return found, err
 		}
+		// Count after the permission is gone, so that no write is missed.
 		n, err := s.late(ctx, f.Token)
 		if err != nil {
 			return found, err
@@ -63,7 +67,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	return found, s.permitAsNamed(ctx, f.Token, taken)
 }
 
-// inForce reports whether a fence has not ended, and the kind has not its own name.
+// inForce reports whether a fence has not ended and the kind does not have its own name.
 func (s *Store) inForce(ctx context.Context, f record.Fence) (bool, error) {
 	over, _, err := s.get(ctx, "uphold "+f.Token.Kind, s.at.closed(f.Token.ID)+f.To)
 	if err != nil || over != nil {
@@ -73,8 +77,8 @@ func (s *Store) inForce(ctx context.Context, f record.Fence) (bool, error) {
 	return at != f.Token.Kind, err
 }
 
-// upholdGiven returns what permitAsNamed has noted, twice, before it is forgotten: the first time
-// the caller may die with it.
+// upholdGiven returns the breach that permitAsNamed noted. It returns it in two calls before
+// deleting the note, because the first caller may die before it stores the breach.
 func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []record.Breach, err error) {
 	const told = "told"
 	key, what := s.at.given(tok.ID), "rights given of "+tok.Kind
@@ -82,6 +86,7 @@ func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []reco
 	if err != nil || value == nil {
 		return nil, err
 	}
+	// Count before the note goes: a failed count must not lose the breach.
 	n, err := s.late(ctx, tok)
 	if err != nil {
 		return nil, err
@@ -94,12 +99,12 @@ func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []reco
 	return []record.Breach{{What: "a controller that had stood still has given the application its right to write, for a moment: what it has deleted meanwhile is not counted", Count: n}}, err
 }
 
-// late is how many records of an application are as somebody has written them since its rights
-// were taken who was not of ours: what of ours writes there leaves a guard.
+// late returns the number of an application's records that another client has written since the
+// fence. Our own writes leave a guard at the same revision.
 func (s *Store) late(ctx context.Context, tok record.Token) (n int64, err error) {
 	_, since, err := s.get(ctx, "late writes of "+tok.Kind, s.at.fenced(tok.ID))
 	if err != nil || since == 0 {
-		return 0, err // an earlier binary has set the fence
+		return 0, err // an earlier release set the fence and left no note
 	}
 	if tok.Name, err = s.Locate(ctx, tok.ID); err != nil {
 		return 0, err
@@ -112,14 +117,16 @@ func (s *Store) late(ctx context.Context, tok record.Token) (n int64, err error)
 			}
 			return true, nil
 		}))
+		// etcd compacted the revision during the count, so begin again.
 		if !compacted(err) || ctx.Err() != nil {
 			return n, err
 		}
 	}
 }
 
-// upholdOpen undoes what a fence that has ended has taken: the process that set it stood still in the middle
-// of that, and was killed before it could look again. What an administrator has revoked stays so.
+// upholdOpen restores permissions that an ended fence took late. The process that set the fence
+// paused in the middle and died before its check. Permissions that an administrator revoked stay
+// revoked.
 func (s *Store) upholdOpen(ctx context.Context, f record.Fence) error {
 	id, what := f.Token.ID, "uphold "+f.Token.Kind
 	to, _, err := s.get(ctx, what, s.at.taking(id))
@@ -128,8 +135,9 @@ func (s *Store) upholdOpen(ctx context.Context, f record.Fence) error {
 	}
 	over, _, err := s.get(ctx, what, s.at.closed(id)+string(to))
 	if err != nil || over == nil {
-		return err // it is being set
+		return err // the fence is being set right now
 	}
+	// Behind a fence the roles must not write.
 	if at, err := s.Locate(ctx, id); err != nil || at != f.Token.Kind {
 		return err
 	}
@@ -137,6 +145,7 @@ func (s *Store) upholdOpen(ctx context.Context, f record.Fence) error {
 	if err != nil {
 		return err
 	}
+	// A fence leaves read permission. Any other state is an administrator's decision.
 	var taken []grant
 	for _, g := range gs {
 		has, _, err := s.rightTo(ctx, g)

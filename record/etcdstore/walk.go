@@ -12,10 +12,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// A page of keys is as large as it may be by what records before it took: so many bytes are
-// wanted at a time. The first ones of a collection are few, and never is a page so long that large
-// records behind small ones would be too much. Of ranges that are read together each has a few
-// records, as a group has.
+// The size of a page depends on the size of earlier records, with a target in bytes. The first
+// pages of a collection are small. A page is never so long that large records after small ones
+// would exceed memory. Ranges that are read together have few records each, like a group.
 const (
 	firstWalk = 16
 	mostWalk  = 1024
@@ -23,27 +22,29 @@ const (
 	fewWalk   = 4
 )
 
-// walker reads a range, page by page.
+// walker reads a range page by page.
 type walker interface {
 	of() record.Token
-	// asks reads the next page, of so many records or as many as are wanted.
+	// asks returns the reads of the next page, with limit records at most.
 	asks(revision, limit int64) []clientv3.Op
-	// take uses what asks has found, and reports whether there is more that is wanted.
+	// take uses the results of asks, and reports whether it needs another page.
 	take(s *Store, found [][]*mvccpb.KeyValue) (more bool, err error)
 }
 
-// walk reads ranges at one revision, which it returns. revision 0: the newest. A transaction has
-// pages of as many of them as it may: one for each would be a wait for each.
+// walk reads ranges at one revision, which it returns. revision 0 means the newest. Each
+// transaction reads pages of as many ranges as possible, because each transaction costs a round
+// trip.
 func (s *Store) walk(ctx context.Context, revision int64, walkers ...walker) (int64, error) {
 	for len(walkers) > 0 {
 		room := s.room(walkers[0].of())
 		limit := room
+		// Several ranges share a transaction, so each gets a small page.
 		if len(walkers) > 1 && room > fewWalk {
 			limit = fewWalk
 		}
 		g := gates{}
 		var ops []clientv3.Op
-		var asked []int // how many of the operations each walker has asked for
+		var asked []int // number of operations of each walker
 		bytes, most := 0, min(keysAtOnce, s.most/2)
 		for _, w := range walkers {
 			mine := w.asks(revision, limit)
@@ -51,6 +52,8 @@ func (s *Store) walk(ctx context.Context, revision int64, walkers ...walker) (in
 			for _, op := range mine {
 				size += len(op.KeyBytes()) + len(op.RangeBytes()) + overhead
 			}
+			// Always include the first walker, even if it is too large, so that the loop makes
+			// progress.
 			if len(asked) > 0 && (int64(len(asked)+1)*limit > room || len(ops)+len(mine) > most || bytes+size > s.bytes) {
 				break
 			}
@@ -65,6 +68,7 @@ func (s *Store) walk(ctx context.Context, revision int64, walkers ...walker) (in
 		if err != nil {
 			return 0, err
 		}
+		// All later pages must be read at the revision of the first.
 		if revision == 0 {
 			revision = at
 		}
@@ -87,6 +91,8 @@ func (s *Store) walk(ctx context.Context, revision int64, walkers ...walker) (in
 			}
 		}
 		walkers = append(rest, walkers[len(asked):]...)
+		// Adapt the page size: grow slowly, and keep the expected bytes of a page within the
+		// target.
 		if room = min(4*room, mostWalk); n > 0 {
 			room = max(1, min(room, walkBytes*n/max(1, size)))
 		}
@@ -99,7 +105,7 @@ func (s *Store) walk(ctx context.Context, revision int64, walkers ...walker) (in
 	return revision, nil
 }
 
-// room is how many records of a collection are read at once.
+// room returns the number of records of a collection to read at once.
 func (s *Store) room(tok record.Token) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,9 +119,9 @@ func (s *Store) room(tok record.Token) int64 {
 type keyWalk struct {
 	tok      record.Token
 	from, to string
-	want     int // records; 0: all
+	want     int // number of records; 0: all
 	use      func(key string, st state) (more bool, err error)
-	limit    int64 // of the page that was asked for
+	limit    int64 // of the requested page
 }
 
 func (w *keyWalk) of() record.Token { return w.tok }
@@ -125,7 +131,7 @@ func (w *keyWalk) asks(revision, limit int64) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpGet(w.from, clientv3.WithRange(w.to), clientv3.WithRev(revision), clientv3.WithLimit(w.limit))}
 }
 
-// wanted is the size of a page of which so many records are wanted; 0: all.
+// wanted returns the size of a page, if want records are still needed. 0: all.
 func wanted(limit int64, want int) int64 {
 	if want > 0 {
 		return min(limit, int64(want))
@@ -145,17 +151,17 @@ func (w *keyWalk) take(s *Store, found [][]*mvccpb.KeyValue) (bool, error) {
 			return false, err
 		}
 	}
-	return int64(len(found[0])) == w.limit, nil
+	return int64(len(found[0])) == w.limit, nil // a full page may have a successor
 }
 
-// nameWalk is a range of the names of an application's records, with what lies beside these.
+// nameWalk is a range of names of an application's records, with their guards.
 type nameWalk struct {
 	tok          record.Token
-	docs, guards string // what the names stand behind
-	from, to     string // to "": to the end
-	want         int    // records; 0: all
+	docs, guards string // key prefixes of the documents and the guards
+	from, to     string // empty to: up to the end
+	want         int    // number of records; 0: all
 	use          func(name string, st state) (more bool, err error)
-	limit        int64 // of the page that was asked for
+	limit        int64 // of the requested page
 }
 
 func (s *Store) nameWalk(tok record.Token, from, to string, want int, use func(name string, st state) (more bool, err error)) *nameWalk {
@@ -166,6 +172,7 @@ func (w *nameWalk) of() record.Token { return w.tok }
 
 func (w *nameWalk) asks(revision, limit int64) []clientv3.Op {
 	w.limit = wanted(limit, w.want)
+	// Documents and guards are read at one revision, so that they match.
 	read := func(prefix string) clientv3.Op {
 		end := clientv3.GetPrefixRangeEnd(prefix)
 		if w.to != "" {
@@ -180,11 +187,12 @@ func (w *nameWalk) take(s *Store, found [][]*mvccpb.KeyValue) (bool, error) {
 	docs, guards := found[0], found[1]
 	cutDocs, cutGuards := int64(len(docs)) == w.limit, int64(len(guards)) == w.limit
 	for len(docs)+len(guards) > 0 {
-		// As long as either may go on behind what was read, a record may lack its other half.
+		// If either list may continue beyond this page, a record could lack its other half.
 		if len(docs) == 0 && cutDocs || len(guards) == 0 && cutGuards {
 			break
 		}
 		var st state
+		// Take the smaller name: it may have a document, a guard (a tombstone), or both.
 		name := ""
 		if len(docs) > 0 {
 			name = strings.TrimPrefix(string(docs[0].Key), w.docs)
@@ -209,6 +217,7 @@ func (w *nameWalk) take(s *Store, found [][]*mvccpb.KeyValue) (bool, error) {
 			st.guard, st.beside = e.guard, guards[0].ModRevision
 			guards = guards[1:]
 		}
+		// Continue behind this name, whatever remains of the two lists.
 		w.from = name + "\x00"
 		if more, err := w.use(name, st); err != nil || !more {
 			return false, err

@@ -1,11 +1,11 @@
-// Package faultstore wraps a record.Namespace, a record.Client or both, and does to
-// their commands what networks and processes do: errors before a command is done, lost
-// acknowledgements after it was done, latency, and pauses of any length at either side.
+// Package faultstore wraps a record.Namespace, a record.Client or both, and injects the faults of
+// networks and processes. It returns errors before a command runs, loses acknowledgements after it
+// ran, delays commands, and pauses them before or after, for any time.
 //
-// Every command becomes an Op and is shown to an Injector, which answers with a Fault;
-// the zero Fault lets it pass. Injectors are small and compose: On narrows to commands,
-// Nth and Probability choose among them, Toggle arms one late, and Counter proves that
-// faults did fire, without which a test of faults has tested nothing.
+// Each command becomes an Op. An Injector answers an Op with a Fault. The zero Fault has no effect.
+// Injectors are small and compose. On and When select commands, Nth and Probability choose among
+// them, and Toggle starts faults later. Counter counts the faults that fired. Check it in each
+// test: if no fault fired, the test has tested nothing.
 //
 //	lost := faultstore.Count(faultstore.On(faultstore.Probability(seed, 0.2, faultstore.Lost()), faultstore.Apply))
 //	ns := faultstore.Wrap(store, lost)
@@ -14,8 +14,10 @@
 //
 // # What this package does not own
 //
-// Faults within a command: a batch that was half applied is what the wrapped store makes
-// of it. Faults of real servers and networks belong to the integration folder.
+// It injects no faults within a command: the wrapped store decides whether a batch is half applied.
+// Faults of real servers and networks belong to the integration folder.
+//
+// Begin to read in fault.go, then injectors.go.
 //
 // It is not for users and may change with any version.
 package faultstore

@@ -9,13 +9,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ErrInjected is in every error that a Fault of this package's making carries.
+// ErrInjected is wrapped by every error of a Fault made by this package.
 var ErrInjected = errors.New("injected fault")
 
-// Command names a method of the wrapped interfaces.
+// Command is the name of a method of the wrapped interfaces.
 type Command string
 
-// The commands. Next and Close are those of a stream that Watch or Follow opened.
+// The commands. Next and Close belong to a stream of Watch or Follow.
 const (
 	Scan         Command = "scan"
 	Read         Command = "read"
@@ -64,32 +64,32 @@ const (
 	Once         Command = "once"
 )
 
-// Op is one command as an Injector sees it, before it is done.
+// Op is one command as an Injector sees it, before the command runs.
 type Op struct {
 	Command Command
-	// Kinds that the command names, by kind; empty where it names none.
+	// Kinds are the kinds in the command; empty: it names none.
 	Kinds []string
-	// Tokens that it carries, in no order.
+	// Tokens are the tokens in the command, in no order.
 	Tokens []record.Token
-	// To is the name or mark of a Fence, Prevent or Unfence.
+	// To is the name or mark in a Fence, Prevent, Uphold or Unfence.
 	To string
 }
 
-// Fault is what happens to a command. The fields apply in the order Latency, Pause,
-// Before, (the command), PauseAfter, After. The zero Fault does nothing.
+// Fault is the effect on a command. Its fields apply in the order Latency, Pause, Before, the
+// command, PauseAfter, After. The zero Fault has no effect.
 type Fault struct {
-	// Latency delays the command; its context may end it.
+	// Latency delays the command, until its context ends.
 	Latency time.Duration
-	// Pause holds the command until the channel is closed, like a process that was
-	// stopped before it could send. The end of its context does not release it: a stopped
-	// process sends late, whatever its deadline was.
+	// Pause holds the command until the channel is closed, like a process that stopped before it
+	// could send. The end of the context does not release it: a stopped process sends late,
+	// whatever its deadline was.
 	Pause <-chan struct{}
-	// Before is returned instead of doing the command: it was never sent.
+	// Before is returned instead of running the command, as if it was never sent.
 	Before error
-	// PauseAfter holds the answer of a command that was done.
+	// PauseAfter holds the answer after the command ran, until the channel is closed.
 	PauseAfter <-chan struct{}
-	// After is returned in place of the answer of a command that was done, whatever it
-	// was: a lost acknowledgement.
+	// After replaces the answer after the command ran, whatever it was, like a lost
+	// acknowledgement.
 	After error
 }
 
@@ -97,31 +97,31 @@ func (f Fault) none() bool {
 	return f.Latency == 0 && f.Pause == nil && f.Before == nil && f.PauseAfter == nil && f.After == nil
 }
 
-// Lost is the fault of a lost acknowledgement: done, but the caller cannot know.
+// Lost returns the fault of a lost acknowledgement: the command ran, but the caller cannot know.
 func Lost() Fault { return Fault{After: fmt.Errorf("%w: %w", ErrInjected, record.ErrUnknown)} }
 
-// Down is the fault of a server that cannot be reached: nothing was done.
+// Down returns the fault of an unreachable server: the command did not run.
 func Down() Fault { return Fault{Before: fmt.Errorf("%w: connection refused", ErrInjected)} }
 
-// Cut is the fault of a connection that broke after the command was sent: it was done,
-// and the error does not show it.
+// Cut returns the fault of a connection that broke after the command was sent. The command ran, and
+// the error does not show it.
 func Cut() Fault { return Fault{After: fmt.Errorf("%w: connection reset", ErrInjected)} }
 
-// Rolled is the fault of a change log that no longer reaches back: for Watch and Next.
+// Rolled returns the fault of a change log that no longer reaches back. It is for Watch and Next.
 func Rolled() Fault { return Fault{Before: fmt.Errorf("%w: %w", ErrInjected, record.ErrHistoryLost)} }
 
-// Injector decides what happens to a command. It is called concurrently.
+// Injector decides about the fault of a command. It must be safe for concurrent use.
 type Injector interface {
 	Inject(op Op) Fault
 }
 
-// InjectorFunc is an Injector of one function.
+// InjectorFunc is a function that implements Injector.
 type InjectorFunc func(op Op) Fault
 
 // Inject calls f.
 func (f InjectorFunc) Inject(op Op) Fault { return f(op) }
 
-// do runs one command under its fault.
+// do runs one command with its fault.
 func do[T any](ctx context.Context, inj Injector, op Op, command func() (T, error)) (T, error) {
 	var none T
 	f := inj.Inject(op)
@@ -133,12 +133,14 @@ func do[T any](ctx context.Context, inj Injector, op Op, command func() (T, erro
 		}
 	}
 	if f.Pause != nil {
+		// Deliberately ignores ctx, see Fault.Pause.
 		<-f.Pause
 	}
 	if f.Before != nil {
 		return none, fmt.Errorf("%s: %w", op.Command, f.Before)
 	}
 	res, err := command()
+	// A paused answer also ignores ctx: the command has had its effect.
 	if f.PauseAfter != nil {
 		<-f.PauseAfter
 	}
@@ -148,7 +150,7 @@ func do[T any](ctx context.Context, inj Injector, op Op, command func() (T, erro
 	return res, err
 }
 
-// nothing is the answer of commands that answer with an error alone.
+// nothing is the answer of commands that only return an error.
 type nothing struct{}
 
 func doErr(ctx context.Context, inj Injector, op Op, command func() error) error {

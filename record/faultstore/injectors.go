@@ -7,18 +7,18 @@ import (
 	"sync/atomic"
 )
 
-// Never is the injector of no faults.
+// Never returns an injector without faults.
 func Never() Injector { return InjectorFunc(func(Op) Fault { return Fault{} }) }
 
-// Always injects the same fault into everything.
+// Always returns an injector that gives each command the same fault.
 func Always(f Fault) Injector { return InjectorFunc(func(Op) Fault { return f }) }
 
-// On narrows an injector to some commands.
+// On limits an injector to some commands.
 func On(inner Injector, commands ...Command) Injector {
 	return When(inner, func(op Op) bool { return slices.Contains(commands, op.Command) })
 }
 
-// When narrows an injector to the ops that a predicate accepts.
+// When limits an injector to the ops that a predicate accepts.
 func When(inner Injector, accept func(Op) bool) Injector {
 	return InjectorFunc(func(op Op) Fault {
 		if !accept(op) {
@@ -28,7 +28,7 @@ func When(inner Injector, accept func(Op) bool) Injector {
 	})
 }
 
-// Any asks injectors in order; the first fault counts.
+// Any asks injectors in order and returns the first fault.
 func Any(inner ...Injector) Injector {
 	return InjectorFunc(func(op Op) Fault {
 		for _, inj := range inner {
@@ -40,7 +40,7 @@ func Any(inner ...Injector) Injector {
 	})
 }
 
-// Nth injects into the n-th op that it is asked about, counted from 1, and no other.
+// Nth injects into the n-th op that it sees, counted from 1, and into no other.
 func Nth(n int64, f Fault) Injector {
 	var asked atomic.Int64
 	return InjectorFunc(func(Op) Fault {
@@ -51,8 +51,8 @@ func Nth(n int64, f Fault) Injector {
 	})
 }
 
-// Probability injects with probability p, decided by a generator of the seed: the n-th
-// op that it is asked about has the same fate in each run.
+// Probability injects with probability p, decided by a seeded generator. The n-th op that it sees
+// has the same fault in each run.
 func Probability(seed uint64, p float64, f Fault) Injector {
 	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(seed, seed))
@@ -66,20 +66,20 @@ func Probability(seed uint64, p float64, f Fault) Injector {
 	})
 }
 
-// Toggle is an injector that can be switched on and off. It begins switched off, so
-// that a test sets up in peace.
+// Toggle is an injector that can be switched on and off. It starts switched off, so that a test can
+// set up without faults.
 type Toggle struct {
 	inner Injector
 	on    atomic.Bool
 }
 
-// NewToggle wraps an injector, switched off.
+// NewToggle wraps an injector. The result is switched off.
 func NewToggle(inner Injector) *Toggle { return &Toggle{inner: inner} }
 
 // On switches the faults on.
 func (t *Toggle) On() { t.on.Store(true) }
 
-// Off switches them off. Commands that are paused remain so.
+// Off switches the faults off. Paused commands stay paused.
 func (t *Toggle) Off() { t.on.Store(false) }
 
 // Inject asks the inner injector while switched on.
@@ -90,16 +90,16 @@ func (t *Toggle) Inject(op Op) Fault {
 	return t.inner.Inject(op)
 }
 
-// Counter counts the ops that it saw and the faults that fired.
+// Counter counts the ops and the faults of an injector.
 type Counter struct {
 	inner       Injector
 	seen, fired atomic.Int64
 }
 
-// Count wraps an injector.
+// Count wraps an injector with a Counter.
 func Count(inner Injector) *Counter { return &Counter{inner: inner} }
 
-// Inject asks the inner injector and counts.
+// Inject asks the inner injector and counts the result.
 func (c *Counter) Inject(op Op) Fault {
 	c.seen.Add(1)
 	f := c.inner.Inject(op)
@@ -109,13 +109,13 @@ func (c *Counter) Inject(op Op) Fault {
 	return f
 }
 
-// Seen is the number of ops so far.
+// Seen returns the number of ops so far.
 func (c *Counter) Seen() int64 { return c.seen.Load() }
 
-// Fired is the number of faults so far.
+// Fired returns the number of faults so far.
 func (c *Counter) Fired() int64 { return c.fired.Load() }
 
-// AssertFired reports an error to the test when fewer than n faults fired.
+// AssertFired fails the test if fewer than n faults fired.
 func (c *Counter) AssertFired(t interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -126,8 +126,8 @@ func (c *Counter) AssertFired(t interface {
 	}
 }
 
-// Gate pauses commands until it is opened, as a stopped process does. Each pause is
-// announced, so that a test knows when a command hangs.
+// Gate pauses commands until Open, like a stopped process. It announces each pause, so that a test
+// knows when a command hangs.
 type Gate struct {
 	held chan Op
 	open chan struct{}
@@ -136,12 +136,12 @@ type Gate struct {
 	n    atomic.Int64
 }
 
-// NewGate holds the first n ops that it is asked about before they are sent.
+// NewGate returns a gate that pauses the first n ops before they are sent.
 func NewGate(n int) *Gate {
 	return &Gate{held: make(chan Op, n), open: make(chan struct{}), max: int64(n)}
 }
 
-// Inject pauses the op.
+// Inject pauses the first ops and announces them on Held.
 func (g *Gate) Inject(op Op) Fault {
 	if g.n.Add(1) > g.max {
 		return Fault{}
@@ -150,8 +150,8 @@ func (g *Gate) Inject(op Op) Fault {
 	return Fault{Pause: g.open}
 }
 
-// Held delivers each op that is being held.
+// Held returns a channel with each paused op.
 func (g *Gate) Held() <-chan Op { return g.held }
 
-// Open lets everything go on.
+// Open releases all paused commands.
 func (g *Gate) Open() { g.once.Do(func() { close(g.open) }) }

@@ -12,13 +12,13 @@ var (
 	_ record.Stream    = (*stream)(nil)
 )
 
-// Namespace is a record.Namespace whose commands meet an Injector.
+// Namespace is a record.Namespace with an Injector.
 type Namespace struct {
 	inner record.Namespace
 	inj   Injector
 }
 
-// Wrap puts an injector before a namespace.
+// Wrap adds an injector to a namespace.
 func Wrap(ns record.Namespace, inj Injector) *Namespace { return &Namespace{inner: ns, inj: inj} }
 
 func opOf(c Command, toks ...record.Token) Op {
@@ -61,7 +61,7 @@ func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	return do(ctx, n.inj, opOf(Position), func() (record.Position, error) { return n.inner.Position(ctx) })
 }
 
-// Watch is record.Watcher's. The stream's commands meet the injector as Next and Close.
+// Watch implements record.Watcher. The injector sees the stream's commands as Next and Close.
 func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	op := Op{Command: Watch}
 	for _, k := range kinds {
@@ -70,7 +70,7 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	return n.open(ctx, op, func() (record.Stream, error) { return n.inner.Watch(ctx, from, kinds) })
 }
 
-// Follow is record.Watcher's. Its stream meets the injector as that of Watch does.
+// Follow implements record.Watcher. The injector sees its stream's commands like those of Watch.
 func (n *Namespace) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
 	return n.open(ctx, opOfAll(Follow, toks), func() (record.Stream, error) { return n.inner.Follow(ctx, from, toks) })
 }
@@ -88,7 +88,7 @@ func (n *Namespace) open(ctx context.Context, op Op, watch func() (record.Stream
 	})
 	if err != nil {
 		if opened != nil {
-			// The caller lost it and cannot close it.
+			// The caller gets an error and cannot close the stream.
 			_ = opened.Close(context.WithoutCancel(ctx))
 		}
 		return nil, err
@@ -201,9 +201,8 @@ func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 	return doErr(ctx, n.inj, opOf(Drop, tok), func() error { return n.inner.Drop(ctx, tok) })
 }
 
-// stream is a stream whose commands meet the injector. A batch whose answer is lost is
-// delivered by the next Next: a cursor whose reply was lost would begin again at the
-// last position, and nothing may go missing.
+// stream is a stream with an injector. If the answer of Next is lost, the following Next delivers
+// the batch. A real cursor would begin again at the last position, so no batch may be lost.
 type stream struct {
 	inner record.Stream
 	inj   Injector
@@ -215,6 +214,7 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	taken, done := record.ChangeBatch{}, false
 	b, err := do(ctx, s.inj, Op{Command: Next, Kinds: s.kinds}, func() (record.ChangeBatch, error) {
 		var err error
+		// Deliver lost batches first, or changes would come out of order.
 		if len(s.lost) > 0 {
 			taken, s.lost = s.lost[0], s.lost[1:]
 		} else if taken, err = s.inner.Next(ctx); err != nil {
@@ -235,13 +235,13 @@ func (s *stream) Close(ctx context.Context) error {
 
 var _ record.OnceClient = (*Client)(nil)
 
-// Client is a record.Client whose commands meet an Injector.
+// Client is a record.Client with an Injector.
 type Client struct {
 	inner record.Client
 	inj   Injector
 }
 
-// WrapClient puts an injector before a client.
+// WrapClient adds an injector to a client.
 func WrapClient(c record.Client, inj Injector) *Client { return &Client{inner: c, inj: inj} }
 
 func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
@@ -272,7 +272,7 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 	return doErr(ctx, c.inj, op, func() error { return c.inner.Write(ctx, toks, ms) })
 }
 
-// CreateOnce is record.OnceClient's. The wrapped client must be one.
+// CreateOnce implements record.OnceClient. The wrapped client must be a record.OnceClient.
 func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (bool, error) {
 	once, ok := c.inner.(record.OnceClient)
 	if !ok {
@@ -283,7 +283,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 
 var _ record.Monitor = (*Namespace)(nil)
 
-// Health is record.Monitor's; a wrapped namespace that is none is idle.
+// Health implements record.Monitor. A wrapped namespace without Health counts as idle.
 func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	return do(ctx, n.inj, Op{Command: Health}, func() (record.Health, error) {
 		m, ok := n.inner.(record.Monitor)

@@ -9,8 +9,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Apply writes each group whose guards are all lower. Groups that a unique index refuses
-// one by one are tried together: they may exchange their values.
+// Apply writes each group if all stored guards are lower. If a unique index refuses several groups,
+// it tries them together, since they may exchange their values.
 func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	results, err := s.eachGroup(ctx, b, func(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
 		if res := joinGroup(t, cols, g, guard, b.Repair); res.Outcome != record.Applied {
@@ -23,6 +23,7 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 	if err != nil {
 		return nil, err
 	}
+	// Another group of the batch may be giving up the conflicting value.
 	var refused []int
 	for i, r := range results {
 		if errors.Is(r.Err, record.ErrConflict) {
@@ -32,13 +33,14 @@ func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, err
 	return results, s.together(ctx, b, refused, results)
 }
 
-// held names the record that keeps another one from being written, where it is known.
+// held adds the record with the conflicting unique value to the error, if it is known.
 func held(toks record.Tokens, err error) error {
 	var c *conflict
 	if !errors.As(err, &c) || c.holder == "" {
 		return err
 	}
 	for kind, tok := range toks {
+		// The conflict has the collection's name, and callers need the kind.
 		if tok.Name == c.in {
 			return &record.HeldError{Kind: kind, Holder: c.holder, Err: err}
 		}
@@ -46,7 +48,7 @@ func held(toks record.Tokens, err error) error {
 	return err
 }
 
-// together commits as many of the groups as fit together.
+// together commits as many of the groups as possible in one transaction.
 func (s *Store) together(ctx context.Context, b record.Batch, groups []int, results []record.Result) error {
 	if len(groups) < 2 {
 		return nil
@@ -55,6 +57,7 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 		return err
 	}
 	defer s.cluster.mu.Unlock()
+	// Each round drops a group, so the loop ends.
 	for len(groups) > 1 {
 		t := s.newTxn()
 		var joined []int
@@ -65,6 +68,7 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 			if err != nil {
 				return fmt.Errorf("group %s: %w", b.Groups[i].Group, err)
 			}
+			// A group may have become stale since its refusal.
 			if res.Outcome == record.Applied {
 				joined = append(joined, i)
 			} else {
@@ -80,8 +84,9 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 			return nil
 		}
 		if !errors.As(err, &c) {
-			return nil // they stay refused as they are
+			return nil // all groups stay refused
 		}
+		// Drop the group with the conflicting record, and try the others again.
 		groups = slices.DeleteFunc(joined, func(i int) bool {
 			return slices.ContainsFunc(b.Groups[i].Writes, func(w record.Write) bool { return w.Key == c.key })
 		})
@@ -89,8 +94,8 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 	return nil
 }
 
-// eachGroup runs one transaction for each group. The lock is let go in between, so
-// that nobody comes to rely on a batch being atomic.
+// eachGroup runs one transaction for each group. It releases the lock in between, so that no caller
+// can rely on an atomic batch.
 func (s *Store) eachGroup(ctx context.Context, b record.Batch, do func(*txn, map[string]*collection, record.GroupWrite, record.Guard) record.Result) ([]record.Result, error) {
 	results := make([]record.Result, 0, len(b.Groups))
 	for _, g := range b.Groups {
@@ -99,6 +104,7 @@ func (s *Store) eachGroup(ctx context.Context, b record.Batch, do func(*txn, map
 		}
 		res, err := s.group(b, g, do)
 		s.cluster.mu.Unlock()
+		// A missing label concerns the writer and not this group, so the whole call fails.
 		if errors.Is(res.Err, record.ErrLabel) {
 			err = res.Err
 		}
@@ -114,6 +120,7 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 	if g.Anchor < 0 || g.Anchor >= len(g.Writes) {
 		return record.Result{}, fmt.Errorf("anchor %d of %d writes", g.Anchor, len(g.Writes))
 	}
+	// Check all tokens of the group before its first write.
 	cols, err := s.resolveAll(b.Tokens, func(yield func(string) bool) {
 		for _, w := range g.Writes {
 			if !yield(w.Kind) {
@@ -132,8 +139,9 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 	return do(s.newTxn(), cols, g, record.Guard{Epoch: b.Epoch, Version: g.Version}), nil
 }
 
-// joinGroup makes a group part of a transaction unless its guards forbid it.
+// joinGroup adds a group to a transaction, unless its guards forbid it.
 func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard, repair bool) record.Result {
+	// Check all guards before Expect: a stale group is Stale even if an Expect also fails.
 	for _, w := range g.Writes {
 		if have := t.get(cols[w.Kind], w.Key).guard; !have.Older(guard, repair) {
 			return record.Result{Outcome: record.Stale}
@@ -144,6 +152,7 @@ func joinGroup(t *txn, cols map[string]*collection, g record.GroupWrite, guard r
 			return record.Result{Outcome: record.Changed}
 		}
 	}
+	// Streams of Follow report these changes as an Apply's.
 	t.applies = true
 	for _, w := range g.Writes {
 		t.set(cols[w.Kind], w.Key, state{doc: w.Doc, guard: guard})

@@ -30,7 +30,7 @@ func (s *Store) Follow(ctx context.Context, from record.Position, toks record.To
 	return s.stream(ctx, from, st)
 }
 
-// Nudge moves the clock, as the write of a pulse does, and wakes the streams.
+// Nudge advances the clock, as a small write would, and wakes the streams.
 func (s *Store) Nudge(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -50,9 +50,11 @@ func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (r
 	if err != nil {
 		return nil, err
 	}
+	// The next entry of this position is gone, so the stream would have a gap.
 	if seq < s.cluster.forgotten {
 		return nil, fmt.Errorf("watch from %s: %w", from.At, record.ErrHistoryLost)
 	}
+	// The position comes from another cluster.
 	if seq > s.cluster.end() {
 		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
 	}
@@ -60,24 +62,25 @@ func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (r
 	return st, nil
 }
 
-// stream reads the log from next on. One caller at a time, as the contract has it.
+// stream reads the log from next on. It supports one caller at a time.
 type stream struct {
 	store *Store
 	kinds []record.KindSpec
-	// followed are the kinds of Follow, by the identity of their collections.
+	// followed maps the identities of collections to kinds, in a stream of Follow.
 	followed map[string]string
-	// match returns what an entry means to the stream. An error ends it.
+	// match translates an entry into a change for the stream. An error ends the stream.
 	match  func(entry) (change record.Change, ok bool, err error)
 	next   int
 	broken error
 	closed chan struct{}
 }
 
-// Next waits for the log to grow, at most about a second.
+// Next waits up to a second for new log entries.
 func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for waited := false; ; {
+		// Look before waiting: the log may have grown since the last call.
 		batch, wake, err := st.take(ctx, waited)
 		if err != nil || wake == nil {
 			return batch, err
@@ -94,8 +97,8 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	}
 }
 
-// take returns what the log has now. With nothing, it returns the channel to wait on,
-// or, when the wait is over, an empty batch at a later place.
+// take returns the present changes of the log. Without changes it returns the channel to wait on.
+// With waited, it returns an empty batch at a later place instead.
 func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-chan struct{}, error) {
 	select {
 	case <-st.closed:
@@ -107,12 +110,14 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	}
 	c := st.store.cluster
 	defer c.mu.Unlock()
+	// LoseHistory has removed entries that this stream still needs.
 	if st.broken == nil && st.next < c.forgotten {
 		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
 	}
 	var batch record.ChangeBatch
 	for size := 0; st.broken == nil && st.next < c.end() && size < record.CommitBytes; {
 		e := c.log[st.next-c.forgotten]
+		// End a full batch only between commits, unless Torn simulates several logs.
 		if len(batch.Changes) >= c.opts.Changes && (c.opts.Torn || e.at != c.log[st.next-1-c.forgotten].at) {
 			break
 		}
@@ -122,6 +127,7 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 			break
 		}
 		st.next++
+		// A nudge makes the stream return its position at once.
 		waited = waited || e.nudge && st.followed != nil && e.db == st.store.db
 		if ok {
 			batch.Changes = append(batch.Changes, change)
@@ -129,6 +135,7 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 			size += change.Size()
 		}
 	}
+	// Deliver the changes before the break first. The next call returns the error.
 	if len(batch.Changes) == 0 && st.broken != nil {
 		return record.ChangeBatch{}, nil, st.broken
 	}
@@ -136,17 +143,18 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 		return record.ChangeBatch{}, c.wake, nil
 	}
 	if len(batch.Changes) == 0 {
-		// An idle database still moves its clock, as the no-ops of a replica set do.
+		// An idle database still advances its clock, like the no-ops of a replica set.
 		c.clock++
 	}
 	batch.Pos = c.positionAt(st.next)
 	return batch, nil, nil
 }
 
-// target returns what an entry means to a stream of Follow.
+// target translates an entry for a stream of Follow.
 func (st *stream) target(e entry) (change record.Change, ok bool, err error) {
 	kind, ours := st.followed[e.id]
 	switch {
+	// The log has the changes of all databases of the cluster.
 	case e.db != st.store.db || !ours:
 		return record.Change{}, false, nil
 	case e.dropped:
@@ -160,7 +168,7 @@ func (st *stream) target(e entry) (change record.Change, ok bool, err error) {
 	}
 }
 
-// watched returns what an entry means to the kinds of a stream of Watch.
+// watched translates an entry for a stream of Watch.
 func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 	if e.db != st.store.db || e.nudge {
 		return record.Change{}, false, nil
@@ -169,10 +177,12 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 		own := belongs(k, e.collection)
 		switch {
 		case e.rename != "":
+			// The rename concerns another kind.
 			if !own && !belongs(k, e.rename) && !epochName(k, e.rename) {
 				continue
 			}
-			// A fixed-name kind leaves its name for an epoch's, has others, and comes back.
+			// A fixed-name kind moves from its own name to epoch names and back. Any other name
+			// means that another client renamed the collection.
 			if !belongs(k, e.rename) && !epochName(k, e.rename) {
 				return record.Change{}, false, replaced(k, "%s was renamed to %s", e.collection, e.rename)
 			}
@@ -190,7 +200,8 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 	return record.Change{}, false, nil
 }
 
-// replaced is what ends the stream: of an application's collection another one may be followed.
+// replaced returns the error that ends the stream. For a fixed-name kind it is a ReplacedError, so
+// that the caller can follow the new collection of that name.
 func replaced(k record.KindSpec, what string, args ...any) error {
 	if what = fmt.Sprintf(what, args...); k.Fixed {
 		return &record.ReplacedError{Kind: k.Name, What: what}
@@ -198,7 +209,7 @@ func replaced(k record.KindSpec, what string, args ...any) error {
 	return fmt.Errorf("%s: %w", what, record.ErrBroken)
 }
 
-// belongs reports whether a physical name is one that the kind's changes come under.
+// belongs reports whether changes of a physical name belong to the kind.
 func belongs(k record.KindSpec, name string) bool {
 	if k.Fixed {
 		return name == k.Name
@@ -211,7 +222,7 @@ func epochName(k record.KindSpec, name string) bool {
 	return ok && kind == k.Name
 }
 
-// Close ends the stream and wakes a Next that waits.
+// Close ends the stream and wakes a waiting Next.
 func (st *stream) Close(context.Context) error {
 	select {
 	case <-st.closed:

@@ -21,7 +21,7 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 	return record.Record{Kind: tok.Kind, Key: key, Doc: st.doc}, nil
 }
 
-// Select returns the live records selected at one moment, the present one.
+// Select returns the selected live records of the present moment.
 func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 	return s.listed(col, req), nil
 }
 
-// listed are the records that a list returns. Callers hold mu.
+// listed returns the records of a list. Callers hold mu.
 func (s *Store) listed(col *collection, req record.ListRequest) (out []record.Record) {
 	limit := req.Limit
 	if limit <= 0 {
@@ -56,6 +56,7 @@ func (s *Store) listed(col *collection, req record.ListRequest) (out []record.Re
 		if req.After != "" && name <= req.After {
 			continue
 		}
+		// Tombstones are invisible to clients.
 		if rec, ok := r.record(req.Token.Kind, r.at(s.cluster.clock), false, false); ok {
 			if out = append(out, rec); req.Full(&size, rec.Doc) {
 				break
@@ -68,8 +69,8 @@ func (s *Store) listed(col *collection, req record.ListRequest) (out []record.Re
 	return out
 }
 
-// ListNames returns the names of records and, as a backend may, of tombstones: a caller that
-// counts on a name that they have must find out here.
+// ListNames returns the names of records and, like a real backend, of tombstones. So a caller that
+// takes each name for a record fails in its tests.
 func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
 	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
@@ -86,6 +87,7 @@ func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string
 		if len(names) == limit {
 			break
 		}
+		// Tombstones count here, because a backend may return their names.
 		if name > req.After && !r.at(s.cluster.clock).absent() {
 			names = append(names, name)
 		}
@@ -110,11 +112,12 @@ func (s *Store) Write(ctx context.Context, toks record.Tokens, ms []record.Mutat
 		return err
 	}
 	for kind, col := range cols {
-		// Classes that do not rename leave the token as it was: the mark is the fence.
+		// Fence classes without a rename do not change the token, so check the mark and the block.
 		if col.mark != "" || len(s.cluster.blocked) > 0 {
 			return fmt.Errorf("%s as %s: %w", kind, col.name, record.ErrFenced)
 		}
 	}
+	// Nothing is stored before all mutations have passed their conditions.
 	t := s.newTxn()
 	for _, m := range ms {
 		if err := mutate(t, cols[m.Kind], toks[m.Kind], m); err != nil {
@@ -128,6 +131,7 @@ func mutate(t *txn, col *collection, tok record.Token, m record.Mutation) error 
 	if err := checkDoc(tok, m.Key, m.Doc); err != nil {
 		return record.Refuse(err)
 	}
+	// Earlier mutations of the same call count.
 	st := t.get(col, m.Key)
 	switch {
 	case m.Absent && st.live():
@@ -138,9 +142,9 @@ func mutate(t *txn, col *collection, tok record.Token, m record.Mutation) error 
 		return record.ErrMismatch
 	}
 	if m.Doc == nil && !st.live() {
-		return nil // nothing to delete; a tombstone stays what it is
+		return nil // nothing to delete; keep a tombstone with its guard
 	}
-	// A client's write carries no guard: the next direction finds it lower than any.
+	// A client's write removes the guard, so that any write of the next direction is newer.
 	t.set(col, m.Key, state{doc: m.Doc})
 	return nil
 }

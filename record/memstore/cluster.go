@@ -9,45 +9,46 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Options configure a Cluster. The zero value is a plain one.
+// Options configure a Cluster. The zero value gives a cluster without lag and with all fence
+// classes.
 type Options struct {
-	// Start is the clock's first value. Two clusters with different starts have clocks
-	// that disagree.
+	// Start is the first value of the clock. Clusters with different starts have clocks that
+	// disagree.
 	Start uint64
-	// Lag is how many versions a read or scan may be behind the newest commit, and is as far
-	// as its NotBefore allows, like one of a secondary. It finds callers that forget to
-	// pass what they must see. 0: none.
+	// Lag is the number of versions by which reads and scans are behind the newest commit, like
+	// reads from a secondary. NotBefore limits it. It exposes callers that forget to pass the
+	// version that they must see. 0: no lag.
 	Lag uint64
-	// Changes is how many changes a batch holds at most, but for those of a commit that it has
-	// begun: 256. Fewer find callers that take what comes together for all there is.
+	// Changes is the maximum number of changes in a batch. A batch exceeds it only to finish a
+	// commit. 0: 256. A low number exposes callers that mistake one batch for all changes.
 	Changes int
-	// Torn has batches end within commits too, as those of a transaction over several logs do.
+	// Torn lets batches end within commits, like those of a transaction over several logs.
 	Torn bool
-	// FixedFence is the strongest class offered for fixed-name kinds: FenceView
-	// (default) or FenceValidator, as on a cluster that grants less.
+	// FixedFence is the strongest class for fixed-name kinds: FenceView (default), or
+	// FenceValidator to simulate a cluster that grants fewer privileges.
 	FixedFence record.FenceClass
 }
 
-// Cluster is a clock, a change log and the databases that share them. One mutex guards
-// everything: the reference is to be obviously right before it is fast.
+// Cluster is a clock, a change log and the databases that share them. One mutex guards everything,
+// because the reference must be obviously correct before it is fast.
 type Cluster struct {
 	opts Options
-	id   string // of the cluster
+	id   string // identity of the cluster
 
 	mu        sync.Mutex
 	clock     uint64
 	databases map[string]*database
 	nextID    uint64
-	deposed   uint64 // the clock when Depose was called; 0: reads are answered by the primary
+	deposed   uint64 // clock at the call of Depose; 0: the primary answers reads
 	log       []entry
-	forgotten int               // entries before log[0] that are no longer there
+	forgotten int               // number of entries before log[0] that were discarded
 	wake      chan struct{}     // closed and replaced at each append to log
-	blocked   map[string]string // collection id -> mark of its write block; any entry blocks the cluster
+	blocked   map[string]string // mark of the write block by collection id; any entry blocks the cluster
 
 	hindrances map[string]string // by kind, for Hindrances
 
 	health     record.Health
-	unmeasured error // instead of health
+	unmeasured error // error that Health returns instead of health
 }
 
 // database is one namespace: collections by physical name and by identity.
@@ -55,12 +56,12 @@ type database struct {
 	name    string
 	byName  map[string]*collection
 	byID    map[string]*collection
-	views   map[string]*collection // a view in place of a name that a fence took away
-	foreign map[string]bool        // views that an application made itself
+	views   map[string]*collection // view under a name that a fence freed, to its collection
+	foreign map[string]bool        // views that an application made
 	marks   marks
 }
 
-// entry is one change. Exactly one of key, rename, mark, dropped is set.
+// entry is one change. Exactly one of key, rename, mark, dropped and nudge is set.
 type entry struct {
 	at         uint64
 	wall       int64
@@ -72,12 +73,12 @@ type entry struct {
 	rename     string
 	mark       string
 	dropped    bool
-	nudge      bool          // of Nudge: neither
-	origin     record.Origin // of a key's change
-	guard      record.Guard  // that it left
+	nudge      bool          // a Nudge, and no change
+	origin     record.Origin // of a change of a key
+	guard      record.Guard  // guard after the change
 }
 
-// NewCluster makes an empty cluster.
+// NewCluster returns an empty cluster.
 func NewCluster(opts Options) *Cluster {
 	if opts.FixedFence == "" {
 		opts.FixedFence = record.FenceView
@@ -88,19 +89,20 @@ func NewCluster(opts Options) *Cluster {
 	return &Cluster{
 		opts:      opts,
 		id:        rand.Text(),
-		clock:     opts.Start + 1, // a zero version is older than any
+		clock:     opts.Start + 1, // the zero version must stay older than any other
 		databases: map[string]*database{},
 		wake:      make(chan struct{}),
 		blocked:   map[string]string{},
 	}
 }
 
-// Open returns a database of the cluster, making it when it is not there. Two stores of
-// the same name see the same records.
+// Open returns a database of the cluster and creates it if necessary. Two stores with one name
+// share their records.
 func (c *Cluster) Open(name string) *Store {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	db := c.databases[name]
+	// A database exists from its first use, as in MongoDB.
 	if db == nil {
 		db = &database{
 			name:    name,
@@ -114,37 +116,39 @@ func (c *Cluster) Open(name string) *Store {
 	return &Store{cluster: c, db: db}
 }
 
-// LoseHistory forgets all changes so far, as a log that rolled over does. Streams that
-// are behind, and positions taken earlier, end with record.ErrHistoryLost.
+// LoseHistory discards all changes so far, like a log that rolled over. Streams that have not read
+// them, and positions taken earlier, fail with record.ErrHistoryLost.
 func (c *Cluster) LoseHistory() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// One more version, so that a position taken just before is behind as well.
+	// Count one more version and entry, so that a position taken just before is too old as well.
 	c.clock++
 	c.forgotten += len(c.log) + 1
 	c.log = nil
 	c.signal()
 }
 
-// create makes a collection. Callers hold mu and know that the name is free.
+// create makes a collection. Callers hold mu and ensure that the name is free.
 func (c *Cluster) create(db *database, name string) *collection {
+	// An identity is never reused, so a new collection under an old name is another one.
 	c.nextID++
 	col := &collection{id: fmt.Sprintf("%032x", c.nextID), name: name, unique: map[string]*uniqueIndex{}}
 	db.byName[name], db.byID[col.id] = col, col
 	return col
 }
 
-// rename moves a collection and logs it. Callers hold mu and know that to is free.
+// rename renames a collection and logs it. Callers hold mu and ensure that the name is free.
 func (c *Cluster) rename(db *database, col *collection, to string) {
 	from := col.name
 	delete(db.byName, from)
 	col.name = to
 	db.byName[to] = col
+	// A rename is a commit with a version of its own.
 	c.clock++
 	c.append(entry{db: db, collection: from, id: col.id, rename: to})
 }
 
-// append adds an entry at the present clock and wakes who waits. Callers hold mu.
+// append adds an entry at the present clock and wakes waiting streams. Callers hold mu.
 func (c *Cluster) append(e entry) {
 	e.at, e.wall = c.clock, time.Now().UnixMilli()
 	c.log = append(c.log, e)
@@ -152,45 +156,46 @@ func (c *Cluster) append(e entry) {
 }
 
 func (c *Cluster) signal() {
+	// Closing wakes all waiting streams. Later ones need a new channel.
 	close(c.wake)
 	c.wake = make(chan struct{})
 }
 
-// Depose has reads and scans answered, until Rejoin, by a server that was the primary and
-// does not know yet that it is not: they show nothing of what is committed from now on, and
-// fail where NotBefore asks for it. Writes, positions and changes go on at the new primary.
+// Depose makes a deposed primary answer reads and scans until Rejoin. They miss all later commits,
+// and fail if NotBefore demands one. Writes, positions and changes continue at the new primary.
 func (c *Cluster) Depose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deposed = c.clock
 }
 
-// Rejoin ends Depose.
+// Rejoin ends the effect of Depose.
 func (c *Cluster) Rejoin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deposed = 0
 }
 
-// snapshot is the clock of a read that is not before a version: the oldest that it may be.
-// Callers hold mu.
+// snapshot returns the clock for a read: the oldest that Lag and notBefore allow. Callers hold mu.
 func (c *Cluster) snapshot(notBefore record.Version) (uint64, error) {
 	newest := c.clock
 	if c.deposed != 0 {
 		newest = c.deposed
 	}
+	// Fail instead of returning an older snapshot.
 	if clockOf(notBefore) > newest {
 		return 0, fmt.Errorf("read not before %s: the server has come to %s", notBefore, versionAt(newest))
 	}
 	return max(c.oldestSnapshot(), clockOf(notBefore)), nil
 }
 
-// oldestSnapshot is the earliest version that a read may still ask for.
+// oldestSnapshot returns the earliest clock that a read may still use.
 func (c *Cluster) oldestSnapshot() uint64 {
 	newest, first := c.clock, c.opts.Start+1
 	if c.deposed != 0 {
 		newest = c.deposed
 	}
+	// The clock is unsigned, so newest - Lag could wrap around.
 	if newest < first+c.opts.Lag {
 		return first
 	}

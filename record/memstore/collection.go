@@ -9,32 +9,32 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// collection is a physical collection: its rows in key order, each with the states that
-// a snapshot may still ask for.
+// collection is a physical collection. Its rows are in key order, and each row keeps the states
+// that a snapshot may still need.
 type collection struct {
 	id        string
 	name      string
 	fixed     bool
 	validator *validator // nil: none
-	mark      string     // of the validator fence in force; empty: none
+	mark      string     // of the present validator fence; empty: none
 	label     *record.Label
 	rows      []*row
 	unique    map[string]*uniqueIndex // by index name
-	indexes   []bson.Raw              // all of them, as given
+	indexes   []bson.Raw              // all specs, in the caller's form
 	options   bson.Raw
-	once      map[string]bool // markers of what was created once
-	closed    map[string]bool // names and marks of fences that were given up
+	once      map[string]bool // markers of CreateOnce
+	closed    map[string]bool // names and marks of fences that can no longer be set
 }
 
-// row is one key's history, oldest state first, never empty.
+// row is the history of one key, oldest state first. It is never empty.
 type row struct {
 	key    record.Key
-	id     bson.RawValue // of key, for comparisons
+	id     bson.RawValue // value of key, for comparisons
 	states []state
 }
 
-// state is what a key holds from a version on. A tombstone is a guard without a
-// document; neither is an absent record. The document is never modified.
+// state is the content of a key from a version on. A tombstone has a guard and no document. An
+// absent record has neither. The document is never modified.
 type state struct {
 	at    uint64
 	doc   bson.Raw
@@ -45,7 +45,8 @@ func (s state) live() bool      { return s.doc != nil }
 func (s state) tombstone() bool { return s.doc == nil && !s.guard.IsZero() }
 func (s state) absent() bool    { return s.doc == nil && s.guard.IsZero() }
 
-// find returns the place of key in rows and whether it is there.
+// find returns the index of key in rows, or the index to insert it at. The result reports whether
+// the key exists.
 func (c *collection) find(key record.Key) (int, bool) {
 	return slices.BinarySearchFunc(c.rows, key.Value(), func(r *row, id bson.RawValue) int {
 		return record.CompareValues(r.id, id)
@@ -70,11 +71,12 @@ func (r *row) at(clock uint64) state {
 	return state{}
 }
 
-// put adds a state that is newer than all others, and drops the states that no
-// snapshot from oldest on can see.
+// put adds a state that is newer than all others. It drops states that no snapshot from oldest on
+// can see.
 func (c *collection) put(key record.Key, s state, oldest uint64) {
 	i, found := c.find(key)
 	if !found {
+		// An unknown key without content needs no row.
 		if s.absent() {
 			return
 		}
@@ -82,18 +84,22 @@ func (c *collection) put(key record.Key, s state, oldest uint64) {
 	}
 	r := c.rows[i]
 	r.states = append(r.states, s)
+	// Keep the newest state not after oldest: a snapshot at oldest reads that one.
 	keep := 0
 	for keep < len(r.states)-1 && r.states[keep+1].at <= oldest {
 		keep++
 	}
 	r.states = slices.Delete(r.states, 0, keep)
+	// No snapshot can see this key any more.
 	if len(r.states) == 1 && r.states[0].absent() {
 		c.rows = slices.Delete(c.rows, i, i+1)
 	}
 }
 
-// record shows a state as a reader asked for it. ok is false for what it must not see.
+// record returns a state in the form that a reader requested. ok is false if the reader must not
+// see it.
 func (r *row) record(kind string, s state, guards, keysOnly bool) (rec record.Record, ok bool) {
+	// Only a reader of guards may see tombstones.
 	if !s.live() && (!guards || s.absent()) {
 		return record.Record{}, false
 	}
@@ -107,16 +113,16 @@ func (r *row) record(kind string, s state, guards, keysOnly bool) (rec record.Re
 	return rec, true
 }
 
-// idOnly is the document with nothing but its _id, in the type that it was stored with.
+// idOnly returns a document with only the _id, in its stored type.
 func idOnly(doc bson.Raw) bson.Raw {
 	b, err := bson.Marshal(bson.D{{Key: "_id", Value: doc.Lookup("_id")}})
 	if err != nil {
-		return doc // cannot be: the _id was read when the document was written
+		return doc // cannot happen: the write has read the _id
 	}
 	return b
 }
 
-// place is the index of the first row behind a cursor; empty gives whole.
+// place returns the index of the first row behind a cursor. For an empty cursor it returns whole.
 func (c *collection) place(cur record.Cursor, whole int) int {
 	if len(cur) == 0 {
 		return whole
@@ -136,6 +142,7 @@ func (c *collection) within(rg record.Range) []*row {
 
 // withPrefix returns the rows whose string name begins with prefix.
 func (c *collection) withPrefix(prefix string) []*row {
+	// Rows are sorted, so names with one prefix are adjacent.
 	from, _ := c.find(record.StringKey(prefix))
 	to := from
 	for to < len(c.rows) {

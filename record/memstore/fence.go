@@ -9,14 +9,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Prepare chooses the class. Managed kinds are fenced by their identity; fixed ones as
-// strongly as Options.FixedFence allows. The write block is given only on request.
+// Prepare chooses the class: FenceUUID for managed kinds, and Options.FixedFence for fixed-name
+// ones. It returns FenceWriteBlock only on request.
 func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return "", "", err
 	}
 	defer s.cluster.mu.Unlock()
+	// Without a wish, take the strongest class.
 	class := want
 	if class == "" {
 		class = s.cluster.opts.FixedFence
@@ -31,6 +32,7 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 			return "", "", &record.UnsupportedError{What: "fence of " + tok.Name, Reason: "a view is not possible here"}
 		}
 	case record.FenceValidator:
+		// Unfence must put the application's own validator back.
 		restore, err := col.validator.restoreText()
 		return class, restore, err
 	default:
@@ -49,6 +51,7 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if err != nil {
 		return fmt.Errorf("fence to %s: %w", f.To, err)
 	}
+	// End the earlier fence first, so that a late Uphold does not restore it after this operation.
 	if f.Ends != "" {
 		col.close(f.Ends)
 	}
@@ -56,6 +59,7 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	case f.Renames():
 		return s.fenceByRename(f, col)
 	case f.Class == record.FenceValidator:
+		// A repeated call only confirms the fence.
 		if col.mark != f.To {
 			col.validator, col.mark = &validator{Nothing: true}, f.To
 			s.logMark(col, f.To)
@@ -69,8 +73,8 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	return nil
 }
 
-// fenceByRename renames only from the name announced. Any other place than that and To
-// means that this fence is an old one, sent late: it must not move the kind back.
+// fenceByRename renames only from the announced name. If the collection has any other name except
+// To, this fence is an old one that arrived late, and must not move the kind back.
 func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 	if col.name != f.To {
 		if col.name != f.Token.Name {
@@ -79,9 +83,11 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 		if col.closed[f.To] {
 			return fmt.Errorf("fence %s to %s: it was given up, a new attempt needs a new name", f.Token.Name, f.To)
 		}
+		// A rename must never replace another collection.
 		if s.db.byName[f.To] != nil || (s.db.views[f.To] != nil && s.db.views[f.To] != col) {
 			return fmt.Errorf("fence %s to %s: the name is taken", f.Token.Name, f.To)
 		}
+		// The kind returns to a name where its own fence left a view.
 		delete(s.db.views, f.To)
 		s.cluster.rename(s.db, col, f.To)
 	}
@@ -91,7 +97,7 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 	return nil
 }
 
-// Prevent resolves a rename that was announced.
+// Prevent resolves an announced rename.
 func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if err := s.begin(ctx); err != nil {
 		return false, err
@@ -109,12 +115,13 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 	case col.name != f.Token.Name:
 		return false, fmt.Errorf("prevent %s: it is at %s: %w", f.To, col.name, record.ErrFenced)
 	}
+	// The rename has not happened. Close its name, so that a late Fence fails.
 	col.close(f.To)
 	return false, nil
 }
 
-// close ensures that the fence to a name can no longer be set, and that one to a name or mark
-// is no longer upheld.
+// close ensures that the fence to a name can no longer be set, and that Uphold no longer restores
+// the fence with this name or mark.
 func (c *collection) close(to string) {
 	if c.closed == nil {
 		c.closed = map[string]bool{}
@@ -122,10 +129,10 @@ func (c *collection) close(to string) {
 	c.closed[to] = true
 }
 
-// Ready and Unready: nothing takes long here.
+// Ready does nothing, because no operation takes long here.
 func (s *Store) Ready(ctx context.Context, _ []record.Fence) error { return s.nothing(ctx) }
 
-// Unready is as Ready.
+// Unready does nothing, like Ready.
 func (s *Store) Unready(ctx context.Context, _ []record.Fence) error { return s.nothing(ctx) }
 
 func (s *Store) nothing(ctx context.Context) error {
@@ -136,7 +143,7 @@ func (s *Store) nothing(ctx context.Context) error {
 	return nil
 }
 
-// Hindrances are the builds of indexes, which are never half done here.
+// Hindrances returns the texts set with Hinder. Index builds are immediate here and hinder nothing.
 func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -151,7 +158,7 @@ func (s *Store) Hindrances(ctx context.Context, toks []record.Token) ([]record.H
 	return found, nil
 }
 
-// Uphold puts a fence back that somebody has taken away.
+// Uphold restores a fence that somebody removed.
 func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -161,6 +168,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	if err != nil {
 		return nil, fmt.Errorf("uphold %s: %w", f.To, err)
 	}
+	// The fence has ended: the application may own the kind again.
 	if col.closed[f.To] {
 		return nil, nil
 	}
@@ -168,8 +176,10 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	own := f.Token.Kind
 	switch f.Class {
 	case record.FenceView:
+		// Whatever now bears the kind's own name decides what happened to the view.
 		orphan := s.db.byName[own]
 		switch {
+		// That collection is a kind itself, so leave it and its name alone.
 		case orphan != nil && orphan != col && slices.Contains(known, orphan.id):
 			return nil, nil
 		case orphan == nil && s.db.views[own] != nil:
@@ -179,6 +189,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 			s.cluster.rename(s.db, col, f.To)
 			found = append(found, record.Breach{What: "the collection was given its name back"})
 		default:
+			// Never drop this collection: it may hold acknowledged writes.
 			s.cluster.rename(s.db, orphan, asidePrefix+own+"."+orphan.id)
 		}
 		s.db.views[own] = col
@@ -193,6 +204,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 			found = append(found, record.Breach{What: "the write block was removed"})
 		}
 	}
+	// Report collections that were set aside earlier, too.
 	for name, aside := range s.db.byName {
 		if !strings.HasPrefix(name, asidePrefix+own+".") {
 			continue
@@ -208,10 +220,10 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	return found, nil
 }
 
-// asidePrefix begins the names of collections that were set aside.
+// asidePrefix is the name prefix of collections that Uphold set aside.
 const asidePrefix = "dbc_aside."
 
-// Hinder lets Hindrances return something about a kind, until what is "".
+// Hinder sets the text that Hindrances returns for a kind. "" removes it.
 func (s *Store) Hinder(kind, what string) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
@@ -232,7 +244,7 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	}
 	col, err := s.identified(f.Token)
 	if err != nil && f.Token.ID != "" && s.db.byID[f.Token.ID] == nil {
-		return nil // the application dropped it; there is nothing to give back
+		return nil // the application dropped the collection, so nothing is left to give back
 	}
 	if err != nil {
 		return fmt.Errorf("unfence: %w", err)
@@ -241,6 +253,7 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	switch f.Class {
 	case record.FenceView:
 		if s.db.views[f.Token.Name] == col {
+			// The view must go before the collection can have its name again.
 			delete(s.db.views, f.Token.Name)
 		}
 		if col.name == f.To {
@@ -250,6 +263,7 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 			s.cluster.rename(s.db, col, f.Token.Name)
 		}
 	case record.FenceValidator:
+		// Another fence is in force by now, so this one has nothing to give back.
 		if col.mark != f.To {
 			return nil
 		}
@@ -277,7 +291,7 @@ func (s *Store) Locate(ctx context.Context, id string) (string, error) {
 	return col.name, nil
 }
 
-// identified finds the collection that a token means, wherever it is now.
+// identified returns the collection of a token under any name.
 func (s *Store) identified(tok record.Token) (*collection, error) {
 	col := s.db.byID[tok.ID]
 	if tok.ID == "" {

@@ -9,20 +9,19 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Foreign acts on a database as an application that knows nothing of this project: by
-// the collection's name alone, without a token. Like MongoDB, an insert into a name that
-// is not there makes the collection.
+// Foreign acts on a database like an application that does not know this project. It uses the name
+// of a collection and no token. As in MongoDB, an insert creates a missing collection.
 type Foreign struct{ store *Store }
 
-// Foreign returns the application's way to the database.
+// Foreign returns the application's access to the database.
 func (s *Store) Foreign() *Foreign { return &Foreign{s} }
 
-// Insert fails where the _id is taken.
+// Insert adds a document. It fails if the _id exists.
 func (f *Foreign) Insert(ctx context.Context, name string, doc bson.Raw) error {
 	return f.write(ctx, name, doc, true)
 }
 
-// Put replaces the document or inserts it.
+// Put replaces a document or inserts it.
 func (f *Foreign) Put(ctx context.Context, name string, doc bson.Raw) error {
 	return f.write(ctx, name, doc, false)
 }
@@ -34,6 +33,7 @@ func (f *Foreign) write(ctx context.Context, name string, doc bson.Raw, insert b
 	}
 	return f.change(ctx, name, true, func(t *txn, col *collection) error {
 		st := t.get(col, key)
+		// A tombstone is no document for the application.
 		if insert && st.live() {
 			return fmt.Errorf("%s: %w", key, record.ErrExists)
 		}
@@ -42,7 +42,7 @@ func (f *Foreign) write(ctx context.Context, name string, doc bson.Raw, insert b
 	})
 }
 
-// Delete removes the document if it is there. A validator does not hear of deletes.
+// Delete removes a document if it exists. As in MongoDB, validators do not check deletes.
 func (f *Foreign) Delete(ctx context.Context, name string, id bson.RawValue) error {
 	key, err := record.KeyOf(id)
 	if err != nil {
@@ -62,6 +62,7 @@ func (f *Foreign) change(ctx context.Context, name string, create bool, do func(
 		return err
 	}
 	defer s.cluster.mu.Unlock()
+	// A view fence and a write block stop the application's writes.
 	if s.refuseView(name) != nil || len(s.cluster.blocked) > 0 {
 		return fmt.Errorf("write to %s: %w", name, ErrRejected)
 	}
@@ -71,6 +72,7 @@ func (f *Foreign) change(ctx context.Context, name string, create bool, do func(
 			return nil
 		}
 		col = s.cluster.create(s.db, name)
+		// A collection made by an application belongs to a fixed-name kind.
 		col.fixed = true
 	}
 	t := s.newTxn()
@@ -80,8 +82,8 @@ func (f *Foreign) change(ctx context.Context, name string, create bool, do func(
 	return t.commit(false)
 }
 
-// beside is the guard that outlives a foreign write: that of a fixed-name kind is kept next
-// to the document, that of a managed one is overwritten with it.
+// beside returns the guard that remains after a foreign write. A fixed-name kind keeps its guard
+// next to the document. A managed kind loses it with the document.
 func beside(col *collection, st state) record.Guard {
 	if col.fixed {
 		return st.guard
@@ -89,8 +91,8 @@ func beside(col *collection, st state) record.Guard {
 	return record.Guard{}
 }
 
-// Documents returns what a query for everything returns, in key order. A view answers
-// with what is behind it.
+// Documents returns all documents of a collection, in key order. A view returns the documents of
+// its collection.
 func (f *Foreign) Documents(ctx context.Context, name string) ([]bson.Raw, error) {
 	s := f.store
 	if err := s.begin(ctx); err != nil {
@@ -113,7 +115,7 @@ func (f *Foreign) Documents(ctx context.Context, name string) ([]bson.Raw, error
 	return docs, nil
 }
 
-// Rename is a rename by somebody else.
+// Rename renames a collection like another client.
 func (f *Foreign) Rename(ctx context.Context, from, to string) error {
 	s := f.store
 	if err := s.begin(ctx); err != nil {
@@ -121,6 +123,7 @@ func (f *Foreign) Rename(ctx context.Context, from, to string) error {
 	}
 	defer s.cluster.mu.Unlock()
 	col := s.db.byName[from]
+	// Like a server, refuse to rename over a collection or view.
 	if col == nil || s.db.byName[to] != nil || s.refuseView(to) != nil {
 		return fmt.Errorf("rename %s to %s: %w", from, to, ErrRejected)
 	}
@@ -128,7 +131,7 @@ func (f *Foreign) Rename(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// Drop is a drop by somebody else.
+// Drop drops a collection like another client.
 func (f *Foreign) Drop(ctx context.Context, name string) error {
 	s := f.store
 	if err := s.begin(ctx); err != nil {
@@ -141,7 +144,7 @@ func (f *Foreign) Drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// CreateView puts a view of the application's own under a name.
+// CreateView creates an application's own view.
 func (f *Foreign) CreateView(ctx context.Context, name string) error {
 	s := f.store
 	if err := s.begin(ctx); err != nil {
@@ -155,15 +158,16 @@ func (f *Foreign) CreateView(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unfence takes a fence of a fixed-name kind away as somebody does who knows nothing of
-// it: the view is dropped and the collection has its name again, the validator is
-// removed, the cluster takes writes.
+// Unfence removes a fence of a fixed-name kind like an operator who does not know of it. It drops
+// the view and gives the collection its name back, removes the validator, or removes the write
+// block.
 func (f *Foreign) Unfence(ctx context.Context, name string) error {
 	if err := f.store.begin(ctx); err != nil {
 		return err
 	}
 	defer f.store.cluster.mu.Unlock()
 	if col := f.store.db.views[name]; col != nil {
+		// The view must go first to free the name.
 		delete(f.store.db.views, name)
 		f.store.cluster.rename(f.store.db, col, name)
 		return nil

@@ -8,15 +8,14 @@ import (
 
 var _ record.Monitor = (*Store)(nil)
 
-// SetHealth makes what Health answers from now on, as a test wants it. Until then a
-// cluster is idle.
+// SetHealth sets the answer of Health for tests. Before the first call a cluster is idle.
 func (c *Cluster) SetHealth(h record.Health, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.health, c.unmeasured = h, err
 }
 
-// Health returns what SetHealth said.
+// Health returns the values of the last SetHealth call.
 func (s *Store) Health(ctx context.Context) (record.Health, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Health{}, err

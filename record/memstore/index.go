@@ -9,8 +9,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// uniqueIndex is a unique index over top-level fields of live documents. Tombstones are
-// not in it, as in a real backend whose index is partial on a live flag.
+// uniqueIndex is a unique index over top-level fields of live documents. It excludes tombstones,
+// like a real backend's index that is partial on a live flag.
 type uniqueIndex struct {
 	name   string
 	fields []string
@@ -18,14 +18,15 @@ type uniqueIndex struct {
 	owners map[string]record.Key
 }
 
-// parseIndex reads an index spec as listIndexes returns it; nil for one that is not
-// unique, which this store keeps for Describe only.
+// parseIndex reads an index spec in the form of listIndexes. ix is nil for an index that is not
+// unique. The store keeps such an index only for Describe.
 func parseIndex(spec bson.Raw) (name string, ix *uniqueIndex, err error) {
 	name, _ = spec.Lookup("name").StringValueOK()
 	keys, ok := spec.Lookup("key").DocumentOK()
 	if name == "" || !ok {
 		return "", nil, fmt.Errorf("index %s: needs a name and a key", spec)
 	}
+	// Other indexes refuse nothing and need no entries.
 	if unique, _ := spec.Lookup("unique").BooleanOK(); !unique {
 		return name, nil, nil
 	}
@@ -41,7 +42,7 @@ func parseIndex(spec bson.Raw) (name string, ix *uniqueIndex, err error) {
 	return name, ix, nil
 }
 
-// value is a document's place in the index; ok is false when it has none.
+// value returns the index entry of a document. ok is false if it has none.
 func (ix *uniqueIndex) value(doc bson.Raw) (value string, ok bool) {
 	if doc == nil {
 		return "", false
@@ -49,6 +50,7 @@ func (ix *uniqueIndex) value(doc bson.Raw) (value string, ok bool) {
 	found := false
 	for _, field := range ix.fields {
 		v, err := doc.LookupErr(field)
+		// A missing field counts as null, as in MongoDB, so two documents without it conflict.
 		if err != nil {
 			v = bson.RawValue{Type: bson.TypeNull}
 		} else {
@@ -58,12 +60,13 @@ func (ix *uniqueIndex) value(doc bson.Raw) (value string, ok bool) {
 		if err != nil {
 			key = record.Key(v.Value)
 		}
+		// The length keeps the values of neighbouring fields apart.
 		value += fmt.Sprintf("%d:%s", len(key), string(key))
 	}
 	return value, found || !ix.sparse
 }
 
-// check refuses what pending would make of the index.
+// check returns a conflict if the pending writes would violate the index.
 func (ix *uniqueIndex) check(pending *writes) error {
 	added := map[string]bool{}
 	for _, key := range pending.order {
@@ -81,6 +84,7 @@ func (ix *uniqueIndex) check(pending *writes) error {
 		} else {
 			taken = false
 		}
+		// added finds two writes of this commit with one value.
 		if taken || added[v] {
 			c := &conflict{index: ix.name, key: key}
 			if taken {
@@ -93,12 +97,12 @@ func (ix *uniqueIndex) check(pending *writes) error {
 	return nil
 }
 
-// conflict is the record that a unique index refuses.
+// conflict is a record that a unique index refuses.
 type conflict struct {
 	index  string
 	key    record.Key
-	holder record.Key // empty: another record of the same transaction
-	in     string     // the collection
+	holder record.Key // holder of the value; empty: another record of the same transaction
+	in     string     // name of the collection
 }
 
 func (c *conflict) Error() string {
@@ -107,8 +111,9 @@ func (c *conflict) Error() string {
 
 func (c *conflict) Unwrap() error { return record.ErrConflict }
 
-// move takes the old values of pending out and puts the new ones in.
+// move removes the old values of the pending writes from the index and adds the new ones.
 func (ix *uniqueIndex) move(col *collection, pending *writes, clock uint64) {
+	// Remove all old values first: records of one commit may exchange them.
 	for _, key := range pending.order {
 		if v, ok := ix.value(col.at(key, clock).doc); ok && ix.owners[v] == key {
 			delete(ix.owners, v)
@@ -121,8 +126,8 @@ func (ix *uniqueIndex) move(col *collection, pending *writes, clock uint64) {
 	}
 }
 
-// validator is the little of a collection validator that this store knows: the fields
-// that must exist. A fence's own one refuses everything.
+// validator is the supported part of a collection validator: fields that must exist. A fence's
+// validator has Nothing set and refuses everything.
 type validator struct {
 	Exists  []string `json:"exists,omitempty"`
 	Nothing bool     `json:"nothing,omitempty"`
@@ -140,7 +145,7 @@ func (v *validator) accepts(doc bson.Raw) bool {
 	return !v.Nothing
 }
 
-// parseValidator reads the validator of create options, nil when there is none.
+// parseValidator reads the validator of create options. nil: there is none.
 func parseValidator(options bson.Raw) (*validator, error) {
 	if len(options) == 0 {
 		return nil, nil
@@ -156,6 +161,7 @@ func parseValidator(options bson.Raw) (*validator, error) {
 	v := &validator{}
 	for _, e := range elems {
 		cond, ok := e.Value().DocumentOK()
+		// Refuse unknown validators, because accepting all documents would hide faults in tests.
 		if exists, _ := cond.Lookup("$exists").BooleanOK(); !ok || !exists {
 			return nil, &record.UnsupportedError{
 				What:   "validator " + given.String(),
@@ -167,7 +173,7 @@ func parseValidator(options bson.Raw) (*validator, error) {
 	return v, nil
 }
 
-// restoreText is a validator as Fence.Restore carries it.
+// restoreText returns a validator in the form of Fence.Restore.
 func (v *validator) restoreText() (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

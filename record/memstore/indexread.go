@@ -14,11 +14,11 @@ import (
 
 var _ record.IndexReader = (*Store)(nil)
 
-// looksAt is how many entries a read of a range with a Prefix looks at: few, so that a test meets
-// pages that end before they have what they were asked for.
+// looksAt limits the entries that one read of a range with a Prefix examines. It is small, so that
+// tests get pages that end early.
 const looksAt = 16
 
-// indexEntry is a record's place in an index.
+// indexEntry is the entry of a record in an index.
 type indexEntry struct {
 	value bson.RawValue
 	name  string
@@ -29,7 +29,7 @@ func (a indexEntry) compare(b indexEntry) int {
 	return cmp.Or(record.CompareValues(a.value, b.value), strings.Compare(a.name, b.name))
 }
 
-// ListIndexed reads by a declared field whose index is there.
+// ListIndexed reads by a declared field that has an index.
 func (s *Store) ListIndexed(ctx context.Context, req record.IndexRequest) (page record.IndexPage, err error) {
 	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
@@ -51,7 +51,9 @@ func (s *Store) ListIndexed(ctx context.Context, req record.IndexRequest) (page 
 			page.Done = false
 			break
 		}
+		// Advance over entries outside the prefix too, or the next page would examine them again.
 		page.Last, page.LastName, page.Looked = e.value, e.name, page.Looked+1
+		// In a range, entries with other names lie in between.
 		if strings.HasPrefix(e.name, req.Prefix) {
 			size += len(e.doc)
 			page.Values = append(page.Values, e.value)
@@ -61,7 +63,7 @@ func (s *Store) ListIndexed(ctx context.Context, req record.IndexRequest) (page 
 	return page, nil
 }
 
-// entries are those that a request is about, in its order. Callers hold mu.
+// entries returns the matching index entries in the order of the request. Callers hold mu.
 func (s *Store) entries(col *collection, req record.IndexRequest) (out []indexEntry) {
 	ranged := req.Equal.Type == 0
 	for _, r := range col.rows {
@@ -70,6 +72,7 @@ func (s *Store) entries(col *collection, req record.IndexRequest) (out []indexEn
 		if !ok || !st.live() {
 			continue
 		}
+		// A document with an array has several entries.
 		for _, v := range record.ValuesAt(st.doc, req.Field) {
 			if ranged {
 				ok = record.SameType(v, req.Above) && record.CompareValues(v, req.Above) > 0 && (req.Below.Type == 0 || record.CompareValues(v, req.Below) < 0)

@@ -9,14 +9,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// marks is what a database records about itself.
+// marks is the ownership data of a database.
 type marks struct {
 	identity string
 	owners   map[record.Owner]record.Mark
 	kinds    map[string]record.Claim // by kind
 }
 
-// Identity is random for both cluster and database.
+// Identity returns random ids of cluster and database.
 func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Identity{}, err
@@ -25,7 +25,7 @@ func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 	return record.Identity{Cluster: s.cluster.id, Database: s.db.marks.identity}, nil
 }
 
-// Identify makes the identity of the database.
+// Identify creates the identity of the database if it has none, and returns it.
 func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Identity{}, err
@@ -37,7 +37,7 @@ func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 	return record.Identity{Cluster: s.cluster.id, Database: s.db.marks.identity}, nil
 }
 
-// Marks returns copies.
+// Marks returns copies of all marks.
 func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -51,12 +51,13 @@ func (s *Store) Marks(ctx context.Context) ([]record.Mark, error) {
 	return all, nil
 }
 
-// PutMark compares revisions.
+// PutMark stores a mark if its revision is the present one.
 func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	defer s.cluster.mu.Unlock()
+	// A missing mark has the revision 0.
 	if has := s.db.marks.owners[m.Owner].Rev; has != m.Rev {
 		return fmt.Errorf("mark of %s has revision %d, not %d: %w", m.Owner, has, m.Rev, record.ErrMismatch)
 	}
@@ -69,12 +70,13 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	return nil
 }
 
-// Claim looks at the kind's name and at the collection.
+// Claim checks the name of the kind and the collection, and stores the claim.
 func (s *Store) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	defer s.cluster.mu.Unlock()
+	// Only an existing collection can be claimed.
 	if _, err := s.identified(tok); err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (s *Store) Claim(ctx context.Context, tok record.Token, owner record.Owner)
 		case same:
 			return nil
 		case has.Owner == owner && has.Kind == tok.Kind && tok.Fixed && tok.Name == tok.Kind:
-			// The application decides which collection bears the name.
+			// The application decides which collection has the name, so this claim may end.
 		case has.ID == tok.ID || has.Kind == tok.Kind && !gone:
 			return refuseClaim(has, tok, owner)
 		}
@@ -105,7 +107,7 @@ func refuseClaim(has record.Claim, tok record.Token, owner record.Owner) error {
 	return err
 }
 
-// Claims returns where each collection is now.
+// Claims returns all claims with the present names of their collections.
 func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -113,6 +115,7 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	defer s.cluster.mu.Unlock()
 	var all []record.Claim
 	for _, c := range s.db.marks.kinds {
+		// An empty name reports that the collection is gone.
 		if col := s.db.byID[c.ID]; col != nil {
 			c.Name, c.Fence = col.name, col.mark
 		}
@@ -124,7 +127,7 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 	return all, nil
 }
 
-// Release forgets an owner.
+// Release removes the mark and the claims of an owner.
 func (s *Store) Release(ctx context.Context, owner record.Owner) error {
 	if err := s.begin(ctx); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 
 var _ record.OnceClient = (*Store)(nil)
 
-// CreateOnce creates records together with a marker, which stands in the collections.
+// CreateOnce creates records together with a marker. Each managed collection of toks stores the
+// marker.
 func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
 	if err := s.begin(ctx); err != nil {
 		return false, err
@@ -25,6 +26,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 	if err != nil {
 		return false, err
 	}
+	// Check the fences before the markers: a stale token must be an error even if the work is done.
 	for kind, col := range cols {
 		if col.mark != "" || len(s.cluster.blocked) > 0 {
 			return false, fmt.Errorf("%s as %s: %w", kind, col.name, record.ErrFenced)
@@ -32,6 +34,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 	}
 	var marked []*collection
 	for _, tok := range toks {
+		// Find the collection under any name, because the marker follows it.
 		col := s.db.byID[tok.ID]
 		if tok.ID == "" {
 			col = s.db.byName[tok.Name]
@@ -49,6 +52,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 		if r.Doc == nil {
 			return false, fmt.Errorf("%s %s: no document to create", r.Kind, r.Key)
 		}
+		// An existing record stays as it is.
 		if t.get(cols[r.Kind], r.Key).live() {
 			continue
 		}
@@ -59,6 +63,7 @@ func (s *Store) CreateOnce(ctx context.Context, toks record.Tokens, marker strin
 	if err := t.commit(false); err != nil {
 		return false, err
 	}
+	// The commit succeeded under the lock, so records and marker appear together.
 	for _, col := range marked {
 		if col.once == nil {
 			col.once = map[string]bool{}

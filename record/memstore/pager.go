@@ -8,8 +8,8 @@ import (
 
 var _ record.Pager = (*Store)(nil)
 
-// ListWith lists, and reads what also selects, at the present moment. also is called with the
-// database locked.
+// ListWith lists records, and reads those that also selects, at the present moment. It calls also
+// while it holds the lock.
 func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.ListRequest, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
 	col, err := s.open(ctx, list.Token, s.resolve)
 	if err != nil {
@@ -17,6 +17,7 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 	}
 	defer s.cluster.mu.Unlock()
 	listed = s.listed(col, list)
+	// The lock is still held, so both parts show one moment.
 	sels, err := also(listed)
 	if err != nil {
 		return nil, nil, err
@@ -29,7 +30,7 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 	return listed, with, err
 }
 
-// SelectAt returns the live records selected at the present moment.
+// SelectAt returns the selected live records of the present moment.
 func (s *Store) SelectAt(ctx context.Context, req record.SelectRequest) (record.Snapshot, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Snapshot{}, err
@@ -43,7 +44,7 @@ func (s *Store) SelectAt(ctx context.Context, req record.SelectRequest) (record.
 	return record.Snapshot{Version: versionAt(s.cluster.clock), Records: recs}, err
 }
 
-// Since returns the changes that the log has after a position.
+// Since returns the logged changes after a position.
 func (s *Store) Since(ctx context.Context, kinds []record.KindSpec, after record.Position) (all record.ChangeBatch, err error) {
 	if after.IsZero() {
 		all.Pos, err = s.Position(ctx)
@@ -54,7 +55,8 @@ func (s *Store) Since(ctx context.Context, kinds []record.KindSpec, after record
 		return all, err
 	}
 	for {
-		batch, _, err := opened.(*stream).take(ctx, true) //nolint:forcetypeassert // our own
+		// With waited set, take returns at once.
+		batch, _, err := opened.(*stream).take(ctx, true) //nolint:forcetypeassert // stream returns no other type
 		if err != nil {
 			return all, err
 		}

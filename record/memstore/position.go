@@ -17,11 +17,11 @@ func (s *Store) Position(ctx context.Context) (record.Position, error) {
 	return s.cluster.positionAt(s.cluster.end()), nil
 }
 
-// end is the number of entries that were ever logged.
+// end returns the number of entries ever logged.
 func (c *Cluster) end() int { return c.forgotten + len(c.log) }
 
-// positionAt is the place before entry seq. Its time is that of the entry before, or
-// the present one at the end of the log. Callers hold mu.
+// positionAt returns the place before entry seq. Its time is the time of the previous entry or, at
+// the end of the log, the present time. Callers hold mu.
 func (c *Cluster) positionAt(seq int) record.Position {
 	at := c.clock
 	if seq < c.end() {

@@ -10,15 +10,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Check finds nothing to refuse.
+// Check accepts every namespace.
 func (s *Store) Check(ctx context.Context) error { return ctx.Err() }
 
-// Describe returns what is under a name.
+// Describe returns the properties of the collection under a name.
 func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Info{}, err
 	}
 	defer s.cluster.mu.Unlock()
+	// A view can be neither source nor target.
 	if err := s.refuseView(name); err != nil {
 		return record.Info{}, err
 	}
@@ -35,7 +36,7 @@ func (s *Store) Describe(ctx context.Context, kind record.KindSpec, name string)
 	}, nil
 }
 
-// Size counts what a collection holds.
+// Size returns the exact size of a collection.
 func (s *Store) Size(ctx context.Context, tok record.Token) (size record.Size, err error) {
 	if err := s.begin(ctx); err != nil {
 		return size, err
@@ -46,6 +47,7 @@ func (s *Store) Size(ctx context.Context, tok record.Token) (size record.Size, e
 		return size, err
 	}
 	for _, r := range col.rows {
+		// Tombstones do not count.
 		if st := r.at(s.cluster.clock); st.live() {
 			size.Records++
 			size.Bytes += int64(len(st.doc))
@@ -61,7 +63,7 @@ func (s *Store) refuseView(name string) error {
 	return nil
 }
 
-// Provision makes what is missing.
+// Provision creates a missing collection and its missing indexes.
 func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Token{}, err
@@ -86,7 +88,7 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 	return record.Token{Kind: kind.Name, Name: name, ID: col.id, Fixed: kind.Fixed}, nil
 }
 
-// BuildIndexes builds what is missing.
+// BuildIndexes builds the missing indexes.
 func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
@@ -115,6 +117,7 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 			return sameIndex(have, spec)
 		}
 	}
+	// The index must also cover the existing documents, so check them as one large commit.
 	if ix != nil {
 		all := &writes{states: map[record.Key]state{}}
 		for _, r := range col.rows {
@@ -124,6 +127,7 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 		if err := ix.check(all); err != nil {
 			return err
 		}
+		// Only a complete index may refuse writes.
 		ix.move(col, all, s.cluster.clock)
 		col.unique[name] = ix
 	}
@@ -131,7 +135,7 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 	return nil
 }
 
-// sameIndex refuses an index that differs in more than when it deletes.
+// sameIndex refuses an index that differs in more than expireAfterSeconds.
 func sameIndex(have, want bson.Raw) error {
 	if what := record.DifferentIndex(have, want); what != "" {
 		name := record.IndexName(have)
@@ -154,6 +158,7 @@ func (s *Store) Reshape(ctx context.Context, tok record.Token, kind record.KindS
 	if !kind.Fixed || len(record.DifferentOptions(col.options, kind.Shape.Options)) == 0 {
 		return nil
 	}
+	// The fence's own validator must stay in force.
 	if col.mark != "" {
 		return fmt.Errorf("its validator is a fence's: %w", record.ErrConflict)
 	}
@@ -165,7 +170,7 @@ func (s *Store) Reshape(ctx context.Context, tok record.Token, kind record.KindS
 	return nil
 }
 
-// Expire changes the specs; nothing here deletes by them.
+// Expire changes the specs of TTL indexes. This store never deletes by them.
 func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
@@ -176,20 +181,21 @@ func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string
 	return nil
 }
 
-// Require is met by every commit.
+// Require sets the label that every later commit checks.
 func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	for _, tok := range toks {
 		col, err := s.open(ctx, tok, s.resolve)
 		if err != nil {
 			return err
 		}
+		// Every later commit checks the label, so late writers cannot pass.
 		col.label = &l
 		s.cluster.mu.Unlock()
 	}
 	return nil
 }
 
-// Split cuts the rows into runs of equal length.
+// Split cuts the rows into ranges of equal length.
 func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error) {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
@@ -198,10 +204,12 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 	defer s.cluster.mu.Unlock()
 	var keys []record.Key
 	for _, r := range col.rows {
+		// A cut is stored with plans and checkpoints, so it must be short.
 		if len(r.key) < record.MaxCut {
 			keys = append(keys, r.key)
 		}
 	}
+	// Each range needs a cut of its own.
 	n = max(1, min(n, len(keys)))
 	ranges := make([]record.Range, n)
 	for i := 1; i < n; i++ {
@@ -211,14 +219,15 @@ func (s *Store) Split(ctx context.Context, tok record.Token, n int) ([]record.Ra
 	return ranges, nil
 }
 
-// Purge removes the tombstones. On a managed kind that is a change like any other: its
-// hint leads to an absent record.
+// Purge removes the tombstones. In a managed kind each removal is a change, and its hint leads to
+// an absent record.
 func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
 		return err
 	}
 	defer s.cluster.mu.Unlock()
+	// Collect the keys first, because put may remove rows.
 	var dead []record.Key
 	for _, r := range col.rows {
 		if r.at(s.cluster.clock).tombstone() {
@@ -228,6 +237,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	for _, key := range dead {
 		s.cluster.clock++
 		col.put(key, state{at: s.cluster.clock}, s.cluster.oldestSnapshot())
+		// Tombstones of fixed-name kinds lie outside the collection, so a stream must not see them.
 		if !col.fixed {
 			s.cluster.append(entry{db: s.db, collection: col.name, id: col.id, key: key, deleted: true})
 		}
@@ -235,7 +245,7 @@ func (s *Store) Purge(ctx context.Context, tok record.Token) error {
 	return nil
 }
 
-// Drop removes a collection, its guards and its view.
+// Drop removes a collection, its guards, its claim and its view.
 func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
@@ -250,6 +260,7 @@ func (s *Store) drop(col *collection) {
 	delete(s.db.byName, col.name)
 	delete(s.db.byID, col.id)
 	delete(s.cluster.blocked, col.id)
+	// The claim of a dropped collection ends.
 	for kind, c := range s.db.marks.kinds {
 		if c.ID == col.id {
 			delete(s.db.marks.kinds, kind)

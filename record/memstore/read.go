@@ -8,13 +8,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Read returns the records selected at one snapshot: as old as Options.Lag allows, and
-// not older than NotBefore.
+// Read returns the selected records at one snapshot: as old as Options.Lag allows, and not older
+// than NotBefore.
 func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	if err := s.begin(ctx); err != nil {
 		return record.Snapshot{}, err
 	}
 	defer s.cluster.mu.Unlock()
+	// Check the tokens first: even an empty answer must come from the right collections.
 	cols, err := s.resolveAll(req.Tokens, kindsOf(req.Select))
 	if err != nil {
 		return record.Snapshot{}, err
@@ -30,7 +31,7 @@ func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapsh
 	return record.Snapshot{Version: versionAt(clock), Records: recs}, nil
 }
 
-// kindsOf are the kinds that selectors name.
+// kindsOf returns the kinds in the selectors.
 func kindsOf(sels []record.Selector) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, sel := range sels {
@@ -41,12 +42,13 @@ func kindsOf(sels []record.Selector) iter.Seq[string] {
 	}
 }
 
-// gather returns what a request selects as it was at a time, each record once.
+// gather returns the selected records as of a clock value, each once.
 func gather(cols map[string]*collection, req record.ReadRequest, clock uint64) (recs []record.Record, err error) {
 	seen := map[*row]bool{}
 	size := 0
 	for _, sel := range req.Select {
 		for _, r := range selected(cols[sel.Kind], sel) {
+			// Selectors may overlap.
 			if seen[r] {
 				continue
 			}
@@ -64,6 +66,7 @@ func gather(cols map[string]*collection, req record.ReadRequest, clock uint64) (
 
 func selected(col *collection, sel record.Selector) []*row {
 	if sel.Prefix {
+		// Only string names can have a prefix.
 		name, ok := sel.Key.Name()
 		if !ok {
 			return nil

@@ -11,7 +11,7 @@ const (
 	maxPage     = 16 << 20 // bytes
 )
 
-// Scan returns the next page of a range at one snapshot, chosen as Read does.
+// Scan returns the next page of a range at one snapshot. It chooses the snapshot like Read.
 func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	col, err := s.open(ctx, req.Token, s.resolve)
 	if err != nil {
@@ -33,7 +33,9 @@ func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, 
 		if !ok {
 			continue
 		}
+		// A page has at least one record, however large that is.
 		if len(page.Records) == limit || (size > 0 && size+len(rec.Doc) > maxPage) {
+			// The record that does not fit begins the next page.
 			page.Next, page.Done = record.Cursor(r.key), false
 			break
 		}

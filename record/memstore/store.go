@@ -16,22 +16,22 @@ var (
 	_ record.Client    = (*Store)(nil)
 )
 
-// maxDocument is the largest document stored, as in MongoDB.
+// maxDocument is the maximum size of a document in bytes, as in MongoDB.
 const maxDocument = 16 << 20
 
-// Store is one database of a Cluster. Its methods may be called concurrently.
+// Store is one database of a Cluster. Its methods are safe for concurrent use.
 type Store struct {
 	cluster *Cluster
 	db      *database
 }
 
-// New is a database on a cluster of its own.
+// New returns a database on a cluster of its own.
 func New() *Store { return NewCluster(Options{}).Open("test") }
 
-// Cluster returns the cluster that the store is part of.
+// Cluster returns the cluster of the store.
 func (s *Store) Cluster() *Cluster { return s.cluster }
 
-// Names lists every physical collection and view, for tests that look for leftovers.
+// Names lists all physical collections and views, so that tests can find leftovers.
 func (s *Store) Names() []string {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
@@ -39,13 +39,14 @@ func (s *Store) Names() []string {
 	for name := range s.db.byName {
 		names = append(names, name)
 	}
+	// A fence's view is a leftover, too.
 	for name := range s.db.views {
 		names = append(names, name)
 	}
 	return names
 }
 
-// begin enters a command: it takes the lock unless ctx has ended. The caller unlocks.
+// begin starts a command: it takes the lock unless ctx has ended. The caller unlocks.
 func (s *Store) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -54,7 +55,8 @@ func (s *Store) begin(ctx context.Context) error {
 	return nil
 }
 
-// open begins a command on the collection that a token means, as find finds it.
+// open starts a command on the collection that find returns for a token. If find fails, open
+// releases the lock.
 func (s *Store) open(ctx context.Context, tok record.Token, find func(record.Token) (*collection, error)) (*collection, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -66,8 +68,8 @@ func (s *Store) open(ctx context.Context, tok record.Token, find func(record.Tok
 	return col, err
 }
 
-// resolve is the check that every data command makes: the name must lead to the very
-// collection that the token means. A token without an identity is known by its name.
+// resolve checks the token of a data command: its name must lead to the collection with its
+// identity. A token without an identity matches by name.
 func (s *Store) resolve(tok record.Token) (*collection, error) {
 	col := s.db.byName[tok.Name]
 	if col == nil || (tok.ID != "" && col.id != tok.ID) {
@@ -76,10 +78,11 @@ func (s *Store) resolve(tok record.Token) (*collection, error) {
 	return col, nil
 }
 
-// resolveAll resolves the kinds that a command touches, before it touches any.
+// resolveAll resolves all kinds of a command before the command changes anything.
 func (s *Store) resolveAll(toks record.Tokens, kinds func(yield func(string) bool)) (map[string]*collection, error) {
 	cols := map[string]*collection{}
 	for kind := range kinds {
+		// A command may name a kind more than once.
 		if cols[kind] != nil {
 			continue
 		}
@@ -96,12 +99,13 @@ func (s *Store) resolveAll(toks record.Tokens, kinds func(yield func(string) boo
 	return cols, nil
 }
 
-// checkDoc is what a backend may insist on: the document carries the _id of its key, and
-// leaves the reserved field of managed kinds alone.
+// checkDoc checks the requirements of a backend: the document has the _id of its key, and does not
+// use the reserved field of managed kinds.
 func checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	if key == "" {
 		return errors.New("write without a key")
 	}
+	// The limit also holds for tombstones, whose keys are stored as well.
 	if len(key) > record.MaxKey {
 		return record.ErrLongKey
 	}

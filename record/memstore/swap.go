@@ -9,8 +9,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Swap replaces each record that still is what it was. The lock is let go in between, so
-// that nobody comes to rely on several swaps being atomic.
+// Swap replaces each record that still equals Was. It releases the lock in between, so that no
+// caller can rely on several swaps being atomic.
 func (s *Store) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	results := make([]record.Result, 0, len(swaps))
 	for _, w := range swaps {
@@ -29,6 +29,7 @@ func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (reco
 		return record.Result{}, err
 	}
 	defer s.cluster.mu.Unlock()
+	// A swap is a client's write, so fences without a rename stop it too.
 	if col.mark != "" || len(s.cluster.blocked) > 0 {
 		return record.Result{}, fmt.Errorf("as %s: %w", col.name, record.ErrFenced)
 	}
@@ -42,6 +43,7 @@ func (s *Store) swap(ctx context.Context, tok record.Token, w record.Swap) (reco
 	}
 	t.set(col, w.Key, state{doc: w.Doc, guard: beside(col, st)})
 	err = t.commit(false)
+	// A missing label concerns the writer and not this record, so the whole call fails.
 	if errors.Is(err, record.ErrLabel) {
 		return record.Result{}, err
 	}

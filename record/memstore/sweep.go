@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// sweepable begins the names of scratch collections.
+// sweepable is the name prefix of scratch collections.
 const sweepable = "dbc_"
 
-// Sweep drops every collection and view whose name begins with a prefix: scratch collections
-// of a caller that may have died, which hold no data of an application.
+// Sweep drops all collections and views with a name prefix. They are scratch collections of a
+// caller that may have died, and hold no application data.
 func (s *Store) Sweep(ctx context.Context, prefix string) error {
+	// A wrong prefix must never drop an application's collections.
 	if !strings.HasPrefix(prefix, sweepable) || prefix == sweepable {
 		return fmt.Errorf("sweep: names that begin with %q are not those of scratch collections", prefix)
 	}
@@ -24,7 +25,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 			s.drop(col)
 		}
 	}
-	for name := range s.db.views { // those over others
+	for name := range s.db.views { // views over collections with other names
 		if strings.HasPrefix(name, prefix) {
 			delete(s.db.views, name)
 		}

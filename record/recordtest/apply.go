@@ -36,6 +36,7 @@ var applyTests = []test{
 
 func applyNewer(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
+	// The versions also cross a byte boundary, because guards are compared bytewise.
 	steps := []struct {
 		version int
 		want    record.Outcome
@@ -43,6 +44,7 @@ func applyNewer(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		{5, record.Applied}, {5, record.Stale}, {4, record.Stale}, {1, record.Stale},
 		{6, record.Applied}, {5, record.Stale}, {300, record.Applied}, {299, record.Stale}, {255, record.Stale},
 	}
+	// After each step the target must hold the newest version so far.
 	newest := 0
 	for _, s := range steps {
 		wantOutcomes(t, b.apply(t, tokens(k), 1, group(s.version, k.set("a", s.version))), s.want)
@@ -53,13 +55,13 @@ func applyNewer(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 
 func applyTombstone(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
-	// Over a live record, and over nothing at all: both keep earlier states out.
+	// Tombstones over a live record, and without one, both keep earlier states out.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(2, k.set("was", 2))), record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(5, k.set("was", -1)), group(5, k.set("never", -1))), record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(4, k.set("was", 4)), group(4, k.set("never", 4))), record.Stale, record.Stale)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(5, k.set("was", 5)), group(5, k.set("never", 5))), record.Stale, record.Stale)
 	k.wantState(t, map[string]record.Record{"was": at("was", -1, guard(1, 5)), "never": at("never", -1, guard(1, 5))})
-	// A later tombstone raises the guard, a later state lives again.
+	// A later tombstone raises the guard. A later state makes the record live again.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(6, k.set("was", -1)), group(6, k.set("never", 6))), record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(5, k.set("was", 5)), group(5, k.set("never", -1))), record.Stale, record.Stale)
 	k.wantState(t, map[string]record.Record{"was": at("was", -1, guard(1, 6)), "never": at("never", 6, guard(1, 6))})
@@ -79,6 +81,7 @@ func applyEpochs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 
 func applyBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
+	// Field order, number types and unusual names must survive.
 	docs := []bson.Raw{
 		raw(bson.D{{Key: "_id", Value: "bare"}}),
 		raw(bson.D{{Key: "_id", Value: "order"}, {Key: "z", Value: int32(1)}, {Key: "a", Value: int64(1)}, {Key: "m", Value: 1.0}}),
@@ -91,7 +94,7 @@ func applyBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	for i, d := range docs {
 		name := d.Lookup("_id").StringValue()
 		w := record.Write{Kind: k.spec.Name, Key: record.StringKey(name), Doc: d}
-		// The first time it is inserted, the second time it replaces.
+		// The first write inserts the document, the second replaces it.
 		for v := 1; v <= 2; v++ {
 			if res := b.apply(t, tokens(k), 1, group(v, w)); res[0].Outcome != record.Applied {
 				t.Errorf("document %d, version %d: %s (%v)", i, v, res[0].Outcome, res[0].Err)
@@ -107,8 +110,8 @@ func applyBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// A document comes back with its _id where it was, or first, and otherwise as it was: with
-// record.Stored the two are the same.
+// applyIDLast checks that a backend returns the _id where it was, or first, and everything else
+// unchanged. record.Stored makes both forms equal.
 func applyIDLast(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	d := raw(bson.D{{Key: "n", Value: int32(1)}, {Key: "_id", Value: "a"}, {Key: "sub", Value: bson.D{{Key: "x", Value: nil}, {Key: "_id", Value: "last"}}}})
@@ -132,10 +135,12 @@ func applyAtomic(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	})
 }
 
-// One member that is newer makes the whole group stale, wherever it stands in it.
+// applyStaleMember checks that one newer member makes the whole group stale, at any place in the
+// group.
 func applyStaleMember(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k, l := mk(t), mk(t)
 	toks := tokens(k, l)
+	// The newer member is the anchor, a member of another kind, and a new record in turn.
 	for i, newer := range []string{"a", "b", "c"} {
 		name := func(s string) string { return fmt.Sprintf("%d%s", i, s) }
 		b.apply(t, toks, 1, group(1, k.set(name("a"), 1), l.set(name("b"), 1)))
@@ -180,6 +185,7 @@ func applyLargeGroup(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 			want[name] = at(name, n, guard(1, v))
 		}
 		g := group(v, ws...)
+		// The anchor may be anywhere in the group.
 		g.Anchor = 17
 		wantOutcomes(t, b.apply(t, tokens(k), 1, g), record.Applied)
 		k.wantState(t, want)
@@ -196,22 +202,22 @@ func applyExpect(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	}
 	none := record.Guard{}
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(3, none, k.set("a", 3), k.set("a/1", 3))), record.Applied)
-	// The complement was read when nothing was there, or an earlier state: read again.
+	// The caller read the complement before another write: it must read again.
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(5, none, k.set("a", 5), k.set("a/1", 5))), record.Changed)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(5, guard(1, 2), k.set("a", 5), k.set("a/1", 5))), record.Changed)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(5, guard(0, 3), k.set("a", 5), k.set("a/1", 5))), record.Changed)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(5, guard(1, 3), k.set("b", 5))), record.Changed)
 	k.wantState(t, map[string]record.Record{"a": at("a", 3, guard(1, 3)), "a/1": at("a/1", 3, guard(1, 3))})
-	// As read: applied. A tombstone has a guard too.
+	// The expected guard matches, so the group applies. A tombstone has a guard too.
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(5, guard(1, 3), k.set("a", -1), k.set("a/1", 5))), record.Applied)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(6, none, k.set("a", 6), k.set("a/1", 6))), record.Changed)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(6, guard(1, 5), k.set("a", 6), k.set("a/1", 6))), record.Applied)
-	// What is expected holds, but a member is newer, or the state is an old one.
+	// The expectation holds, but a member is newer, or the version is old.
 	wantOutcomes(t, b.apply(t, toks, 1, group(9, k.set("a/1", 9))), record.Applied)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(7, guard(1, 6), k.set("a", 7), k.set("a/1", 7))), record.Stale)
 	wantOutcomes(t, b.apply(t, toks, 1, expecting(4, guard(1, 6), k.set("a", 4))), record.Stale)
 	k.wantState(t, map[string]record.Record{"a": at("a", 6, guard(1, 6)), "a/1": at("a/1", 9, guard(1, 9))})
-	// Neither as expected nor newer: either answer makes the caller read again.
+	// Neither expected nor newer: both answers make the caller read again.
 	switch r := b.apply(t, toks, 1, expecting(4, none, k.set("a", 4)))[0]; r.Outcome {
 	case record.Stale, record.Changed:
 	default:
@@ -231,7 +237,7 @@ func applyOverClient(t *testing.T, b *bench) {
 		t.Fatalf("write: %v", err)
 	}
 	k.wantState(t, map[string]record.Record{"a": at("a", 70, record.Guard{}), "b": at("b", 71, record.Guard{}), "c": at("c", 72, record.Guard{})})
-	// A record without a guard is lower than any, and what an Expect of zero means.
+	// A record without a guard is lower than any, and a zero Expect means such a record.
 	withExpect := group(1, expect(record.Guard{}, k.set("c", 1)))
 	wantOutcomes(t, b.apply(t, toks, 1, group(1, k.set("a", 1)), group(1, k.set("b", -1)), withExpect), record.Applied, record.Applied, record.Applied)
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, guard(1, 1)), "b": at("b", -1, guard(1, 1)), "c": at("c", 1, guard(1, 1))})
@@ -249,7 +255,7 @@ func applyOverApp(t *testing.T, b *bench) {
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, guard(1, 1)), "b": at("b", -1, guard(1, 1)), "c": at("c", 1, guard(1, 1))})
 }
 
-// uniqueOn is a shape with a unique index on a field.
+// uniqueOn returns a shape with a unique index on a field.
 func uniqueOn(field string) record.Shape {
 	return record.Shape{Indexes: []bson.Raw{raw(bson.D{
 		{Key: "v", Value: int32(2)},
@@ -271,7 +277,7 @@ func applyUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	k := mk(t, uniqueOn("mail"))
 	toks := tokens(k)
 	wantOutcomes(t, b.apply(t, toks, 1, group(1, k.mail("a", "m@x"))), record.Applied)
-	// The conflict is with the first or with the last member: either way nothing remains.
+	// The conflict is with the first or the last member. In both cases nothing remains.
 	res := b.apply(t, toks, 1, group(2, k.mail("b", "n@x")), group(2, k.mail("c", "m@x"), k.mail("d", "o@x")),
 		group(2, k.mail("e", "p@x")), group(2, k.mail("f", "q@x"), k.set("a/1", -1), k.mail("g", "m@x")))
 	wantOutcomes(t, res, record.Applied, record.Refused, record.Applied, record.Refused)
@@ -286,12 +292,12 @@ func applyUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 			t.Errorf("%s is there: %t, want %t", name, ok, want)
 		}
 	}
-	// Once the value is free again the refused group goes through.
+	// Once the value is free again, the refused group applies.
 	wantOutcomes(t, b.apply(t, toks, 1, group(3, k.set("a", -1))), record.Applied)
 	wantOutcomes(t, b.apply(t, toks, 1, group(3, k.mail("c", "m@x"), k.mail("d", "o@x"))), record.Applied)
-	// Replacing a record keeps its own value.
+	// A record may keep its own value when it is replaced.
 	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.mail("c", "m@x"))), record.Applied)
-	// So does a refusal on a record that is there already.
+	// A refused write must leave the existing record as it is.
 	res = b.apply(t, toks, 1, group(5, k.mail("e", "m@x")))
 	wantOutcomes(t, res, record.Refused)
 	if r := k.all(t)[record.StringKey("e")]; r.Guard != guard(1, 2) {
@@ -309,6 +315,7 @@ func applyUniqueTombstones(t *testing.T, b *bench, mk func(*testing.T, ...record
 		wantOutcomes(t, b.apply(t, tokens(k), 1, group(1, k.mail(name, fmt.Sprint(i)))), record.Applied)
 		wantOutcomes(t, b.apply(t, tokens(k), 1, group(2, k.set(name, -1))), record.Applied)
 	}
+	// The value of a deleted record is free for another record.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(2, k.set("d", -1)), group(2, k.mail("e", "0"))), record.Applied, record.Applied)
 }
 
@@ -319,13 +326,14 @@ func applyEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	k.wantState(t, nil)
 }
 
-// What no database stores is refused alone, whatever else is in the batch: it is not tried
-// again.
+// applyTooLarge checks that a group too large for any database is Refused alone and not retried,
+// whatever else is in the batch.
 func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	large := k.set("large", 1)
 	large.Doc = filled("large", 1, cmp.Or(b.MaxDocument, 16<<20))
 	long := k.set(strings.Repeat("x", record.MaxKey), 1)
+	// A tombstone stores its key too, so it has the same limit.
 	gone := k.set(strings.Repeat("y", record.MaxKey), -1)
 	want := []record.Outcome{record.Applied, record.Refused, record.Refused, record.Refused, record.Applied}
 	batch := func(before, after string) []record.GroupWrite {
@@ -335,6 +343,7 @@ func applyTooLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 		wantOutcomes(t, res, want...)
 		wantError(t, "a document that is too large", res[1].Err, record.ErrOversize)
 		wantError(t, "a key that is too long", res[2].Err, record.ErrLongKey)
+		// The message must not contain the document.
 		if text := fmt.Sprint(res[1].Err); len(text) > 300 || !strings.Contains(text, fmt.Sprint(cmp.Or(b.MaxDocument, 16<<20))) {
 			t.Errorf("the error of a document that is too large is %.300s", text)
 		}

@@ -19,20 +19,21 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// bench is the namespace of one topic.
+// bench is the namespace of one topic, with the helpers of the tests.
 type bench struct {
 	Backend
 	made int
 }
 
-// setup makes a namespace, and checks the first one of a suite: the others are on the same
-// server. As a controller does, it asks again for a while where the database is busy.
+// setup creates a namespace. It checks the first one of a suite, since all are on the same server.
+// Like a controller, it retries while the database is unavailable.
 func setup(t *testing.T, f Factory, checked *sync.Once) *bench {
 	t.Helper()
 	b := &bench{Backend: f(t)}
 	checked.Do(func() {
 		check := func() error {
 			err := b.Namespace.Check(t.Context())
+			// Retry only while the server is unavailable. Other refusals are final.
 			if !errors.Is(err, record.ErrUnavailable) {
 				return backoff.Permanent(err)
 			}
@@ -45,7 +46,7 @@ func setup(t *testing.T, f Factory, checked *sync.Once) *bench {
 	return b
 }
 
-// kind is a kind under test and the token that is current.
+// kind is a kind under test, with its current token.
 type kind struct {
 	b    *bench
 	spec record.KindSpec
@@ -53,13 +54,13 @@ type kind struct {
 	seq  uint64
 }
 
-// managed provisions a new managed kind.
+// managed creates a new managed kind.
 func (b *bench) managed(t *testing.T, shape ...record.Shape) *kind {
 	t.Helper()
 	return b.provision(t, record.KindSpec{}, true, shape)
 }
 
-// fixed provisions a new fixed-name kind under its own name.
+// fixed creates a new fixed-name kind under its own name.
 func (b *bench) fixed(t *testing.T, shape ...record.Shape) *kind {
 	t.Helper()
 	if b.App == nil {
@@ -68,7 +69,7 @@ func (b *bench) fixed(t *testing.T, shape ...record.Shape) *kind {
 	return b.provision(t, record.KindSpec{Fixed: true}, false, shape)
 }
 
-// hidden provisions a new fixed-name kind under a hidden name, as a target is built.
+// hidden creates a new fixed-name kind under a hidden name, like a target.
 func (b *bench) hidden(t *testing.T, shape ...record.Shape) *kind {
 	t.Helper()
 	return b.provision(t, record.KindSpec{Fixed: true}, true, shape)
@@ -81,6 +82,7 @@ func (b *bench) provision(t *testing.T, spec record.KindSpec, epochName bool, sh
 	if len(shape) > 0 {
 		spec.Shape = shape[0]
 	}
+	// A managed kind and a hidden target have an epoch name.
 	name := spec.Name
 	if epochName {
 		name = record.PhysicalName(spec.Name, 0)
@@ -94,7 +96,7 @@ func (b *bench) provision(t *testing.T, spec record.KindSpec, epochName bool, sh
 	return k
 }
 
-// flavours runs a test for a managed and, where there are any, for a fixed-name kind.
+// flavours runs a test for a managed kind and, if the backend has them, for a fixed-name kind.
 func flavours(run func(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		t.Run("managed", func(t *testing.T) { run(t, b, b.managed) })
@@ -106,7 +108,7 @@ func flavours(run func(t *testing.T, b *bench, mk func(*testing.T, ...record.Sha
 	}
 }
 
-// withClient and withApp leave a test out where the ability is missing.
+// withClient skips a test if the backend has no client.
 func withClient(run func(*testing.T, *bench)) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		if b.Client == nil {
@@ -117,6 +119,7 @@ func withClient(run func(*testing.T, *bench)) func(*testing.T, *bench) {
 	}
 }
 
+// withApp skips a test if the backend has no fixed-name kinds.
 func withApp(run func(*testing.T, *bench)) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		if b.App == nil {
@@ -135,7 +138,7 @@ func tokens(ks ...*kind) record.Tokens {
 	return toks
 }
 
-// doc is a small document whose content n is its state.
+// doc returns a small document with the state n.
 func doc(name string, n int) bson.Raw {
 	return raw(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int32(n)}, {Key: "text", Value: fmt.Sprintf("state %d", n)}})
 }
@@ -143,13 +146,14 @@ func doc(name string, n int) bson.Raw {
 func raw(d bson.D) bson.Raw {
 	b, err := bson.Marshal(d)
 	if err != nil {
-		panic(err) // the suite's own literals
+		panic(err) // cannot fail: the suite's own literals
 	}
 	return b
 }
 
-// filled is a document with a name, a number and this many bytes. What encodes values copies them
-// once for each doubling of its buffer, which for the largest documents is most of their tests.
+// filled returns a document with a name, a number and a filler of the given size. It allocates the
+// buffer once. Encoders copy their buffer at each doubling, which dominates tests of large
+// documents.
 func filled(name string, n int64, size int) bson.Raw {
 	at, doc := bsoncore.AppendDocumentStart(make([]byte, 0, size+len(name)+64))
 	doc = bsoncore.AppendStringElement(doc, "_id", name)
@@ -157,7 +161,7 @@ func filled(name string, n int64, size int) bson.Raw {
 	doc = bsoncore.AppendBinaryElement(doc, "filler", bson.TypeBinaryGeneric, make([]byte, size))
 	doc, err := bsoncore.AppendDocumentEnd(doc, at)
 	if err != nil {
-		panic(err) // the suite's own names
+		panic(err) // cannot fail: the suite's own names
 	}
 	return doc
 }
@@ -165,7 +169,7 @@ func filled(name string, n int64, size int) bson.Raw {
 func valueOf(v any) bson.RawValue {
 	t, b, err := bson.MarshalValue(v)
 	if err != nil {
-		panic(err) // the suite's own literals
+		panic(err) // cannot fail: the suite's own literals
 	}
 	return bson.RawValue{Type: t, Value: b}
 }
@@ -189,7 +193,7 @@ func guard(epoch uint64, n int) record.Guard {
 	return record.Guard{Epoch: epoch, Version: version(n)}
 }
 
-// set is a write of document n; a negative n is a tombstone.
+// set returns a write of the document with state n. A negative n writes a tombstone.
 func (k *kind) set(name string, n int) record.Write {
 	w := record.Write{Kind: k.spec.Name, Key: record.StringKey(name)}
 	if n >= 0 {
@@ -202,7 +206,7 @@ func group(v int, ws ...record.Write) record.GroupWrite {
 	return record.GroupWrite{Group: ws[0].Key.String(), Version: version(v), Writes: ws}
 }
 
-// apply applies groups in one batch and returns the results.
+// apply sends groups in one batch and returns the results.
 func (b *bench) apply(t *testing.T, toks record.Tokens, epoch uint64, gs ...record.GroupWrite) []record.Result {
 	t.Helper()
 	res, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: toks, Epoch: epoch, Groups: gs})
@@ -244,7 +248,7 @@ func wantOutcomes(t *testing.T, res []record.Result, want ...record.Outcome) {
 	}
 }
 
-// put stores documents with string names through Apply, at version 1 of epoch 1.
+// put applies documents with string names, at version 1 of epoch 1.
 func (k *kind) put(t *testing.T, names ...string) {
 	t.Helper()
 	for chunk := range slices.Chunk(names, 100) {
@@ -260,7 +264,7 @@ func (k *kind) put(t *testing.T, names ...string) {
 	}
 }
 
-// now is a place after everything that was acknowledged before.
+// now returns a position after all acknowledged writes.
 func (b *bench) now(t *testing.T) record.Position {
 	t.Helper()
 	pos, err := b.Namespace.Position(t.Context())
@@ -270,7 +274,7 @@ func (b *bench) now(t *testing.T) record.Position {
 	return pos
 }
 
-// all reads a whole kind by scanning, guards and tombstones included.
+// all scans a whole kind, including guards and tombstones.
 func (k *kind) all(t *testing.T) map[record.Key]record.Record {
 	t.Helper()
 	recs := map[record.Key]record.Record{}
@@ -280,7 +284,7 @@ func (k *kind) all(t *testing.T) map[record.Key]record.Record {
 	return recs
 }
 
-// scan reads pages to the end of the request's range.
+// scan reads all pages of the request's range.
 func (k *kind) scan(t *testing.T, req record.ScanRequest) []record.Record {
 	t.Helper()
 	req.Token = k.tok
@@ -303,6 +307,7 @@ func (k *kind) scan(t *testing.T, req record.ScanRequest) []record.Record {
 		if page.Done {
 			return recs
 		}
+		// A scan that stands still would never end.
 		if pages > 10_000 || bytes.Equal(page.Next, req.Range.From) {
 			t.Fatalf("scan does not advance beyond %x", page.Next)
 		}
@@ -310,7 +315,7 @@ func (k *kind) scan(t *testing.T, req record.ScanRequest) []record.Record {
 	}
 }
 
-// wantState compares documents and guards of a whole kind, byte for byte. A write
+// wantState compares the documents and guards of a whole kind, byte for byte. A wanted record
 // without a document is a tombstone.
 func (k *kind) wantState(t *testing.T, want map[string]record.Record) {
 	t.Helper()
@@ -327,6 +332,7 @@ func (k *kind) wantState(t *testing.T, want map[string]record.Record) {
 		case h.Tombstone != (w.Doc == nil):
 			t.Errorf("%s: tombstone is %t", name, h.Tombstone)
 		}
+		// Records that remain at the end were not expected.
 		delete(have, record.StringKey(name))
 	}
 	for key, h := range have {
@@ -334,7 +340,7 @@ func (k *kind) wantState(t *testing.T, want map[string]record.Record) {
 	}
 }
 
-// at is a record as wantState expects it; a negative n is a tombstone.
+// at returns a record for wantState. A negative n means a tombstone.
 func at(name string, n int, g record.Guard) record.Record {
 	if n < 0 {
 		return record.Record{Guard: g}
@@ -351,7 +357,7 @@ func wantError(t *testing.T, what string, err, want error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// bounded is the test's context with a limit on how long a wait may take.
+// bounded returns the test's context with a time limit.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -359,9 +365,8 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// prepare asks up to three times for the class of a fence that a kind can have. A backend looks for
-// it for a minute or so, and may not find out on a server that other tests keep busy; that is not
-// to say that it has no such class.
+// prepare calls Prepare up to three times. A backend tries for about a minute and may not finish on
+// a server that other tests keep busy. That does not mean that it lacks the class.
 func (b *bench) prepare(t *testing.T, tok record.Token, class record.FenceClass) (have record.FenceClass, restore string, err error) {
 	t.Helper()
 	for range 3 {
@@ -375,8 +380,8 @@ func (b *bench) prepare(t *testing.T, tok record.Token, class record.FenceClass)
 	return have, restore, err
 }
 
-// together is for what is done during a test, with a limit on how long it may take. Whatever ends
-// the test, it ends before it: what it would still report is about the end, and hides its reason.
+// together returns a group for goroutines of a test, with a time limit. It ends them before the
+// test ends. Otherwise their late errors would hide the real reason of a failure.
 func together(t *testing.T) (*errgroup.Group, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

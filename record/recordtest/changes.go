@@ -32,7 +32,7 @@ var changesTests = []test{
 	{"a nudge", flavours(changesNudge)},
 }
 
-// follow opens a stream that is closed with the test.
+// follow opens a stream of Watch. The end of the test closes it.
 func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.Stream {
 	t.Helper()
 	var specs []record.KindSpec
@@ -43,6 +43,7 @@ func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.S
 	if err != nil {
 		t.Fatalf("watch: %v", err)
 	}
+	// The test's context has ended when cleanups run.
 	t.Cleanup(func() {
 		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("close stream: %v", err)
@@ -51,7 +52,7 @@ func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.S
 	return s
 }
 
-// next returns batches until enough returns true for all changes up to then.
+// next returns batches until enough returns true for all changes so far.
 func next(t *testing.T, s record.Stream, enough func([]record.Change) bool) (all []record.Change, batches []record.ChangeBatch) {
 	t.Helper()
 	ctx := bounded(t)
@@ -63,6 +64,7 @@ func next(t *testing.T, s record.Stream, enough func([]record.Change) bool) (all
 		checkBatch(t, b)
 		all = append(all, b.Changes...)
 		batches = append(batches, b)
+		// A batch may end anywhere between commits, so look at all changes so far.
 		if enough(all) {
 			return all, batches
 		}
@@ -86,7 +88,7 @@ func checkBatch(t *testing.T, b record.ChangeBatch) {
 
 func tail(cs []record.Change) []record.Change { return cs[max(0, len(cs)-5):] }
 
-// reached is a condition of next: a change of this key.
+// reached is a condition for next: a change of this key.
 func reached(k *kind, name string) func([]record.Change) bool {
 	return func(cs []record.Change) bool {
 		return slices.ContainsFunc(cs, func(c record.Change) bool { return c.Kind == k.spec.Name && c.Key == record.StringKey(name) })
@@ -99,7 +101,7 @@ func marked(k *kind, marker string) func([]record.Change) bool {
 	}
 }
 
-// quiet reads until an empty batch and returns what came before it.
+// quiet reads until an empty batch and returns the changes before it.
 func quiet(t *testing.T, s record.Stream) []record.Change {
 	t.Helper()
 	ctx := bounded(t)
@@ -117,8 +119,8 @@ func quiet(t *testing.T, s record.Stream) []record.Change {
 	}
 }
 
-// show writes changes so that they can be compared: "+a" was put, "-a" deleted. What
-// came again right after itself is shown once: delivery is at least once.
+// show formats changes for comparison: "+a" was put, "-a" deleted. It shows a direct repetition
+// once, because delivery is at least once.
 func show(ks map[string]string, cs []record.Change) []string {
 	var out []string
 	for _, c := range cs {
@@ -137,7 +139,7 @@ func show(ks map[string]string, cs []record.Change) []string {
 	return out
 }
 
-// write is one committed client write; a negative n deletes.
+// write commits one client write. A negative n deletes.
 func (k *kind) write(t *testing.T, name string, n int) {
 	t.Helper()
 	if err := k.b.Client.Write(t.Context(), tokens(k), []record.Mutation{k.mutation(name, n)}); err != nil {
@@ -160,7 +162,7 @@ func changesManaged(t *testing.T, b *bench) {
 	k.write(t, "a", -1)
 	k.write(t, "b", 2)
 	k.write(t, "a", 3)
-	k.write(t, "absent", -1) // changes nothing
+	k.write(t, "absent", -1) // no change
 	k.write(t, "end", 1)
 	cs, _ := next(t, s, reached(k, "end"))
 	want := []string{"+a", "+b", "+a", "-a", "+b", "+a", "+end"}
@@ -177,6 +179,7 @@ func changesManaged(t *testing.T, b *bench) {
 func changesFixed(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	s := b.follow(t, b.now(t), k)
+	// Insert ids of every type that the kind accepts.
 	ids := k.types()
 	var want []string
 	for _, id := range ids {
@@ -190,6 +193,7 @@ func changesFixed(t *testing.T, b *bench) {
 		}
 		want = append(want, "+"+key.String())
 	}
+	// A delete must have the key of the stored id, even with another number type.
 	gone := []any{"a", 7.0} // 7.0 deletes the int64 7
 	if b.TextKeys {
 		gone = []any{"a", "7"}
@@ -220,6 +224,7 @@ func changesTransaction(t *testing.T, b *bench) {
 	if err := b.Client.Write(t.Context(), tokens(k, l), ms); err != nil {
 		t.Fatal(err)
 	}
+	// A second transaction changes two of the records again.
 	ms = []record.Mutation{k.mutation("a", -1), l.mutation("a", 2)}
 	if err := b.Client.Write(t.Context(), tokens(k, l), ms); err != nil {
 		t.Fatal(err)
@@ -230,28 +235,28 @@ func changesTransaction(t *testing.T, b *bench) {
 	if len(have) != 7 {
 		t.Fatalf("changes %v, want 7", have)
 	}
+	// The order within a transaction is free, but transactions must not mix.
 	first, second := slices.Sorted(slices.Values(have[:4])), slices.Sorted(slices.Values(have[4:6]))
 	if !slices.Equal(first, []string{"+ka", "+kb", "+la", "+lc"}) || !slices.Equal(second, []string{"+la", "-ka"}) {
 		t.Errorf("changes %v", have)
 	}
 }
 
-// Large transactions follow each other while a stream is read, and all of them lie before
-// another: no batch has a part of one.
+// changesCommits commits large transactions one after another during a stream. Another stream
+// begins after all of them. No batch may hold a part of a transaction.
 func changesCommits(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	start := b.now(t)
 	s := b.follow(t, start, k, l)
-	// Of more changes than a reply of a server or a batch may hold, and of sizes that do not
-	// fit a number of them.
+	// More changes than a server's reply or a batch holds, and counts that do not divide these
+	// limits.
 	sizes := []int{3, 400, 2600, 2, 1999, 1, 300}
 	if b.SeveralLogs {
-		// Nothing is required of the batches, and during moves the large ones take half a
-		// minute.
+		// Batches may split transactions here, and large ones take half a minute while chunks move.
 		sizes = []int{3, 400, 2, 1, 300}
 	}
-	name := func(txn, i int) string { return fmt.Sprintf("%c%d-%04d", 'a'+i%26, txn, i) } // on all shards, where there are any
-	want := map[record.Key]int{}                                                          // transaction
+	name := func(txn, i int) string { return fmt.Sprintf("%c%d-%04d", 'a'+i%26, txn, i) } // spread over all shards, if any
+	want := map[record.Key]int{}                                                          // transaction of each key
 	var txns [][]record.Mutation
 	for txn, n := range sizes {
 		var ms []record.Mutation
@@ -269,15 +274,15 @@ func changesCommits(t *testing.T, b *bench) {
 	g, ctx := together(t)
 	g.Go(func() error {
 		for i, ms := range txns {
-			// What others do on the same server, whose fences end transactions that hold them up,
-			// fails a large one on a busy machine time and again: nothing is written then.
+			// Other tests' fences end blocking transactions on the same server. On a busy machine
+			// that can fail a large transaction repeatedly, and then nothing was written.
 			err := b.Client.Write(ctx, tokens(k, l), ms)
 			for err != nil && !errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
 				t.Logf("transaction %d of %d records: %v", i, len(ms), err)
 				err = b.Client.Write(ctx, tokens(k, l), ms)
 			}
 			if err != nil {
-				t.Errorf("transaction %d of %d records: %v", i, len(ms), err) // who reads waits for it in vain
+				t.Errorf("transaction %d of %d records: %v", i, len(ms), err) // the reader would wait for it in vain
 				return err
 			}
 		}
@@ -310,7 +315,7 @@ func changesCommits(t *testing.T, b *bench) {
 	check("all at once", b.follow(t, start, k, l))
 }
 
-// distinct are changes without their repetitions.
+// distinct returns changes without repetitions.
 func distinct(cs []record.Change) map[record.Change]bool {
 	seen := map[record.Change]bool{}
 	for _, c := range cs {
@@ -340,6 +345,7 @@ func changesMarkers(t *testing.T, b *bench) {
 	s := b.follow(t, b.now(t), k, l)
 	k.write(t, "a", 1)
 	l.write(t, "a", 1)
+	// The markers must keep their place among the writes of both kinds.
 	k.fence(t)
 	k.write(t, "b", 1)
 	l.write(t, "b", 1)
@@ -357,7 +363,7 @@ func changesMarkers(t *testing.T, b *bench) {
 	if !slices.Equal(have, want) {
 		t.Errorf("changes %v, want %v", have, want)
 	}
-	// From before the fences, opened after them.
+	// Also from a position after earlier fences.
 	again := b.follow(t, b.now(t), k)
 	k.write(t, "d", 1)
 	k.fence(t)
@@ -374,7 +380,7 @@ func changesMany(t *testing.T, b *bench) {
 	for w := range writers {
 		g.Go(func() error {
 			for i := range each {
-				// Numbered keys: what was written later must come later.
+				// The keys are numbered, since a later write must come later.
 				m := k.mutation(fmt.Sprintf("w%d-%03d", w, i), i)
 				if err := b.Client.Write(ctx, tokens(k), []record.Mutation{m}); err != nil {
 					return err
@@ -388,6 +394,7 @@ func changesMany(t *testing.T, b *bench) {
 	}
 	k.write(t, "end", 1)
 	cs, _ := next(t, s, reached(k, "end"))
+	// The order between writers is free, but each writer's own order is not.
 	var order [writers][]string
 	for _, name := range show(nil, cs) {
 		if name != "+end" {
@@ -402,7 +409,7 @@ func changesMany(t *testing.T, b *bench) {
 	}
 }
 
-// followTarget opens a stream of Follow that is closed with the test.
+// followTarget opens a stream of Follow. The end of the test closes it.
 func (b *bench) followTarget(t *testing.T, from record.Position, toks record.Tokens) record.Stream {
 	t.Helper()
 	s, err := b.Namespace.Follow(t.Context(), from, toks)
@@ -417,8 +424,8 @@ func (b *bench) followTarget(t *testing.T, from record.Position, toks record.Tok
 	return s
 }
 
-// changesTarget checks that every change of an Apply has its guard, and that the stream follows
-// the collection through its names.
+// changesTarget checks that every change of an Apply has its guard, and that the stream follows the
+// collection through renames.
 func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	b.apply(t, tokens(k), 1, group(1, k.set("old", 1)))
@@ -427,9 +434,11 @@ func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	toks := tokens(k)
 	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("a", 1), k.set("b", 2)), group(3, k.set("c", 3))), record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 5), k.set("b", -1))), record.Applied)
+	// A stale write must leave no change.
 	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 6))), record.Stale)
 	want := map[string]int{"a/2": 1, "b/2": 1, "c/3": 1, "a/4": 1, "b/4": 1}
 	got := map[string]int{}
+	// Read the changes once as they come, and again later from the same position.
 	next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
 	s = b.followTarget(t, from, tokens(k))
 	all, _ := next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
@@ -449,8 +458,8 @@ func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 }
 
-// changesForeign checks that no change of an application seems to be of an Apply, whatever guards
-// lie next to its documents.
+// changesForeign checks that no application change looks like an Apply's, whatever guards lie next
+// to the documents.
 func changesForeign(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	b.apply(t, tokens(k), 1, group(1, k.set("mine", 1)), group(1, k.set("gone", 1)))
@@ -460,6 +469,7 @@ func changesForeign(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 	}
+	// A delete must count as foreign, too.
 	gone, _ := record.KeyOfDoc(doc("gone", 0))
 	if err := b.App.Delete(t.Context(), k.tok.Name, gone.Value()); err != nil {
 		t.Fatal(err)
@@ -472,10 +482,11 @@ func changesForeign(t *testing.T, b *bench) {
 	}
 }
 
-// changesNudge checks that a nudge has streams deliver how far they have come.
+// changesNudge checks that a nudge makes streams report their progress.
 func changesNudge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	s := b.followTarget(t, b.now(t), tokens(k))
+	// The stream must reach a place after this one without any change.
 	at := b.now(t)
 	if err := b.Namespace.Nudge(t.Context()); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ var clientTests = []test{
 	{"compare-and-swap loses nothing", withClient(clientSwap)},
 }
 
-// do makes one write of one mutation.
+// do writes one mutation.
 func (k *kind) do(t *testing.T, m record.Mutation) error {
 	t.Helper()
 	return k.b.Client.Write(t.Context(), tokens(k), []record.Mutation{m})
@@ -59,7 +59,7 @@ func (k *kind) get(t *testing.T, name string) (bson.Raw, error) {
 	return r.Doc, err
 }
 
-// wantDoc: n is the state of the record, negative when it must be absent.
+// wantDoc checks the state n of a record. A negative n means that it must be absent.
 func (k *kind) wantDoc(t *testing.T, name string, n int) {
 	t.Helper()
 	d, err := k.get(t, name)
@@ -86,6 +86,7 @@ func clientCreate(t *testing.T, b *bench) {
 	m.Absent = true
 	ok(t, "create", k.do(t, m))
 	k.wantDoc(t, "a", 1)
+	// A second create must leave the first record as it is.
 	m.Doc = doc("a", 2)
 	wantError(t, "create of what is there", k.do(t, m), record.ErrExists)
 	k.wantDoc(t, "a", 1)
@@ -118,12 +119,13 @@ func clientMatch(t *testing.T, b *bench) {
 	swap := func(d bson.Raw, path string, value any) record.Mutation {
 		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: d, Match: &record.Match{Path: path, Value: valueOf(value)}}
 	}
+	// A failed condition must be told apart from an absent record.
 	wantError(t, "match of an absent record", k.do(t, swap(nested(int64(1), 1), "meta.rev", int64(0))), record.ErrNotFound)
 	ok(t, "put", k.do(t, record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: nested(int64(1), 1)}))
 	wantError(t, "match of another value", k.do(t, swap(nested(int64(2), 2), "meta.rev", int64(7))), record.ErrMismatch)
 	wantError(t, "match of another type", k.do(t, swap(nested(int64(2), 2), "meta.rev", "1")), record.ErrMismatch)
 	wantError(t, "match of a missing field", k.do(t, swap(nested(int64(2), 2), "meta.none", int64(1))), record.ErrMismatch)
-	// Equal as a database has it: numbers by value.
+	// Numbers are equal by value, as in a database.
 	ok(t, "match by an int32", k.do(t, swap(nested(int64(2), 2), "meta.rev", int32(1))))
 	ok(t, "match by a double", k.do(t, swap(nested("three", 3), "meta.rev", 2.0)))
 	ok(t, "match by a string", k.do(t, swap(nested(nil, 4), "meta.rev", "three")))
@@ -145,13 +147,14 @@ func clientMatchDoc(t *testing.T, b *bench) {
 		return record.Mutation{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: to, Match: record.MatchDoc(from)}
 	}
 	wantError(t, "match of an absent record", k.do(t, swap(full(1), full(0))), record.ErrNotFound)
-	// Written by the engine, with a guard, which is no part of the document.
+	// Apply leaves a guard, which is not part of the document.
 	b.apply(t, tokens(k), 1, group(1, record.Write{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: full(int32(1))}))
 	wantError(t, "another value", k.do(t, swap(full(2), full(int32(7)))), record.ErrMismatch)
 	wantError(t, "a field more", k.do(t, swap(full(2), full(int32(1), bson.E{Key: "more", Value: nil}))), record.ErrMismatch)
 	wantError(t, "another order", k.do(t, swap(full(2), raw(bson.D{{Key: "_id", Value: "a"}, {Key: "sub", Value: bson.D{}}, {Key: "n", Value: int32(1)}}))), record.ErrMismatch)
 	wantError(t, "delete of another", k.do(t, swap(nil, full(int32(7)))), record.ErrMismatch)
 	ok(t, "numbers by value", k.do(t, swap(full(int64(2)), full(int64(1)))))
+	// A check may be repeated, because it changes nothing.
 	ok(t, "a check", k.do(t, swap(full(int64(2)), full(int64(2)))))
 	ok(t, "another check", k.do(t, swap(full(int64(2)), full(int64(2)))))
 	wantError(t, "a check that fails", k.do(t, swap(full(int64(3)), full(int64(3)))), record.ErrMismatch)
@@ -162,15 +165,15 @@ func clientMatchDoc(t *testing.T, b *bench) {
 	k.wantDoc(t, "a", -1)
 }
 
-// clientChecks: two writers each check what the other one takes away. One of them must
-// find that it has gone.
+// clientChecks runs two writers, each of which checks the record that the other deletes. One of
+// them must notice the delete.
 func clientChecks(t *testing.T, b *bench) {
 	k := b.managed(t)
 	for round := range 10 {
 		names := []string{fmt.Sprint("on", round), fmt.Sprint("off", round)}
 		docs := map[string]bson.Raw{}
 		for _, name := range names {
-			ok(t, "put", k.do(t, k.mutation(name, 1))) // without a guard: a check has nothing to remove
+			ok(t, "put", k.do(t, k.mutation(name, 1))) // a client's write leaves no guard, so a check has nothing to remove
 			d, err := k.get(t, name)
 			ok(t, "get", err)
 			docs[name] = d
@@ -181,6 +184,7 @@ func clientChecks(t *testing.T, b *bench) {
 			mine, theirs := names[w], names[1-w]
 			g.Go(func() error {
 				err := b.Client.Write(ctx, tokens(k), []record.Mutation{
+					// Check the other record and delete the own one, in one transaction.
 					{Kind: k.spec.Name, Key: record.StringKey(theirs), Doc: docs[theirs], Match: record.MatchDoc(docs[theirs])},
 					{Kind: k.spec.Name, Key: record.StringKey(mine), Match: record.MatchDoc(docs[mine])},
 				})
@@ -237,9 +241,11 @@ func clientList(t *testing.T, b *bench) {
 	names := awkward[1:] // After is exclusive, and empty means the start
 	k.put(t, names...)
 	b.apply(t, tokens(k), 1, group(2, k.set("a/dead", -1)), group(2, k.set("aa", -1)))
+	// Each prefix is read as a whole and in small pages.
 	for _, prefix := range []string{"", "a", "a/", "(", "zz"} {
 		var want []string
 		for _, name := range names {
+			// The tombstone of aa must not be listed.
 			if name != "aa" && len(name) >= len(prefix) && name[:len(prefix)] == prefix {
 				want = append(want, name)
 			}
@@ -289,6 +295,7 @@ func clientTransaction(t *testing.T, b *bench) {
 		m    record.Mutation
 		want error
 	}{{create, record.ErrExists}, {update, record.ErrNotFound}, {remove, record.ErrNotFound}, {mismatch, record.ErrMismatch}} {
+		// The failing mutation comes last in one transaction and first in the other.
 		wantError(t, "transaction", both(k.mutation("a", 5), l.mutation("c", 5), tt.m), tt.want)
 		wantError(t, "transaction", both(tt.m, k.mutation("a", -1), l.mutation("c", 5)), tt.want)
 	}
@@ -297,6 +304,7 @@ func clientTransaction(t *testing.T, b *bench) {
 	k.wantDoc(t, "none", -1)
 	l.wantDoc(t, "a", 1)
 	l.wantDoc(t, "c", -1)
+	// After the failures, a transaction with puts and deletes must still work.
 	ok(t, "transaction of all sorts", both(k.mutation("a", -1), k.mutation("b", 3), l.mutation("c", 3), l.mutation("none", -1)))
 	k.wantDoc(t, "a", -1)
 	k.wantDoc(t, "b", 3)
@@ -314,6 +322,7 @@ func clientTombstones(t *testing.T, b *bench) {
 	if err != nil || len(list) != 0 {
 		t.Errorf("list of tombstones: %v, %v", list, err)
 	}
+	// A tombstone behaves like an absent record under every condition.
 	create, update, remove, txn := k.mutation("create", 1), k.mutation("update", 1), k.mutation("remove", -1), k.mutation("txn", 1)
 	create.Absent, update.Exists, remove.Exists, txn.Absent = true, true, true, true
 	ok(t, "create over a tombstone", k.do(t, create))
@@ -330,6 +339,7 @@ func clientTombstones(t *testing.T, b *bench) {
 	for name, n := range map[string]int{"create": 1, "put": 1, "delete": -1, "update": -1, "remove": -1, "txn": 1, "other": 1} {
 		k.wantDoc(t, name, n)
 	}
+	// The first create replaced the tombstone, so a second one must fail.
 	create.Doc = doc("create", 2)
 	wantError(t, "second create", k.do(t, create), record.ErrExists)
 }
@@ -345,6 +355,7 @@ func clientUnique(t *testing.T, b *bench) {
 		return record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc}
 	}
 	ok(t, "put", k.do(t, mut("a", "m@x")))
+	// A refused create, put or transaction must leave nothing behind.
 	create := mut("b", "m@x")
 	create.Absent = true
 	wantError(t, "create of a duplicate", k.do(t, create), record.ErrConflict)
@@ -356,8 +367,8 @@ func clientUnique(t *testing.T, b *bench) {
 	ok(t, "put of its own value", k.do(t, mut("a", "m@x")))
 }
 
-// clientRefused: what no repetition would write is told apart from what may be written, and
-// nothing is written of the call.
+// clientRefused checks that a permanent refusal is distinguishable, and that nothing of the call is
+// written.
 func clientRefused(t *testing.T, b *bench) {
 	k, most := b.managed(t), cmp.Or(b.MaxDocument, 16<<20)
 	mutation := func(name string, size int) record.Mutation {
@@ -378,6 +389,7 @@ func clientRefused(t *testing.T, b *bench) {
 			err := b.Client.Write(t.Context(), tokens(k), ms)
 			wantError(t, what+how, err, record.ErrRefused)
 			wantError(t, what+how, err, tc.also)
+			// The caller must know that nothing was written.
 			if errors.Is(err, record.ErrUnknown) {
 				t.Errorf("%s%s: %v", what, how, err)
 			}
@@ -391,7 +403,7 @@ func clientRefused(t *testing.T, b *bench) {
 	for _, name := range []string{"a", "b", "d", "e", "with"} {
 		k.wantDoc(t, name, -1)
 	}
-	// What is written and what it is compared with may each be small enough, and both together not.
+	// A document and the one it is compared with may each fit, but not both together.
 	was, now := mutation("f", most*3/5), mutation("f", most*3/5-1)
 	ok(t, "a large record", k.do(t, was))
 	now.Match = record.MatchDoc(was.Doc)
@@ -404,6 +416,7 @@ func clientCreators(t *testing.T, b *bench) {
 	k := b.managed(t)
 	for round := range 5 {
 		name := fmt.Sprint("r", round)
+		// Half of the rounds create over a tombstone.
 		if round%2 == 1 {
 			b.apply(t, tokens(k), 1, group(1, k.set(name, -1)))
 		}
@@ -444,6 +457,7 @@ func clientSwap(t *testing.T, b *bench) {
 				if err != nil {
 					return err
 				}
+				// Write only if the counter still has the value read. A mismatch is no success.
 				n := r.Doc.Lookup("n").Int32()
 				m := k.mutation("counter", int(n)+1)
 				m.Match = &record.Match{Path: "n", Value: valueOf(n)}

@@ -14,8 +14,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// clientNames: the names of a list, page by page. Those of deleted records may be among them,
-// no others, and none is missing.
+// clientNames checks the names of a list, page by page. Names of deleted records may occur. No
+// other extra name may occur, and none may be missing.
 func clientNames(t *testing.T, b *bench) {
 	k := b.managed(t)
 	names := awkward[1:] // After is exclusive, and empty means the start
@@ -42,6 +42,7 @@ func clientNames(t *testing.T, b *bench) {
 				}
 				after = have[len(have)-1]
 			}
+			// The caller pages by the last name, so the order matters.
 			if !slices.IsSorted(have) {
 				t.Errorf("prefix %q, limit %d: %q are in no order", prefix, limit, have)
 			}
@@ -53,7 +54,8 @@ func clientNames(t *testing.T, b *bench) {
 	}
 }
 
-// clientSelect: what is selected and live, of several kinds, each once, as a Get returns it.
+// clientSelect checks that Select returns the selected live records of several kinds, each once,
+// equal to those of Get.
 func clientSelect(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	k.put(t, "a", "a/1", "a/2", "b")
@@ -62,6 +64,7 @@ func clientSelect(t *testing.T, b *bench) {
 	of := func(k *kind, name string) record.Selector {
 		return record.Selector{Kind: k.spec.Name, Key: record.StringKey(name)}
 	}
+	// Select by name, by prefix, and by both for the same record.
 	under := of(k, "a/")
 	under.Prefix = true
 	for _, tt := range []struct {
@@ -89,6 +92,7 @@ func clientSelect(t *testing.T, b *bench) {
 				}
 				have = append(have, which+r.Key.String())
 				name, _ := r.Key.Name()
+				// Each record must equal the result of a Get.
 				if got, err := of.get(t, name); err != nil || !bytes.Equal(got, r.Doc) || r.Tombstone || !r.Guard.IsZero() {
 					t.Errorf("%s: selected %+v, got %s, %v", tt.what, r, got, err)
 				}
@@ -99,7 +103,7 @@ func clientSelect(t *testing.T, b *bench) {
 			}
 		}
 	}
-	many := make([]record.Selector, 0, 2500) // more than one command takes
+	many := make([]record.Selector, 0, 2500) // more than one command holds
 	for i := range cap(many) {
 		many = append(many, of(k, fmt.Sprint("none", i)))
 	}
@@ -112,8 +116,8 @@ func clientSelect(t *testing.T, b *bench) {
 	}
 }
 
-// clientSelectMoment: two records of two kinds that are always changed together are always
-// seen together, and what was acknowledged before is seen.
+// clientSelectMoment changes two records of two kinds together. Readers must always see both
+// changes, and every acknowledged change.
 func clientSelectMoment(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	both := []record.Selector{{Kind: k.spec.Name, Key: record.StringKey("a")}, {Kind: l.spec.Name, Key: record.StringKey("a")}}
@@ -131,6 +135,7 @@ func clientSelectMoment(t *testing.T, b *bench) {
 			if err := write(ctx, n+1); err != nil {
 				return err
 			}
+			// A linearizable read must show the write that was just acknowledged.
 			recs, err := b.Client.Select(ctx, record.SelectRequest{Tokens: tokens(k, l), Select: both})
 			if err != nil {
 				return err
@@ -144,6 +149,7 @@ func clientSelectMoment(t *testing.T, b *bench) {
 		return nil
 	})
 	g.Go(func() error {
+		// Both sorts of reads must show both records of one moment.
 		for asList := false; ctx.Err() == nil; asList = !asList {
 			recs, err := b.Client.Select(ctx, record.SelectRequest{Tokens: tokens(k, l), Select: both, AsList: asList})
 			if err != nil {
@@ -163,7 +169,8 @@ func clientSelectMoment(t *testing.T, b *bench) {
 	}
 }
 
-// asList are the reads that are as recent as a list: each returns the state of the record, or -1.
+// asList returns the reads that are as recent as a list. Each returns the state of the record, or
+// -1.
 func (k *kind) asList(name string) map[string]func(ctx context.Context) (int64, error) {
 	key := record.StringKey(name)
 	of := func(recs []record.Record, err error) (int64, error) {
@@ -190,9 +197,8 @@ func (k *kind) asList(name string) map[string]func(ctx context.Context) (int64, 
 	}
 }
 
-// clientAsList: what was acknowledged, by a write or a transaction, and what refused a write is
-// shown; what was shown once is never taken back, by whatever read; and what was refused is not
-// shown.
+// clientAsList checks that list reads show acknowledged writes, and records that refused a write.
+// No read may take back a state that another has shown, or show a refused write.
 func clientAsList(t *testing.T, b *bench) {
 	k := b.managed(t)
 	reads := k.asList("a")
@@ -213,6 +219,7 @@ func clientAsList(t *testing.T, b *bench) {
 			if err := write(ctx, ms...); err != nil {
 				return err
 			}
+			// A refused create must not become visible.
 			taken := k.mutation("a", n+1000)
 			taken.Absent = true
 			if err := write(ctx, taken); !errors.Is(err, record.ErrExists) {
@@ -245,6 +252,7 @@ func clientAsList(t *testing.T, b *bench) {
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	// A delete must be visible at once, too.
 	gone := k.mutation("a", -1)
 	ok(t, "delete", write(t.Context(), gone))
 	for what, read := range reads {

@@ -12,20 +12,19 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The property that everything rests on: after applying any permutation, with
-// repetitions, of the states of some groups, by any number of appliers, the target holds
-// each group's newest state.
+// These tests check the basic property of the engine. Any number of appliers apply the states of
+// some groups, in any order and repeatedly. Afterwards the target holds each group's newest state.
 var convergeTests = []test{
 	{"outcomes like a naive model", flavours(convergeModel)},
 	{"many appliers", flavours(convergeMany)},
 	{"copy during changes", flavours(convergeCopy)},
 }
 
-// retries bounds how often a batch is sent again after an error.
+// retries is the maximum number of retries of a batch after errors.
 const retries = 100
 
-// applyAgain applies until an answer comes: an error reports nothing about the groups, and
-// applying them again is always safe.
+// applyAgain retries a batch until it gets an answer. An error leaves the outcome of the groups
+// unknown, and applying them again is always safe.
 func applyAgain(ctx context.Context, do func(context.Context, record.Batch) ([]record.Result, error), batch record.Batch) ([]record.Result, error) {
 	var err error
 	for range retries {
@@ -41,7 +40,7 @@ func applyAgain(ctx context.Context, do func(context.Context, record.Batch) ([]r
 	return nil, fmt.Errorf("batch of %d groups: %w", len(batch.Groups), err)
 }
 
-// naive is a target as simple as it can be said.
+// naive is the simplest possible model of a target.
 type naive map[string]record.Record // by "<kind>/<name>"
 
 func (m naive) apply(epoch uint64, g record.GroupWrite) record.Outcome {
@@ -75,7 +74,7 @@ func cutPlace(place string, k *kind) (string, bool) {
 	return place[len(prefix):], true
 }
 
-// convergeModel sends random groups one batch at a time and compares each outcome.
+// convergeModel sends random batches and compares each outcome with the model.
 func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	rnd := random(t)
 	k, l := mk(t), mk(t)
@@ -90,7 +89,7 @@ func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 			for range 1 + rnd.IntN(3) {
 				target := []*kind{k, l}[rnd.IntN(2)]
 				name := fmt.Sprint("r", rnd.IntN(8))
-				// A record stands in a batch once: the order of groups is not promised.
+				// Use a record once in a batch, because the order of groups is undefined.
 				if place := target.spec.Name + "/" + name; !used[place] {
 					used[place] = true
 					ws = append(ws, target.set(name, rnd.IntN(6)-1))
@@ -105,6 +104,7 @@ func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 		if len(gs) == 0 {
 			continue
 		}
+		// Keep the model's state before the batch for the message.
 		before := naive{}
 		maps.Copy(before, model)
 		var want []record.Outcome
@@ -122,7 +122,7 @@ func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 			t.Fatalf("apply: %v", err)
 		}
 		for i, r := range res {
-			// After a lost acknowledgement the group meets itself.
+			// If an acknowledgement was lost, the retry finds the group's own write.
 			if r.Outcome != want[i] && (first || r.Outcome != record.Stale) {
 				t.Errorf("epoch %d, group %+v over %v: %s (%v), want %s", epoch, gs[i], before, r.Outcome, r.Err, want[i])
 			}
@@ -132,14 +132,14 @@ func convergeModel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	l.wantState(t, model.want(l))
 }
 
-// states makes the history of some groups over two kinds. Each state writes the group's
-// anchor and a random choice of its other members, all others as tombstones, as a real
-// transformation does.
+// states returns a random history of some groups over two kinds. As in a real transformation, each
+// state writes the anchor and all other members, with some of them as tombstones.
 func states(rnd *rand.Rand, k, l *kind, groups, versions int) (all []record.GroupWrite, newest naive) {
 	newest = naive{}
 	for g := range groups {
 		name := fmt.Sprintf("g%d", g)
 		for v := 1; v <= versions; v++ {
+			// A third of the members are tombstones.
 			n := func() int {
 				if rnd.IntN(3) == 0 {
 					return -1
@@ -158,7 +158,7 @@ func states(rnd *rand.Rand, k, l *kind, groups, versions int) (all []record.Grou
 	return all, newest
 }
 
-// shuffled repeats each state once or more, in any order.
+// shuffled returns each state once or twice, in random order.
 func shuffled(rnd *rand.Rand, all []record.GroupWrite) []record.GroupWrite {
 	var out []record.GroupWrite
 	for _, g := range all {
@@ -170,7 +170,7 @@ func shuffled(rnd *rand.Rand, all []record.GroupWrite) []record.GroupWrite {
 	return out
 }
 
-// batches cuts a run of states so that each group stands in a batch once.
+// batches splits a run of states into batches with at most one state of each group.
 func batches(rnd *rand.Rand, toks record.Tokens, run []record.GroupWrite) []record.Batch {
 	var out []record.Batch
 	used := map[string]bool{}
@@ -180,6 +180,7 @@ func batches(rnd *rand.Rand, toks record.Tokens, run []record.GroupWrite) []reco
 	}
 	cut()
 	for _, g := range run {
+		// A group may be in a batch only once.
 		if used[g.Group] || rnd.IntN(5) == 0 {
 			cut()
 		}
@@ -196,6 +197,7 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	all, newest := states(rnd, k, l, 6, 8)
 	appliers, ctx := together(t)
 	for range 4 {
+		// Each applier sends all states, in its own order.
 		work := batches(rnd, tokens(k, l), shuffled(rnd, all))
 		appliers.Go(func() error {
 			for _, batch := range work {
@@ -204,6 +206,7 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 					return err
 				}
 				for i, r := range res {
+					// No group can be refused here, so another outcome is a fault.
 					if r.Outcome != record.Applied && r.Outcome != record.Stale {
 						return fmt.Errorf("group %s: %s: %w", batch.Groups[i].Group, r.Outcome, r.Err)
 					}
@@ -219,10 +222,10 @@ func convergeMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	l.wantState(t, newest.want(l))
 }
 
-// convergeCopy races Load of early states, as a copy does, with Apply of all of them. What Load
-// met is applied. Then the kinds are renamed, for a load whose answer was lost may
-// still come, and what differs is repaired at the version that the source stands still at.
-// Nothing that was sent before changes it again.
+// convergeCopy runs Load of early states, like a copy, concurrently with Apply of all states. A
+// group that Load finds changed is applied. Then the kinds are renamed, because a Load with a lost
+// answer may still arrive. Last, a repair at the source's final version corrects the differences.
+// No earlier request may change the result.
 func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	rnd := random(t)
 	k, l := mk(t), mk(t)
@@ -237,6 +240,7 @@ func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 				if err != nil {
 					return fmt.Errorf("load: %w", err)
 				}
+				// Like the engine, apply the groups that Load found changed.
 				met := record.Batch{Tokens: batch.Tokens, Epoch: batch.Epoch}
 				for i, r := range res {
 					switch r.Outcome {
@@ -266,6 +270,7 @@ func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	if err := appliers.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	// The new names stop loads that are still under way.
 	for _, moved := range []*kind{k, l} {
 		f := moved.announce(t)
 		for err := b.Namespace.Fence(t.Context(), f); err != nil; err = b.Namespace.Fence(t.Context(), f) {
@@ -276,6 +281,7 @@ func convergeCopy(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 		moved.moved(f)
 	}
 	last := slices.DeleteFunc(slices.Clone(all), func(g record.GroupWrite) bool { return g.Version != version(4) })
+	// Repair with the newest states, and then send all old ones again: they must change nothing.
 	for _, batch := range append(batches(rnd, tokens(k, l), last), batches(rnd, tokens(k, l), shuffled(rnd, all))...) {
 		batch.Repair = true
 		if _, err := applyAgain(t.Context(), b.Namespace.Apply, batch); err != nil {

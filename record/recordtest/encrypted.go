@@ -10,8 +10,8 @@ import (
 	"dbcontroller.dev/record/sealed"
 )
 
-// Encrypted is a backend with its managed kinds encrypted: who passes the suite passes it so,
-// too, but for indexes that are declared over what is there.
+// Encrypted returns the backend with encrypted managed kinds. A backend that passes the suite
+// passes it in this form too, except for indexes declared over existing records.
 func Encrypted(t *testing.T, b Backend) Backend {
 	t.Helper()
 	keys, err := sealed.NewKeys("a001", sealed.Key{Name: "a001", Bytes: bytes.Repeat([]byte("key "), sealed.KeySize/4)})
@@ -28,11 +28,12 @@ func Encrypted(t *testing.T, b Backend) Backend {
 	if reopen := b.Reopen; reopen != nil {
 		b.Reopen = func() record.Namespace { return s.Namespace(reopen()) }
 	}
+	// Encrypted fields of existing records have no index, and sealed uses the label itself.
 	b.NoLateIndexes, b.NoLabels = true, true
 	return b
 }
 
-// Notes are a State of keys in memory.
+// Notes holds a State of keys in memory.
 type Notes struct {
 	mu    sync.Mutex
 	state sealed.State
@@ -41,7 +42,7 @@ type Notes struct {
 
 var _ sealed.Notes = (*Notes)(nil)
 
-// State returns what is noted.
+// State returns the stored State.
 func (n *Notes) State(context.Context) (sealed.State, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,10 +50,10 @@ func (n *Notes) State(context.Context) (sealed.State, error) {
 	return n.state, nil
 }
 
-// Whose is the same for all.
+// Whose returns the same name for all Notes.
 func (*Notes) Whose() string { return "notes of a test" }
 
-// Begin notes what a namespace begins with.
+// Begin stores the first State of a namespace.
 func (n *Notes) Begin(t *testing.T, s *sealed.Sealer) {
 	t.Helper()
 	first, err := s.First(nil)
@@ -66,14 +67,14 @@ func (n *Notes) Begin(t *testing.T, s *sealed.Sealer) {
 	}
 }
 
-// Reads is how often State was called.
+// Reads returns the number of calls of State.
 func (n *Notes) Reads() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.reads
 }
 
-// Change notes something else.
+// Change updates the State.
 func (n *Notes) Change(_ context.Context, change func(*sealed.State) (bool, error)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

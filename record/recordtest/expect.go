@@ -6,20 +6,20 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// expect is a write that is made of what was there at a guard.
+// expect returns the write with the guard that its record must still have.
 func expect(g record.Guard, w record.Write) record.Write {
 	w.Expect = &g
 	return w
 }
 
-// Each expectation of a group must hold, wherever it stands in it, and on whatever: live,
-// absent and tombstoned records. One that does not hold leaves everything as it was.
+// applyExpectSeveral checks that each expectation of a group counts, at any place in the group, and
+// for live, absent and tombstoned records. If one fails, nothing changes.
 func applyExpectSeveral(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k, l := mk(t), mk(t)
 	expectSeveral(t, b, k, l)
 }
 
-// A group's records may be of managed and of fixed-name kinds at once.
+// applyExpectMixed checks that a group may contain records of managed and fixed-name kinds.
 func applyExpectMixed(t *testing.T, b *bench) {
 	expectSeveral(t, b, b.managed(t), b.fixed(t))
 	expectSeveral(t, b, b.fixed(t), b.managed(t))
@@ -31,7 +31,7 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 	none := record.Guard{}
 	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("live", 2), l.set("live", 2)), group(3, k.set("dead", -1), l.set("dead", -1))),
 		record.Applied, record.Applied)
-	// What is as it was read, and what each write would make of it.
+	// The present guard of each record, and the write that follows from it.
 	holds := []struct {
 		guard record.Guard
 		write func(v int) record.Write
@@ -44,6 +44,7 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 		{guard(1, 2), func(int) record.Write { return l.set("live", -1) }},
 	}
 	before, beforeL := k.all(t), l.all(t)
+	// Make one expectation wrong at a time, with every other guard in turn.
 	for wrong := range holds {
 		for _, g := range []record.Guard{none, guard(1, 1), guard(1, 2), guard(1, 3), guard(1, 4), guard(0, 2)} {
 			if g == holds[wrong].guard {
@@ -58,7 +59,7 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 				ws = append(ws, expect(at, h.write(9)))
 			}
 			gw := group(9, ws...)
-			gw.Anchor = (wrong + 1) % len(ws) // never where it is wrong
+			gw.Anchor = (wrong + 1) % len(ws) // keep the anchor away from the wrong expectation
 			if r := b.apply(t, toks, 1, gw)[0]; r.Outcome != record.Changed {
 				t.Errorf("record %d expected at %v instead of %v: %s (%v)", wrong, g, holds[wrong].guard, r.Outcome, r.Err)
 			}
@@ -66,10 +67,10 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 	}
 	wantSame(t, before, k.all(t))
 	wantSame(t, beforeL, l.all(t))
-	// One group's expectation does not concern another of the batch.
+	// An expectation in one group does not affect another group of the batch.
 	wantOutcomes(t, b.apply(t, toks, 1, group(4, expect(guard(1, 1), k.set("dead", 4))), group(4, expect(none, k.set("new", 4)), l.set("new", 4))),
 		record.Changed, record.Applied)
-	// All of them hold; a write without an expectation goes along.
+	// With all expectations true, the group applies, including a write without an expectation.
 	var ws []record.Write
 	for _, h := range holds {
 		ws = append(ws, expect(h.guard, h.write(9)))
@@ -80,8 +81,8 @@ func expectSeveral(t *testing.T, b *bench, k, l *kind) {
 	l.wantState(t, map[string]record.Record{"live": at("live", -1, now), "absent": at("absent", 9, now), "dead": at("dead", 9, now), "new": at("new", 4, guard(1, 4))})
 }
 
-// Versions of snapshots leave room for those that are made of them, each of which is
-// later than the one before and earlier than the next snapshot.
+// applyNext checks the versions made from a snapshot. Each is later than the one before and earlier
+// than the next snapshot.
 func applyNext(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	toks := tokens(k)
@@ -104,6 +105,7 @@ func applyNext(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 		}
 		gw := group(0, k.set("a", i))
 		gw.Version = v
+		// The version before must be stale afterwards.
 		stale := group(0, k.set("a", 77))
 		stale.Version = last
 		wantOutcomes(t, b.apply(t, toks, 1, gw), record.Applied)
@@ -111,7 +113,7 @@ func applyNext(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 		k.wantState(t, map[string]record.Record{"a": at("a", i, record.Guard{Epoch: 1, Version: v})})
 		last = v
 	}
-	// What is read no earlier than one of them is of its snapshot or a later one.
+	// A read not before such a version returns its snapshot or a later one.
 	if v := snapshot(last); v.Compare(first) < 0 || v != v.Snapshot() {
 		t.Errorf("a snapshot not before %s is %s", last, v)
 	}

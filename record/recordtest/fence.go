@@ -25,8 +25,8 @@ var fenceTests = []test{
 	{"appliers hammer", movers(fenceAppliers)},
 }
 
-// movers runs a test for a managed kind and for the hidden target of a fixed-name kind,
-// which is renamed like a managed one.
+// movers runs a test for a managed kind and for the hidden target of a fixed-name kind. Both are
+// fenced by a rename.
 func movers(run func(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		t.Run("managed", func(t *testing.T) { run(t, b, b.managed) })
@@ -38,10 +38,10 @@ func movers(run func(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	}
 }
 
-// announce is the fence that the Deployment would announce next.
+// announce returns the fence that the Deployment would announce next.
 func (k *kind) announce(t *testing.T) record.Fence {
 	t.Helper()
-	class := record.FenceUUID // a hidden fixed-name target is renamed like a managed kind
+	class := record.FenceUUID // a hidden fixed-name target is also renamed
 	restore := ""
 	if !k.spec.Fixed {
 		var err error
@@ -53,7 +53,7 @@ func (k *kind) announce(t *testing.T) record.Fence {
 	return record.Fence{Class: class, Token: k.tok, To: record.PhysicalName(k.spec.Name, k.seq+1), Restore: restore}
 }
 
-// fence moves the kind to its next name. It returns the token that is now an old one.
+// fence gives the kind its next name. It returns the token that is now old.
 func (k *kind) fence(t *testing.T) record.Token {
 	t.Helper()
 	f := k.announce(t)
@@ -74,6 +74,7 @@ func fenceOldTokens(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape)
 	k := mk(t)
 	k.put(t, "a", "b")
 	b.apply(t, tokens(k), 1, group(2, k.set("dead", -1)))
+	// Every command with the old token must fail and change nothing.
 	before := k.all(t)
 	old := k.fence(t)
 	name, err := b.Namespace.Locate(t.Context(), k.tok.ID)
@@ -97,13 +98,13 @@ func fenceOldTokens(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape)
 	} {
 		wantError(t, what+" with an old token", err, record.ErrFenced)
 	}
-	// Purge and Drop of the old place must leave the new one alone, whatever they answer.
+	// Purge and Drop with an old token may succeed or fail, but must not touch the kind.
 	t.Logf("purge and drop with an old token: %v, %v", ns.Purge(ctx, old), ns.Drop(ctx, old))
 	wantSame(t, before, k.all(t))
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.set("a", 3)), group(1, k.set("dead", 1))), record.Applied, record.Stale)
 }
 
-// last is the error of a call whose answer does not matter.
+// last returns the error of a call and drops its answer.
 func last[T any](_ T, err error) error { return err }
 
 func fenceOldClients(t *testing.T, b *bench) {
@@ -112,6 +113,7 @@ func fenceOldClients(t *testing.T, b *bench) {
 	old := k.fence(t)
 	ctx, c, toks := t.Context(), b.Client, record.Tokens{k.spec.Name: old}
 	write := func(ms ...record.Mutation) error { return c.Write(ctx, toks, ms) }
+	// Prepare a write for each condition: none may reach the kind.
 	create, update, matching, remove := k.mutation("new", 1), k.mutation("a", 5), k.mutation("a", 6), k.mutation("b", -1)
 	create.Absent, update.Exists, remove.Exists = true, true, true
 	matching.Match = &record.Match{Path: "n", Value: valueOf(int32(0))}
@@ -145,11 +147,13 @@ func fenceOldClients(t *testing.T, b *bench) {
 	}
 }
 
-// A command over two kinds of which one has moved does nothing in the other.
+// fencePartial checks a command that covers two kinds after one was fenced. It must change nothing
+// in the other.
 func fencePartial(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	k.put(t, "a")
 	l.put(t, "a")
+	// These tokens have the new name of k and the old one of l after the fence.
 	mixed := tokens(k, l)
 	l.fence(t)
 	err := b.Client.Write(t.Context(), mixed, []record.Mutation{k.mutation("a", -1), k.mutation("b", 1), l.mutation("b", 1)})
@@ -168,6 +172,7 @@ func fenceIdempotent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	k := mk(t)
 	k.put(t, "a")
 	f := k.announce(t)
+	// Any process may repeat the call.
 	for i := range 3 {
 		ns := b.Namespace
 		if b.Reopen != nil {
@@ -181,11 +186,12 @@ func fenceIdempotent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
 }
 
-// A fence of long ago, sent again by a process that slept, must not move the kind back
-// under a name that old tokens carry.
+// fenceLate sends an old fence again, like a process that slept. That must not give the kind back a
+// name that old tokens have.
 func fenceLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	k.put(t, "a")
+	// Keep the first announcement, and fence twice more.
 	first := k.announce(t)
 	k.fence(t)
 	k.fence(t)
@@ -212,8 +218,8 @@ func fenceConcurrent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	k.put(t, "a")
 }
 
-// A fence that is given up can no longer be set, by any process and however late; the next
-// one, under another name, can, and the kind is where it was meanwhile.
+// fencePrevent checks that a prevented fence can never be set, by any process and however late. The
+// kind stays where it is. The next fence, under another name, works.
 func fencePrevent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	k.put(t, "a")
@@ -231,11 +237,12 @@ func fencePrevent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 		}
 	}
 	k.put(t, "b")
-	k.seq++ // the name is used up
+	k.seq++ // the name cannot be used again
 	next := k.announce(t)
 	if err := b.Namespace.Fence(t.Context(), next); err != nil {
 		t.Fatalf("the next fence: %v", err)
 	}
+	// Neither the prevented fence nor the old token may work after the next fence.
 	old := k.moved(next)
 	if err := b.Namespace.Fence(t.Context(), f); err == nil {
 		t.Error("a fence that was given up is confirmed after a later one")
@@ -248,7 +255,7 @@ func fencePrevent(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1)), "b": at("b", 0, guard(1, 1))})
 }
 
-// What has happened is not undone.
+// fencePreventLate checks that Prevent does not undo a fence that has happened.
 func fencePreventLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	k.put(t, "a")
@@ -258,13 +265,15 @@ func fencePreventLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 		return
 	}
 	k.fence(t)
+	// Prevent must report that the rename has happened.
 	if moved, err := b.Namespace.Prevent(t.Context(), f); err != nil || !moved {
 		t.Errorf("prevent of a fence in force: moved %t, %v", moved, err)
 	}
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
 }
 
-// Of many that set a fence and give it up at once all get the same answer.
+// fencePreventRace checks that concurrent calls that set and prevent one fence all get the same
+// answer.
 func fencePreventRace(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	for range 5 {
 		k := mk(t)
@@ -288,6 +297,7 @@ func fencePreventRace(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 		if err != nil {
 			t.Fatal(err)
 		}
+		// All answers must agree with the collection's name.
 		happened := name == f.To
 		for i := range fenced {
 			if fenced[i] != happened || moved[i] != happened {
@@ -297,7 +307,7 @@ func fencePreventRace(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 	}
 }
 
-// A new collection under the old name is not the one that the old token means.
+// fenceImpostor checks that a new collection under the old name does not accept the old token.
 func fenceImpostor(t *testing.T, b *bench) {
 	k := b.managed(t)
 	k.put(t, "a")
@@ -313,6 +323,7 @@ func fenceImpostor(t *testing.T, b *bench) {
 	wantError(t, "write with an old token", err, record.ErrFenced)
 	_, err = b.Namespace.Scan(t.Context(), record.ScanRequest{Token: old, Limit: 1})
 	wantError(t, "scan with an old token", err, record.ErrFenced)
+	// The writes with the old token must not have reached the new collection.
 	impostor := &kind{b: b, spec: k.spec, tok: tok}
 	impostor.wantState(t, nil)
 	if err := b.Namespace.Drop(t.Context(), tok); err != nil {
@@ -321,7 +332,7 @@ func fenceImpostor(t *testing.T, b *bench) {
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
 }
 
-// A managed kind is never given back: its old tokens stay dead.
+// unfenceManaged checks that a managed kind is never given back, so its old tokens stay invalid.
 func unfenceManaged(t *testing.T, b *bench) {
 	k := b.managed(t)
 	k.put(t, "a")

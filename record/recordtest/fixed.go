@@ -39,7 +39,7 @@ func (k *kind) insert(t *testing.T, ds ...bson.Raw) {
 	}
 }
 
-// wantDocuments compares what the application finds under a name, byte for byte.
+// wantDocuments compares the application's view of a collection byte for byte.
 func (b *bench) wantDocuments(t *testing.T, name string, want ...bson.Raw) {
 	t.Helper()
 	have, err := b.App.Documents(t.Context(), name)
@@ -71,6 +71,7 @@ func fixedInvisible(t *testing.T, b *bench) {
 		gs = append(gs, record.GroupWrite{Group: key.String(), Version: version(1), Writes: []record.Write{w}})
 		live = append(live, d)
 	}
+	// Apply and Load must both keep guards out of the application's view.
 	half := len(gs) / 2
 	for _, r := range append(b.apply(t, tokens(k), 1, gs[:half]...), b.load(t, tokens(k), 1, gs[half:]...)...) {
 		if r.Outcome != record.Applied {
@@ -78,7 +79,7 @@ func fixedInvisible(t *testing.T, b *bench) {
 		}
 	}
 	b.wantDocuments(t, k.tok.Name, live...)
-	// Every third is deleted, every third replaced.
+	// Delete every third document and replace every third.
 	for i := range gs {
 		gs[i].Version = version(2)
 		switch i % 3 {
@@ -104,7 +105,7 @@ func fixedInvisible(t *testing.T, b *bench) {
 	}
 }
 
-// The application deletes {_id: 5} and inserts {_id: 5.0}: one key, another document.
+// fixedIDType deletes {_id: 5} and inserts {_id: 5.0}, which is another document with the same key.
 func fixedIDType(t *testing.T, b *bench) {
 	if b.TextKeys {
 		t.Log("left out: the backend has only texts as an _id")
@@ -134,13 +135,14 @@ func fixedIDType(t *testing.T, b *bench) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// All ids of a row must have one key.
 			if key != "" && of != key {
 				t.Fatalf("%s: two keys", name)
 			}
 			key = of
 			apply(key, d)
 			b.wantDocuments(t, k.tok.Name, d)
-			if v%2 == 1 { // the next one comes behind a tombstone
+			if v%2 == 1 { // write the next document over a tombstone
 				apply(key, nil)
 				b.wantDocuments(t, k.tok.Name)
 				apply(key, d)
@@ -150,7 +152,8 @@ func fixedIDType(t *testing.T, b *bench) {
 	}
 }
 
-// What the application does to documents leaves the guards next to them in force.
+// fixedBeside checks that guards next to an application's documents stay in force when it writes
+// the documents.
 func fixedBeside(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	b.apply(t, tokens(k), 1, group(5, k.set("a", 5)), group(5, k.set("b", 5)))
@@ -180,13 +183,14 @@ func fixedPrepare(t *testing.T, b *bench) {
 	}
 	k.insert(t, doc("b", 1))
 	b.wantDocuments(t, k.tok.Name, doc("a", 1), doc("b", 1))
+	// The engine must learn of an unknown class before it holds writes.
 	if _, _, err := b.Namespace.Prepare(t.Context(), k.tok, "no such class"); err == nil {
 		t.Error("an unknown class was granted")
 	}
 }
 
-// A target is built under a hidden name and takes the configured one at the flip, with
-// its guards; an abort hides it again.
+// fixedTakesName checks that a target is built under a hidden name. It takes the application's name
+// at the flip and keeps its guards. An abort hides it again.
 func fixedTakesName(t *testing.T, b *bench) {
 	k := b.hidden(t, uniqueShape(b)...)
 	b.apply(t, tokens(k), 1, group(5, k.mail("a", "m@x")), group(5, k.set("b", -1)))
@@ -198,6 +202,7 @@ func fixedTakesName(t *testing.T, b *bench) {
 				t.Fatalf("rename to %s: %v", to, err)
 			}
 		}
+		// Tokens with the earlier name must fail, and the guards must still hold.
 		old := k.tok
 		k.tok.Name = to
 		_, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: record.Tokens{k.spec.Name: old}, Epoch: 9, Groups: []record.GroupWrite{group(9, k.set("a", 9))}})
@@ -215,7 +220,8 @@ func fixedTakesName(t *testing.T, b *bench) {
 	b.wantDocuments(t, k.spec.Name)
 }
 
-// A follower of a kind is told of each of its collection's names, also while it is hidden.
+// fixedHiddenMarkers checks that a stream of a kind reports each name of its collection, also while
+// it is hidden.
 func fixedHiddenMarkers(t *testing.T, b *bench) {
 	k := b.hidden(t)
 	s := b.follow(t, b.now(t), k)
@@ -235,7 +241,7 @@ func uniqueShape(b *bench) []record.Shape {
 	return []record.Shape{uniqueOn("mail")}
 }
 
-// A rename never replaces what stands under the name.
+// fixedNameTaken checks that a rename never replaces the collection that has the name.
 func fixedNameTaken(t *testing.T, b *bench) {
 	k, other := b.hidden(t), b.fixed(t)
 	other.insert(t, doc("theirs", 1))

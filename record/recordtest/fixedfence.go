@@ -11,16 +11,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// This file holds the tests of fence classes that stop an application.
+// This file has the tests of fence classes that stop an application.
 
-// classes runs a test for each fence class that the backend grants here. The write
-// block is not among them: it would stop everybody on the cluster.
+// classes runs a test for each fence class that the backend grants. It leaves out the write block,
+// which would stop every client of the cluster.
 func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		probe := b.fixed(t)
 		granted := 0
 		for _, class := range []record.FenceClass{record.FenceView, record.FenceRole, record.FenceValidator} {
 			have, _, err := b.prepare(t, probe.tok, class)
+			// A missing class is no failure, but another error is.
 			var unsupported *record.UnsupportedError
 			if err != nil && !errors.As(err, &unsupported) {
 				t.Fatalf("prepare %s: %v", class, err)
@@ -38,7 +39,7 @@ func classes(run func(t *testing.T, b *bench, class record.FenceClass)) func(*te
 	}
 }
 
-// stop is the fence of a class as the Deployment would announce it.
+// stop returns the fence of a class as the Deployment would announce it.
 func (k *kind) stop(t *testing.T, class record.FenceClass) record.Fence {
 	t.Helper()
 	have, restore, err := k.b.prepare(t, k.tok, class)
@@ -49,7 +50,7 @@ func (k *kind) stop(t *testing.T, class record.FenceClass) record.Fence {
 	return record.Fence{Class: class, Token: k.tok, To: record.PhysicalName(k.spec.Name, k.seq), Restore: restore}
 }
 
-// stopped is the kind as the store sees it behind a fence.
+// stopped returns the kind with the token that the store has behind a fence.
 func (k *kind) stopped(f record.Fence) *kind {
 	behind := *k
 	if f.Renames() {
@@ -64,7 +65,7 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	s := b.follow(t, b.now(t), k)
 	k.insert(t, doc("a", 1), doc("b", 1))
 	f := k.stop(t, class)
-	for range 2 { // the second time it only confirms
+	for range 2 { // the second call only confirms
 		ns := b.Namespace
 		if b.Reopen != nil {
 			ns = b.Reopen()
@@ -77,6 +78,7 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	if name, err := b.Namespace.Locate(ctx, k.tok.ID); err != nil || name != behind.tok.Name {
 		t.Errorf("locate: %q, %v, want %q", name, err, behind.tok.Name)
 	}
+	// No write of the application may succeed behind the fence.
 	for what, err := range map[string]error{
 		"insert":       b.App.Insert(ctx, k.spec.Name, doc("new", 1)),
 		"put of new":   b.App.Put(ctx, k.spec.Name, doc("new", 1)),
@@ -99,15 +101,15 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	if f.Renames() {
 		wantFenced(t, k, behind)
 	}
-	// Behind its fence the kind is the target of the rollback. A class that keeps the
-	// name keeps the token too, and lets appliers pass; their guards still hold.
+	// Behind its fence the kind is the target of the rollback. A class that keeps the name also
+	// keeps the token and lets appliers pass. Their guards still hold.
 	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(2, k.set("a", 5)), group(2, k.set("b", -1)), group(2, k.set("c", 5))),
 		record.Applied, record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(1, k.set("a", 4)), group(1, k.set("b", 4))), record.Stale, record.Stale)
 	wantOutcomes(t, b.apply(t, tokens(behind), 1, group(9, k.set("c", 4))), record.Stale)
 	wantOutcomes(t, b.apply(t, tokens(behind), 2, group(2, k.set("d", 5))), record.Applied)
 
-	for range 2 { // the second time it does nothing
+	for range 2 { // the second call does nothing
 		if err := b.Namespace.Unfence(ctx, f); err != nil {
 			t.Fatalf("unfence: %v", err)
 		}
@@ -115,6 +117,7 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	if name, err := b.Namespace.Locate(ctx, k.tok.ID); err != nil || name != k.spec.Name {
 		t.Errorf("locate after unfence: %q, %v, want %q", name, err, k.spec.Name)
 	}
+	// The application can write again, and sees the applied records.
 	b.wantDocuments(t, k.spec.Name, doc("a", 5), doc("c", 5), doc("d", 5))
 	k.insert(t, doc("new", 7))
 	if err := b.App.Put(ctx, k.spec.Name, doc("a", 7)); err != nil {
@@ -127,10 +130,11 @@ func fixedFence(t *testing.T, b *bench, class record.FenceClass) {
 	wantOutcomes(t, b.apply(t, tokens(k), 2, group(2, k.set("b", 9)), group(3, k.set("b", 9))), record.Stale, record.Applied)
 }
 
-// wantFenced sends what appliers send with the token k, and sees that the kind, read as
-// behind, stays as it is.
+// wantFenced sends an applier's commands with the token of k, and checks that the kind, read
+// through behind, does not change.
 func wantFenced(t *testing.T, k, behind *kind) {
 	t.Helper()
+	// Commands of every sort must fail and change nothing.
 	before := behind.all(t)
 	batch := func(ws ...record.Write) record.Batch {
 		return record.Batch{Tokens: tokens(k), Epoch: 2, Groups: []record.GroupWrite{group(1, ws...)}}
@@ -165,10 +169,11 @@ func fixedValidator(t *testing.T, b *bench, class record.FenceClass) {
 	if err := b.Namespace.Fence(t.Context(), f); err != nil {
 		t.Fatalf("fence: %v", err)
 	}
+	// The fence's validator replaces the application's one.
 	if err := b.App.Insert(t.Context(), k.spec.Name, doc("late", 1)); err == nil {
 		t.Error("an insert by the application was acknowledged")
 	}
-	// The one that removes it may be another process, and never saw the validator.
+	// Another process may remove the fence, and it never saw the validator.
 	ns := b.Namespace
 	if b.Reopen != nil {
 		ns = b.Reopen()
@@ -194,7 +199,7 @@ func unfenceIdle(t *testing.T, b *bench, class record.FenceClass) {
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, record.Guard{}), "b": at("b", 1, record.Guard{})})
 }
 
-// After an abort the next attempt fences again, under the next name.
+// fixedAgain sets a fence, removes it like an abort, and sets one with the next name.
 func fixedAgain(t *testing.T, b *bench, class record.FenceClass) {
 	k := b.fixed(t)
 	s := b.follow(t, b.now(t), k)
@@ -203,6 +208,7 @@ func fixedAgain(t *testing.T, b *bench, class record.FenceClass) {
 		if err := b.Namespace.Fence(t.Context(), f); err != nil {
 			t.Fatalf("fence %d: %v", i, err)
 		}
+		// Each attempt must stop the application again.
 		if err := b.App.Put(t.Context(), k.spec.Name, doc("late", i)); err == nil {
 			t.Errorf("attempt %d: a put by the application was acknowledged", i)
 		}
@@ -223,17 +229,18 @@ func fixedHammer(t *testing.T, b *bench, class record.FenceClass) {
 	f := k.stop(t, class)
 	ctx := bounded(t)
 	h := newHammer(4, 8)
-	h.fenced = func(error) bool { return true } // an application knows no ErrFenced
+	h.fenced = func(error) bool { return true } // an application does not get ErrFenced
 	for w := range 4 {
 		h.Go(func() error {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("w%d-%d", w, i)
+				// Alternate between inserts of new names and puts of one name.
 				write, n := b.App.Insert, i
 				if i%2 == 1 {
 					name, write = fmt.Sprintf("w%d-same", w), b.App.Put
 				}
 				if i%5 == 4 && class != record.FenceValidator {
-					// This class holds deletes back too.
+					// All classes except the validator also stop deletes.
 					name, n = fmt.Sprintf("w%d-%d", w, i-2), -1
 				}
 				more, err := h.write(map[string]int{name: n}, func() error {
@@ -253,7 +260,8 @@ func fixedHammer(t *testing.T, b *bench, class record.FenceClass) {
 	h.wantBefore(t, k, s, f.To)
 }
 
-// A validator lets deletes pass: they come after the marker, flagged.
+// fixedLateDelete checks deletes, which pass a validator. They must come after the marker, flagged
+// as deletes.
 func fixedLateDelete(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	if class, _, err := b.prepare(t, k.tok, record.FenceValidator); err != nil || class != record.FenceValidator {
@@ -269,6 +277,7 @@ func fixedLateDelete(t *testing.T, b *bench) {
 	if err := b.App.Delete(t.Context(), k.spec.Name, valueOf("a")); err != nil {
 		t.Fatalf("delete: %v", err)
 	}
+	// The marker separates late deletes from earlier changes.
 	cs, _ := next(t, s, reached(k, "a"))
 	if have := show(nil, cs); !slices.Equal(have, []string{"=" + f.To, "-a"}) {
 		t.Errorf("changes %v", have)

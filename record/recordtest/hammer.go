@@ -12,19 +12,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// hammer runs writers that go on until the fence stops them, and remembers what was
-// acknowledged to them.
+// hammer runs writers until a fence stops them. It records their acknowledged writes.
 type hammer struct {
 	errgroup.Group
-	fenced func(error) bool // how a writer learns that it was stopped
-	warm   int              // acknowledged writes before the fence is sent
-	ready  chan struct{}    // closed then
+	fenced func(error) bool // reports whether a writer's error means that it was stopped
+	warm   int              // number of acknowledged writes before the fence is sent
+	ready  chan struct{}    // closed at that point
 
 	mu      sync.Mutex
 	count   int
-	state   map[string]int  // newest acknowledged state by name, negative when deleted
-	written map[string]bool // names that were put at least once
-	maybe   map[string]int  // newest state of unknown outcome
+	state   map[string]int  // newest acknowledged state by name; negative: deleted
+	written map[string]bool // names that were written at least once
+	maybe   map[string]int  // newest state with unknown outcome
 }
 
 func newHammer(writers, each int) *hammer {
@@ -35,8 +34,8 @@ func newHammer(writers, each int) *hammer {
 	}
 }
 
-// write makes one write of some states. more is false when the writer was fenced; then
-// a few more attempts must be refused as well.
+// write makes one write of some states. more is false once the writer was fenced. Further attempts
+// must then fail as well.
 func (h *hammer) write(states map[string]int, do func() error) (more bool, err error) {
 	err = do()
 	switch {
@@ -49,6 +48,7 @@ func (h *hammer) write(states map[string]int, do func() error) (more bool, err e
 	case !h.fenced(err):
 		return false, err
 	}
+	// A fence must be final: no later write may pass.
 	for range 3 {
 		if err := do(); err == nil {
 			return false, fmt.Errorf("acknowledged after a write that was fenced: %v", states)
@@ -73,10 +73,11 @@ func (h *hammer) note(states, in map[string]int) {
 	}
 }
 
-// fence sends the fence in the thick of it and waits for the writers to end.
+// fence sends the fence during the writes, and waits for the writers to end.
 func (h *hammer) fence(t *testing.T, fence func() error) {
 	t.Helper()
 	ended := make(chan error, 1)
+	// Writers may fail before the fence is sent, so wait for both.
 	go func() { ended <- h.Wait() }()
 	select {
 	case <-h.ready:
@@ -98,8 +99,8 @@ func (h *hammer) fence(t *testing.T, fence func() error) {
 	}
 }
 
-// wantHeld compares a kind with what was acknowledged. Names that were never
-// acknowledged must not be there.
+// wantHeld compares a kind with the acknowledged writes. Names without an acknowledged write must
+// be absent.
 func (h *hammer) wantHeld(t *testing.T, have map[record.Key]record.Record) {
 	t.Helper()
 	fits := func(r record.Record, n int) bool {
@@ -107,6 +108,7 @@ func (h *hammer) wantHeld(t *testing.T, have map[record.Key]record.Record) {
 	}
 	for name, n := range h.state {
 		r := have[record.StringKey(name)]
+		// A write with unknown outcome may have happened or not.
 		if m, unknown := h.maybe[name]; !fits(r, n) && (!unknown || !fits(r, m)) {
 			t.Errorf("%s: acknowledged state %d, holds %s", name, n, r.Doc)
 		}
@@ -120,12 +122,13 @@ func (h *hammer) wantHeld(t *testing.T, have map[record.Key]record.Record) {
 	}
 }
 
-// wantBefore checks the changes: every name that was written is before the marker, and
-// nothing comes after it.
+// wantBefore checks the changes: every written name comes before the marker, and nothing comes
+// after it.
 func (h *hammer) wantBefore(t *testing.T, k *kind, s record.Stream, marker string) {
 	t.Helper()
 	cs, _ := next(t, s, marked(k, marker))
 	end := slices.IndexFunc(cs, func(c record.Change) bool { return c.Marker == marker })
+	// A write that was acknowledged must come before the marker.
 	seen := map[string]bool{}
 	for _, c := range cs[:end] {
 		seen[c.Key.String()] = true
@@ -142,9 +145,9 @@ func (h *hammer) wantBefore(t *testing.T, k *kind, s record.Stream, marker strin
 	}
 }
 
-// fenceHammer is the promise of a fence whole: what was acknowledged is there and
-// before the marker; what came late was refused and had no effect, deletes included.
-// Half of the writers make transactions, over a kind that is not fenced as well.
+// fenceHammer checks the whole promise of a fence. Acknowledged writes are present and come before
+// the marker. Late writes, deletes included, are refused and have no effect. Half of the writers
+// use transactions that also cover an unfenced kind.
 func fenceHammer(t *testing.T, b *bench) {
 	k, l := b.managed(t), b.managed(t)
 	s := b.follow(t, b.now(t), k)
@@ -152,16 +155,19 @@ func fenceHammer(t *testing.T, b *bench) {
 	toks := tokens(k, l)
 	ctx := bounded(t)
 	const writers = 6
+	// The second one records the writes to the kind without a fence.
 	h, second := newHammer(writers, 8), newHammer(1, 1)
 	for w := range writers {
 		h.Go(func() error {
 			for i := 0; ; i++ {
+				// Few names, so that records are created, replaced and deleted.
 				name := fmt.Sprintf("w%d-%d", w, i%5)
 				states, beside := map[string]int{name: i}, map[string]int{}
 				if i%4 == 3 {
 					states[name] = -1
 				}
 				ms := []record.Mutation{k.mutation(name, states[name])}
+				// These writers use transactions over both kinds.
 				if w%2 == 1 {
 					other := fmt.Sprintf("w%d-t%d", w, i)
 					states[other], beside[other] = i, i
@@ -190,7 +196,7 @@ func fenceHammer(t *testing.T, b *bench) {
 	h.wantBefore(t, k, s, f.To)
 }
 
-// fenceAppliers: sleeping forward appliers are stopped by the same operation as clients are.
+// fenceAppliers checks that a fence stops forward appliers in the same way as clients.
 func fenceAppliers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	f := k.announce(t)
@@ -200,13 +206,13 @@ func fenceAppliers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	for w := range 4 {
 		h.Go(func() error {
 			for v := 1; ; v++ {
-				// A new name and the deletion of the one before, each a group.
+				// Create a new name and delete the one before, each in its own group.
 				now, gone := fmt.Sprintf("w%d-%05d", w, v), fmt.Sprintf("w%d-%05d", w, v-1)
 				batch := record.Batch{Tokens: toks, Epoch: 1, Groups: []record.GroupWrite{group(v, k.set(now, v)), group(v, k.set(gone, -1))}}
 				more, err := h.write(map[string]int{now: v, gone: -1}, func() error {
 					_, err := b.Namespace.Apply(ctx, batch)
 					if errors.Is(err, record.ErrFenced) {
-						// A batch that met the fence half way may have done its first group.
+						// The fence may have come after the first group of the batch was applied.
 						h.mu.Lock()
 						h.maybe[now], h.maybe[gone] = v, -1
 						h.mu.Unlock()

@@ -23,7 +23,7 @@ var indexTests = []test{
 	{"large groups exchange unique values", flavours(indexSwappedLarge)},
 }
 
-// expiring is a shape with a TTL index.
+// expiring returns a shape with a TTL index.
 func expiring(seconds int64) record.Shape {
 	return record.Shape{Indexes: []bson.Raw{raw(bson.D{
 		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "at", Value: int32(1)}}},
@@ -43,8 +43,10 @@ func indexDiffers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	if err := bson.Unmarshal(other.Shape.Indexes[0], &spec); err != nil {
 		t.Fatal(err)
 	}
+	// The other index has the declared name, but another key.
 	spec[2].Value = "mail_1"
 	other.Shape.Indexes[0] = raw(spec)
+	// This index has the same key and is not unique.
 	plain := k.spec
 	plain.Shape = record.Shape{Indexes: []bson.Raw{raw(bson.D{
 		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "mail", Value: int32(1)}}}, {Key: "name", Value: "mail_1"},
@@ -63,8 +65,8 @@ func indexDiffers(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	}
 }
 
-// A token that a fence has outdated neither builds nor changes anything, and above all
-// makes no collection under the name that was taken away.
+// indexOutdated checks that an outdated token builds and changes nothing. Above all, it must not
+// create a collection under the old name.
 func indexOutdated(t *testing.T, b *bench) {
 	if b.NoIndexes {
 		t.Log("left out: the backend has no indexes")
@@ -75,6 +77,7 @@ func indexOutdated(t *testing.T, b *bench) {
 		t.Log("left out: the backend does not fence by renaming:", err)
 		return
 	}
+	// Each command must fail without an effect under the old name.
 	spec := k.spec
 	spec.Shape = uniqueOn("mail")
 	for name, err := range map[string]error{
@@ -89,6 +92,7 @@ func indexOutdated(t *testing.T, b *bench) {
 	if info, err := b.Namespace.Describe(t.Context(), k.spec, k.tok.Name); err != nil || info.Exists {
 		t.Errorf("under the old name: %+v, %v", info, err)
 	}
+	// The index under the new name must be unchanged.
 	k.tok.Name = record.PhysicalName(k.spec.Name, 1)
 	k.wantExpiry(t, map[string]int64{"at_1": 60})
 }
@@ -108,7 +112,7 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 		}
 		k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
 	}
-	// Completing the collection neither minds nor undoes it.
+	// Completing the collection must accept the changed seconds and keep them.
 	if _, err := b.Namespace.Provision(t.Context(), k.spec, k.tok.Name); err != nil {
 		t.Error(err)
 	}
@@ -116,13 +120,15 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 		t.Error(err)
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
+	// The deletes can be resumed with other seconds.
 	if err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 7}); err != nil {
 		t.Fatal(err)
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": 7})
 }
 
-// indexDropped: only what is named is dropped, and it can be built anew in another form.
+// indexDropped checks that Reshape drops only the named indexes, and that they can be built in
+// another form.
 func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	if b.NoIndexes {
 		t.Log("left out: the backend has no indexes")
@@ -145,6 +151,7 @@ func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "at", Value: int32(1)}}},
 		{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 60}, {Key: "hidden", Value: true},
 	})}}
+	// An index of the same name with another option is a conflict until it is dropped.
 	var conflict *record.IndexConflict
 	err = b.Namespace.BuildIndexes(t.Context(), k.tok, hidden)
 	if !errors.As(err, &conflict) || conflict.Index != "at_1" || !strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "unique") {
@@ -158,7 +165,7 @@ func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	}
 }
 
-// optionsChanged: a fixed-name kind gets another validator, and loses it.
+// optionsChanged gives a fixed-name kind another validator and removes it again.
 func optionsChanged(t *testing.T, b *bench) {
 	if b.NoIndexes {
 		t.Log("left out: the backend has no options")
@@ -182,6 +189,7 @@ func optionsChanged(t *testing.T, b *bench) {
 			t.Errorf("different: %v", diff)
 		}
 	}
+	// Only the validator may have changed.
 	if diff := record.DifferentOptions(options(), nil); len(diff) != 1 || diff[0] != "validator" {
 		t.Errorf("from none it differs in %v", diff)
 	}
@@ -211,6 +219,7 @@ func indexNamed(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 	k := mk(t, uniqueOn("mail"))
 	batch := []record.GroupWrite{group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x")), group(1, k.mail("c", "m@x"))}
+	// Both operations must name the index without revealing the value.
 	ways := map[string]func() []record.Result{
 		"load":  func() []record.Result { return b.load(t, tokens(k), 1, batch...) },
 		"apply": func() []record.Result { return b.apply(t, tokens(k), 2, batch...) },
@@ -226,8 +235,8 @@ func indexNamed(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// Groups that exchange unique values are migrated together, and one after the other
-// when tried again.
+// indexSwapped checks that groups that exchange unique values are applied together. A group alone
+// is refused until the value is free.
 func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	if b.NoIndexes {
 		t.Log("left out: the backend has no indexes")
@@ -236,14 +245,14 @@ func indexSwapped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	k := mk(t, uniqueOn("mail"))
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x"))), record.Applied, record.Applied)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(2, k.mail("a", "n@x")), group(2, k.mail("b", "m@x"))), record.Applied, record.Applied)
-	// Alone, the first is refused until the other has given its value up.
+	// Alone, the first group is refused until the other record gives up its value.
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(3, k.mail("a", "m@x"))), record.Refused)
 	wantOutcomes(t, b.apply(t, tokens(k), 1, group(4, k.mail("a", "m@x")), group(4, k.mail("b", "n@x"))), record.Applied, record.Applied)
 }
 
-// Groups that exchange unique values are written together, where each alone is refused: as
-// many as a single group may be, which is more than one transaction of small groups gets.
-// The refusal names the record that is in the way.
+// indexSwappedLarge checks groups that exchange unique values and are refused alone. Apply must
+// write them together, up to the size of a single group, which is more than one transaction of
+// small groups gets. The error must name the record with the conflicting value.
 func indexSwappedLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	if b.NoIndexes {
 		t.Log("left out: the backend has no indexes")
@@ -266,9 +275,11 @@ func indexSwappedLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Sha
 	for _, g := range ring(1, 0) {
 		wantOutcomes(t, b.apply(t, toks, 1, g), record.Applied)
 	}
+	// Each record takes the value of the next one, so none can be written alone.
 	moved := ring(2, 1)
 	res := b.apply(t, toks, 1, moved[0])
 	wantOutcomes(t, res, record.Refused)
+	// The caller needs the holder to write both together.
 	if kind, holder, ok := record.HolderOf(res[0].Err); !ok || kind != k.spec.Name || holder != record.StringKey("1") {
 		t.Errorf("refused with %v, want an error that names record 1", res[0].Err)
 	}

@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// withIndexReader gives a test a kind whose field v has its index; v is at the end of the path in.v.
+// withIndexReader passes a kind with an index on the field in.v to the test.
 func withIndexReader(run func(*testing.T, *kind, record.IndexReader)) func(*testing.T, *bench) {
 	return withClient(func(t *testing.T, b *bench) {
 		k := b.managed(t)
@@ -24,7 +24,7 @@ func withIndexReader(run func(*testing.T, *kind, record.IndexReader)) func(*test
 			t.Fatal(err)
 		}
 		if ok && info.Indexes {
-			// Before there is an index it says so. It never answers without.
+			// Without an index, the reader must report that, and not answer another way.
 			_, err := reader.ListIndexed(t.Context(), record.IndexRequest{Token: k.tok, Field: indexedField, Equal: rawOf(t, 1)})
 			if !errors.Is(err, record.ErrNoIndex) {
 				t.Errorf("without an index: %v", err)
@@ -62,20 +62,21 @@ func rawOf(t testing.TB, v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// placed is where a record stands in an index.
+// placed is the place of a record in an index.
 type placed struct {
 	value bson.RawValue
 	name  string
 }
 
-// fill writes records with all kinds of values, and returns where they stand in the index. Where a
-// document with an array comes in a range is the backend's business.
+// fill writes records with all kinds of values and returns their places in the index. With arrays
+// it adds documents with arrays. Their places in a range are up to the backend.
 func fill(t *testing.T, k *kind, arrays bool) []placed {
 	t.Helper()
 	decimal, err := bson.ParseDecimal128("2.5")
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Values that sort close together, of every type that an index may have.
 	values := []any{
 		nil, "", "a", "a\x00b", "ab", "b", "\uffff", int32(-3), int64(2), 2.0, int32(2), 2.5, decimal, math.NaN(), math.Inf(-1), math.Inf(1), int64(math.MaxInt64),
 		false, true, bson.DateTime(-1), bson.DateTime(5), bson.D{{Key: "x", Value: 1}},
@@ -89,7 +90,7 @@ func fill(t *testing.T, k *kind, arrays bool) []placed {
 			name := fmt.Sprintf("%s%02d", prefix, (i*7)%len(values))
 			doc := bson.D{{Key: "_id", Value: name}, {Key: "in", Value: bson.D{{Key: "v", Value: v}}}}
 			if i%5 == 0 && v == nil {
-				doc = doc[:1] // no field at all is null
+				doc = doc[:1] // a missing field counts as null
 			}
 			raw, err := bson.Marshal(doc)
 			if err != nil {
@@ -103,7 +104,7 @@ func fill(t *testing.T, k *kind, arrays bool) []placed {
 			}
 		}
 	}
-	// Tombstones are not there, whatever index they are in.
+	// Tombstones must not appear, even if an index has them.
 	k.put(t, "p/dead")
 	k.b.apply(t, tokens(k), 1, group(2, k.set("p/dead", -1)))
 	slices.SortFunc(out, func(a, b placed) int {
@@ -120,8 +121,8 @@ func showPlaces(ps []placed) string {
 	return b.String()
 }
 
-// indexEqual: the records of one value come in name order, whatever type a number has, in pages of
-// any size, and by the beginnings of names.
+// indexEqual checks the records of one value: in name order, for any type of number, in pages of
+// any size, and with name prefixes.
 func indexEqual(t *testing.T, k *kind, reader record.IndexReader) {
 	all := fill(t, k, true)
 	for _, v := range []any{nil, "", "a", "b", int32(2), 2.5, math.NaN(), math.Inf(-1), true, false, bson.DateTime(5), "none", int64(7)} {
@@ -148,7 +149,7 @@ func indexEqual(t *testing.T, k *kind, reader record.IndexReader) {
 	}
 }
 
-// indexRange: a range has the values of one type between its bounds, in both directions.
+// indexRange checks that a range has the values of one type between its bounds, in both directions.
 func indexRange(t *testing.T, k *kind, reader record.IndexReader) {
 	all := fill(t, k, false)
 	for _, r := range []struct{ above, below any }{
@@ -173,6 +174,7 @@ func indexRange(t *testing.T, k *kind, reader record.IndexReader) {
 					if limit > 0 && len(have) > limit {
 						t.Errorf("%d records, %d were asked for", len(have), limit)
 					}
+					// A page that is not Done may have fewer records, but never other ones.
 					if page.Done && len(have) != len(want) || !page.Done && len(have) > len(want) {
 						t.Errorf("%v reverse %t with %q, %d at a time: done %t with\n%s\nof\n%s", r, reverse, prefix, limit, page.Done, showPlaces(have), showPlaces(want))
 					} else if showPlaces(names(have)) != showPlaces(names(want[:len(have)])) {
@@ -187,7 +189,7 @@ func indexRange(t *testing.T, k *kind, reader record.IndexReader) {
 	}
 }
 
-// names leaves out the values, which differ where one document has several.
+// names clears the values, which differ if one document has several.
 func names(ps []placed) []placed {
 	out := slices.Clone(ps)
 	for i := range out {
@@ -196,7 +198,7 @@ func names(ps []placed) []placed {
 	return out
 }
 
-// indexBytes: a page ends with the record that reaches its bytes, and a list likewise.
+// indexBytes checks that a page ends with the record that reaches its bytes.
 func indexBytes(t *testing.T, k *kind, reader record.IndexReader) {
 	var want []string
 	for i := range 6 {
@@ -214,6 +216,7 @@ func indexBytes(t *testing.T, k *kind, reader record.IndexReader) {
 	if len(page.Records) != 2 || page.Done || page.LastName != "n1" {
 		t.Errorf("%d records, done %t, last %s", len(page.Records), page.Done, page.LastName)
 	}
+	// The limit must also hold for a range.
 	page = readIndex(t, reader, record.IndexRequest{Token: k.tok, Field: indexedField, Above: rawOf(t, "a"), Prefix: "n", Bytes: 1500})
 	if len(page.Records) != 2 || page.Done || page.LastName != "n1" {
 		t.Errorf("of a range: %d records, done %t, last %s", len(page.Records), page.Done, page.LastName)
@@ -223,7 +226,7 @@ func indexBytes(t *testing.T, k *kind, reader record.IndexReader) {
 	}
 }
 
-// clientListBytes: a list ends with the record that reaches its bytes.
+// clientListBytes checks that a list ends with the record that reaches its bytes.
 func clientListBytes(t *testing.T, b *bench) {
 	k := b.managed(t)
 	for i := range 6 {
@@ -239,6 +242,7 @@ func clientListBytes(t *testing.T, b *bench) {
 		bytes, want int
 		cut         bool
 	}{{0, 6, false}, {1500, 2, true}, {1, 1, true}, {1 << 20, 6, false}} {
+		// Cut must tell a cut list from a complete one.
 		cut := false
 		recs, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok, Bytes: c.bytes, Cut: &cut})
 		if err != nil || len(recs) != c.want || cut != c.cut {

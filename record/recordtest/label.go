@@ -22,7 +22,7 @@ var labelTests = []test{
 
 const labelField = "_label"
 
-// labels are what documents must begin with.
+// labels returns a label with these prefixes.
 func labels(begins ...string) record.Label {
 	l := record.Label{Field: labelField}
 	for _, b := range begins {
@@ -31,7 +31,7 @@ func labels(begins ...string) record.Label {
 	return l
 }
 
-// labelled is a document with a label, or none.
+// labelled returns a document with a label, or without one if label is empty.
 func labelled(name, label string) bson.Raw {
 	d := bson.D{{Key: "_id", Value: name}}
 	if label != "" {
@@ -40,7 +40,7 @@ func labelled(name, label string) bson.Raw {
 	return raw(d)
 }
 
-// stamped is a kind whose documents must have a label.
+// stamped is a kind with labelled documents.
 type stamped struct {
 	*kind
 	ns record.Namespace
@@ -61,7 +61,7 @@ func labelKind(t *testing.T, b *bench) stamped {
 	return stamped{b.managed(t), b.Namespace}
 }
 
-// ways are all ways in which a document can come to be.
+// ways returns all operations that can write a document.
 func (k stamped) ways(b *bench) map[string]func(ctx context.Context, d bson.Raw, name string) error {
 	write := func(name string, d bson.Raw) record.GroupWrite {
 		return group(1, record.Write{Kind: k.spec.Name, Key: record.StringKey(name), Doc: d})
@@ -88,9 +88,11 @@ func (k stamped) ways(b *bench) map[string]func(ctx context.Context, d bson.Raw,
 		create.Absent = true
 		return b.Client.Write(ctx, tokens(k.kind), []record.Mutation{create})
 	}
+	// A transaction must check each of its documents.
 	ways["together"] = func(ctx context.Context, d bson.Raw, name string) error {
 		return b.Client.Write(ctx, tokens(k.kind), []record.Mutation{m(d, name), m(nil, name+" beside")})
 	}
+	// CreateOnce is another path to a new document.
 	if once, ok := b.Client.(record.OnceClient); ok {
 		ways["once"] = func(ctx context.Context, d bson.Raw, name string) error {
 			_, err := once.CreateOnce(ctx, tokens(k.kind), "label "+name, []record.Record{{Kind: k.spec.Name, Key: record.StringKey(name), Doc: d}})
@@ -100,7 +102,7 @@ func (k stamped) ways(b *bench) map[string]func(ctx context.Context, d bson.Raw,
 	return ways
 }
 
-// refusal is the error of what was not written.
+// refusal returns the error of a write that was not made.
 func refusal(rs []record.Result, err error) error {
 	if err == nil && rs[0].Outcome != record.Applied {
 		err = errors.Join(errors.New(rs[0].Outcome.String()), rs[0].Err)
@@ -108,8 +110,9 @@ func refusal(rs []record.Result, err error) error {
 	return err
 }
 
-// A document without the label is refused, by whatever way it comes, as an error of the call: who
-// parks what is Refused would park what is only late. One with it is written, and so are deletes.
+// labelWrites checks that every operation refuses a document without the label with an error of the
+// whole call. A Refused result would make the engine park a write that is only late. Labelled
+// documents and deletes pass.
 func labelWrites(t *testing.T, b *bench) {
 	k := labelKind(t, b)
 	k.require(t, labels("one", "two"))
@@ -125,6 +128,7 @@ func labelWrites(t *testing.T, b *bench) {
 				t.Errorf("%s of %q: %v", way, right, err)
 			}
 		}
+		// A delete needs no label.
 		wantOutcomes(t, b.apply(t, tokens(k.kind), 1, group(2, record.Write{Kind: k.spec.Name, Key: record.StringKey(way + "one")})), record.Applied)
 	}
 	if n := len(k.all(t)); n != 2*len(k.ways(b)) {
@@ -132,12 +136,14 @@ func labelWrites(t *testing.T, b *bench) {
 	}
 }
 
-// What is there without the label stays, and can be given it; once it has it, it cannot lose it.
+// labelThere checks that an existing record without the label stays and can get it. Then it cannot
+// lose it again.
 func labelThere(t *testing.T, b *bench) {
 	k := labelKind(t, b)
 	old, now := labelled("a", "one"), labelled("a", "two")
 	wantOutcomes(t, b.apply(t, tokens(k.kind), 1, group(1, record.Write{Kind: k.spec.Name, Key: record.StringKey("a"), Doc: old})), record.Applied)
 	k.require(t, labels("two"))
+	// A swap may replace the unlabelled document.
 	wantOutcomes(t, k.swap(t, swapOf("a", old, now)), record.Applied)
 	if _, err := b.Namespace.Swap(t.Context(), k.tok, []record.Swap{swapOf("a", now, old)}); !errors.Is(err, record.ErrLabel) {
 		t.Errorf("swapped back: %v, want ErrLabel", err)
@@ -152,7 +158,8 @@ func labelThere(t *testing.T, b *bench) {
 	}
 }
 
-// Writers that know the database from before meet the label of now; so does another process.
+// labelLate checks that writers with an outdated view of the database meet the present label, in
+// any process.
 func labelLate(t *testing.T, b *bench) {
 	if b.Reopen == nil {
 		t.Skip("the backend cannot be opened by a second process here")
@@ -165,6 +172,7 @@ func labelLate(t *testing.T, b *bench) {
 				t.Errorf("step %d: %s of %q under the label before: %v", i, way, step, err)
 			}
 		}
+		// Another process changes the label behind this one's back.
 		stamped{k.kind, b.Reopen()}.require(t, labels(step))
 		for way, write := range k.ways(b) {
 			name := fmt.Sprint(way, i)
@@ -175,7 +183,7 @@ func labelLate(t *testing.T, b *bench) {
 	}
 }
 
-// A label may also be to have none.
+// labelAbsent checks that a label may also demand that documents have none.
 func labelAbsent(t *testing.T, b *bench) {
 	k := labelKind(t, b)
 	none := record.Label{Field: labelField, Absent: true}
@@ -187,6 +195,7 @@ func labelAbsent(t *testing.T, b *bench) {
 	if err := write(t.Context(), labelled("a", ""), "a"); err != nil {
 		t.Errorf("with none: %v", err)
 	}
+	// Both forms are allowed during a change from one to the other.
 	none.Begins = labels("one").Begins
 	k.require(t, none)
 	for _, l := range []string{"", "one"} {
@@ -196,11 +205,12 @@ func labelAbsent(t *testing.T, b *bench) {
 	}
 }
 
-// A label stays through a fence, and a token from before one can require none.
+// labelFenced checks that a label stays through a fence. An old token cannot set another label.
 func labelFenced(t *testing.T, b *bench) {
 	k := labelKind(t, b)
 	k.require(t, labels("one"))
 	before := k.fence(t)
+	// A process that slept through a fence must not change the label.
 	if err := b.Namespace.Require(t.Context(), []record.Token{before}, labels("two")); !errors.Is(err, record.ErrFenced) {
 		t.Errorf("by a stale token: %v, want ErrFenced", err)
 	}
@@ -213,7 +223,8 @@ func labelFenced(t *testing.T, b *bench) {
 	}
 }
 
-// A label is no part of a kind's shape, which is carried to the next version.
+// labelShape checks that a label is not part of a kind's shape, because the next version takes over
+// the shape.
 func labelShape(t *testing.T, b *bench) {
 	k := labelKind(t, b)
 	k.require(t, labels("one"))

@@ -19,7 +19,7 @@ var loadTests = []test{
 	{"unique index refuses one group", flavours(loadUnique)},
 }
 
-// loaded is the guard of what was loaded: a fixed-name kind's has none.
+// loaded returns the guard that Load leaves: none in a fixed-name kind.
 func (k *kind) loaded(g record.Guard) record.Guard {
 	if k.spec.Fixed {
 		return record.Guard{}
@@ -34,7 +34,7 @@ func loadInserts(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	), record.Applied, record.Applied, record.Applied)
 	k.wantState(t, map[string]record.Record{"a": at("a", 1, k.loaded(guard(4, 7))), "b": at("b", 2, k.loaded(guard(4, 8)))})
 	l.wantState(t, map[string]record.Record{"b/1": at("b/1", 2, l.loaded(guard(4, 8))), "c/1": at("c/1", 3, l.loaded(guard(4, 9)))})
-	// What is applied later, and is later, wins.
+	// A later Apply with a later version wins.
 	wantOutcomes(t, b.apply(t, tokens(k, l), 4, group(9, k.set("a", 9)), group(10, k.set("b", 10), l.set("b/1", -1)), group(11, k.set("c", 11), l.set("c/1", -1))),
 		record.Applied, record.Applied, record.Applied)
 	k.wantState(t, map[string]record.Record{"a": at("a", 9, guard(4, 9)), "b": at("b", 10, guard(4, 10)), "c": at("c", 11, guard(4, 11))})
@@ -45,20 +45,20 @@ func loadLeaves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	k := mk(t)
 	b.apply(t, tokens(k), 1, group(5, k.set("live", 5)))
 	before := k.all(t)
-	// Newer or older, in this epoch or the next: Load never overwrites.
+	// Load never overwrites a record, whatever the version and epoch.
 	for _, v := range []int{3, 5, 7} {
 		for epoch := uint64(1); epoch <= 2; epoch++ {
 			wantOutcomes(t, b.load(t, tokens(k), epoch, group(v, k.set("live", v))), record.Changed)
 		}
 	}
 	wantSame(t, before, k.all(t))
-	// Loading twice meets the first.
+	// A second Load finds the record of the first.
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(5, k.set("new", 5))), record.Applied)
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(5, k.set("new", 5))), record.Changed)
 	if k.spec.Fixed {
 		return
 	}
-	// A managed kind's tombstone is there, too.
+	// A managed kind's tombstone also counts as an existing record.
 	b.apply(t, tokens(k), 1, group(5, k.set("dead", -1)))
 	wantOutcomes(t, b.load(t, tokens(k), 2, group(9, k.set("dead", 9))), record.Changed)
 }
@@ -67,13 +67,14 @@ func loadHalves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	k, l := mk(t), mk(t)
 	toks := tokens(k, l)
 	b.apply(t, toks, 1, group(1, l.set("x/2", 1)))
+	// One member exists, so Load writes the others and reports Changed.
 	wantOutcomes(t, b.load(t, toks, 1,
 		group(3, k.set("x", 3), l.set("x/1", 3), l.set("x/2", 3)),
 		group(3, k.set("free", 3)),
 	), record.Changed, record.Applied)
 	k.wantState(t, map[string]record.Record{"x": at("x", 3, k.loaded(guard(1, 3))), "free": at("free", 3, k.loaded(guard(1, 3)))})
 	l.wantState(t, map[string]record.Record{"x/1": at("x/1", 3, l.loaded(guard(1, 3))), "x/2": at("x/2", 1, guard(1, 1))})
-	// Apply makes it whole, at the very version that was loaded.
+	// Apply completes the group at the very version of the Load.
 	repair := record.Batch{Tokens: toks, Epoch: 1, Repair: true, Groups: []record.GroupWrite{group(3, k.set("x", 3), l.set("x/1", 3), l.set("x/2", 3))}}
 	res, err := b.Namespace.Apply(t.Context(), repair)
 	if err != nil {
@@ -83,17 +84,19 @@ func loadHalves(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	l.wantState(t, map[string]record.Record{"x/1": at("x/1", 3, guard(1, 3)), "x/2": at("x/2", 3, guard(1, 3))})
 }
 
-// loadBringsBack: a load of what was read before a delete, after the delete was applied. The
-// source has not changed since, so that no later version will ever come.
+// loadBringsBack loads an image from before a delete after the delete was applied. The source has
+// not changed since, so no later version will ever remove the record. Only a repair can.
 func loadBringsBack(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	dead := group(5, k.set("dead", -1))
 	wantOutcomes(t, b.apply(t, tokens(k), 1, dead), record.Applied)
 	wantOutcomes(t, b.load(t, tokens(k), 1, group(3, k.set("dead", 3))), record.Applied)
 	k.wantState(t, map[string]record.Record{"dead": at("dead", 3, guard(1, 5))})
+	// Without a repair, the delete at the same version stays stale.
 	for _, stale := range []record.GroupWrite{dead, group(4, k.set("dead", -1))} {
 		wantOutcomes(t, b.apply(t, tokens(k), 1, stale), record.Stale)
 	}
+	// A repair overwrites its own version, but no newer one.
 	for v, want := range map[int]record.Outcome{4: record.Stale, 5: record.Applied} {
 		res, err := b.Namespace.Apply(t.Context(), record.Batch{Tokens: tokens(k), Epoch: 1, Repair: true, Groups: []record.GroupWrite{group(v, k.set("dead", -1))}})
 		if err != nil {
@@ -113,6 +116,7 @@ func loadLarge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 	}
 	for i, r := range b.load(t, tokens(k), 1, gs...) {
 		want := record.Applied
+		// One record exists already. It must not affect the others.
 		if i == 100 {
 			want = record.Changed
 		}
@@ -163,6 +167,7 @@ func loadUnique(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		t.Errorf("refused with %v, want ErrConflict", res[1].Err)
 	}
 	have := k.all(t)
+	// Load is not atomic, so d exists although its group was refused.
 	if _, ok := have[record.StringKey("e")]; ok || len(have) != 5 {
 		t.Errorf("%d records, want a, b, c, d and f", len(have))
 	}

@@ -28,12 +28,14 @@ func markerIdentity(t *testing.T, b *bench) {
 	if before.Database != "" {
 		t.Errorf("a database that was never identified has the identity %q", before.Database)
 	}
+	// Concurrent calls must all get the identity that was stored.
 	made := make([]record.Identity, 4)
 	var g errgroup.Group
 	for i := range made {
 		g.Go(func() (err error) { made[i], err = b.Namespace.Identify(t.Context()); return err })
 	}
 	ok(t, "identify", g.Wait())
+	// Another process must read the same identity.
 	again := b.Namespace
 	if b.Reopen != nil {
 		again = b.Reopen()
@@ -47,7 +49,7 @@ func markerIdentity(t *testing.T, b *bench) {
 	}
 }
 
-// owner is one of several deployments in one database.
+// owner returns the owner of one of several deployments in one database.
 func owner(deployment string) record.Owner {
 	return record.Owner{Deployment: deployment, Version: "v1"}
 }
@@ -76,6 +78,7 @@ func markerPut(t *testing.T, b *bench) {
 		return b.Namespace.PutMark(t.Context(), record.Mark{Owner: o, Rev: rev, Body: body(t, n)})
 	}
 	ok(t, "first", put(o, 0, 1))
+	// Owners with similar names must not share a mark.
 	ok(t, "another's", put(other, 0, 7))
 	wantError(t, "first again", put(o, 0, 2), record.ErrMismatch)
 	read := b.mark(t, o)
@@ -115,7 +118,7 @@ func markerPutOne(t *testing.T, b *bench) {
 	}
 }
 
-// claimed is the claim of a kind; zero: there is none.
+// claimed returns the claim of a kind, or the zero Claim if there is none.
 func (k *kind) claimed(t *testing.T) record.Claim {
 	t.Helper()
 	all, err := k.b.Namespace.Claims(t.Context())
@@ -143,9 +146,11 @@ func markerClaim(t *testing.T, b *bench) {
 	for range 2 {
 		ok(t, "claim", b.Namespace.Claim(t.Context(), k.tok, mine))
 	}
+	// A kind has one owner, which is a deployment and a version.
 	wantOwned(t, "another deployment", b.Namespace.Claim(t.Context(), k.tok, other), mine)
 	wantOwned(t, "another version", b.Namespace.Claim(t.Context(), k.tok, second), mine)
 	if k.tok.ID != "" {
+		// The same collection must not be claimed under another kind.
 		renamed := k.tok
 		renamed.Kind = l.spec.Name
 		wantOwned(t, "under another kind", b.Namespace.Claim(t.Context(), renamed, other), mine)
@@ -196,7 +201,7 @@ func markerClaimMoves(t *testing.T, b *bench) {
 	if c := k.claimed(t); c.Name != k.tok.Name {
 		t.Errorf("after a rename to %s the claim is %+v", k.tok.Name, c)
 	}
-	// Another collection of the kind, while the first is there, is not the same kind's.
+	// While the first collection exists, another collection of the kind cannot be claimed.
 	again, err := b.Namespace.Provision(t.Context(), k.spec, stranger.Name)
 	ok(t, "provision", err)
 	wantOwned(t, "another collection of the kind", b.Namespace.Claim(t.Context(), again, mine), mine)
@@ -204,6 +209,7 @@ func markerClaimMoves(t *testing.T, b *bench) {
 	if c := k.claimed(t); c.ID != k.tok.ID {
 		t.Errorf("the claim went with another collection: %+v", c)
 	}
+	// The claim must end with its own collection, and only then.
 	ok(t, "drop", b.Namespace.Drop(t.Context(), k.tok))
 	if c := k.claimed(t); c.Kind != "" {
 		t.Errorf("claim of what is dropped: %+v", c)

@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// OddValues are values of every BSON type: several of each, pairs that a database regards as
-// equal although their bytes differ, and pairs that only look equal. An array and a regular
-// expression are among them; a database stores both within an _id, and neither as one.
+// OddValues returns values of every BSON type: several of each, pairs that a database regards as
+// equal although their bytes differ, and pairs that only look equal. It includes arrays and regular
+// expressions. A database accepts both inside an _id, but not as the _id itself.
 func OddValues(t testing.TB) []bson.RawValue {
 	t.Helper()
 	decimal := func(text string) bson.Decimal128 {

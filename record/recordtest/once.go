@@ -30,7 +30,7 @@ func (k *kind) start(name string, n int) record.Record {
 	return record.Record{Kind: k.spec.Name, Key: record.StringKey(name), Doc: doc(name, n)}
 }
 
-// once makes one call whose outcome is known.
+// once makes one call and checks its outcome.
 func once(t *testing.T, c record.OnceClient, toks record.Tokens, marker string, want bool, recs ...record.Record) {
 	t.Helper()
 	made, err := c.CreateOnce(t.Context(), toks, marker, recs)
@@ -50,6 +50,7 @@ func onceLeaves(t *testing.T, b *bench, c record.OnceClient) {
 	l.wantDoc(t, "dead", 2)
 	l.wantDoc(t, "new", 3)
 	ok(t, "delete", k.do(t, k.mutation("new", -1)))
+	// The marker decides, so not even a new record is created.
 	once(t, c, tokens(k, l), "start", false, append(recs, k.start("later", 1))...)
 	k.wantDoc(t, "new", -1)
 	k.wantDoc(t, "later", -1)
@@ -59,6 +60,7 @@ func onceLeaves(t *testing.T, b *bench, c record.OnceClient) {
 	if err != nil || len(list) != 2 {
 		t.Errorf("a client sees %v, %v, want two records", list, err)
 	}
+	// A call without records must leave its marker, too.
 	empty := b.managed(t)
 	once(t, c, tokens(empty), "nothing is missing", true)
 	once(t, c, tokens(empty), "nothing is missing", false, empty.start("a", 1))
@@ -68,6 +70,7 @@ func onceLeaves(t *testing.T, b *bench, c record.OnceClient) {
 func onceWhole(t *testing.T, b *bench, c record.OnceClient) {
 	k := b.managed(t)
 	bad := record.Record{Kind: k.spec.Name, Key: record.StringKey("b"), Doc: doc("other", 1)}
+	// A bad record must leave neither records nor the marker.
 	if made, err := c.CreateOnce(t.Context(), tokens(k), "start", []record.Record{k.start("a", 1), bad}); err == nil || made {
 		t.Errorf("a document with another _id: made %t, %v", made, err)
 	}
@@ -95,6 +98,8 @@ func onceMoves(t *testing.T, b *bench, c record.OnceClient) {
 	l.fence(t)
 	once(t, c, tokens(k, l), "start", false, k.start("a", 1))
 	k.wantDoc(t, "a", -1)
+	// The marker must end only when the last kind is dropped.
+	// Drop the collection and create an empty one under its name.
 	drop := func(k *kind) {
 		t.Helper()
 		name := k.tok.Name
@@ -129,12 +134,12 @@ func onceFenced(t *testing.T, b *bench, c record.OnceClient) {
 		}
 		l.wantDoc(t, "a", -1)
 		k.wantDoc(t, "a", -1)
-		once(t, c, tokens(k, l), what, true) // no marker was left
+		once(t, c, tokens(k, l), what, true) // the failed call left no marker
 	}
 }
 
-// onceOne: several servers at once, one of them does it, and what a client deletes as soon
-// as it sees it stays deleted.
+// onceOne lets several servers call at once. One of them must create the records. A record that a
+// client deletes at once must stay deleted.
 func onceOne(t *testing.T, b *bench, c record.OnceClient) {
 	for range 3 {
 		k, l := b.managed(t), b.managed(t)
@@ -149,6 +154,7 @@ func onceOne(t *testing.T, b *bench, c record.OnceClient) {
 				if made {
 					won.Add(1)
 				}
+				// Delete the record at once. A second creation would bring it back.
 				return c.Write(ctx, tokens(k, l), []record.Mutation{k.mutation("a", -1)})
 			})
 		}

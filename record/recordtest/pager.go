@@ -31,8 +31,8 @@ func withPager(run func(*testing.T, *bench, record.Pager)) func(*testing.T, *ben
 	})
 }
 
-// pagerListWith: what is listed comes with what is selected for it, by names and by beginnings of
-// names, wherever else something is between these.
+// pagerListWith checks that ListWith returns the selected records, by names and by prefixes,
+// whatever other records lie between them.
 func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 	k, l := b.managed(t), b.managed(t)
 	heads := slices.DeleteFunc(slices.Sorted(slices.Values(awkward)), func(name string) bool { return name == "" })
@@ -41,7 +41,7 @@ func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 	for _, name := range heads {
 		parts = append(parts, name+"/1", name+"/2")
 	}
-	for i := range 150 { // more than are read over, between "a.b" and "a/b", and behind "aa"
+	for i := range 150 { // more than a read skips, between "a.b" and "a/b", and after "aa"
 		parts = append(parts, fmt.Sprintf("a.x%03d", i), fmt.Sprintf("aa-%03d", i), fmt.Sprintf("c/%03d", i))
 	}
 	slices.Sort(parts)
@@ -50,7 +50,7 @@ func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 	b.apply(t, tokens(k, l), 1, group(2, k.set("dead", -1)), group(2, l.set("b/1", -1)))
 	parts = slices.DeleteFunc(parts, func(name string) bool { return name == "b/1" })
 	for n, limit := range []int{0, 2, 5, 0, 2, 5, 2, 5} {
-		exact := n < 3 // names as well as beginnings of names
+		exact := n < 3 // select names as well as prefixes
 		for after, pages := "", 0; pages < 40; pages++ {
 			var want, have []string
 			listed, with, err := pager.ListWith(t.Context(), tokens(k, l), record.ListRequest{Token: k.tok, After: after, Limit: limit}, func(recs []record.Record) ([]record.Selector, error) {
@@ -80,6 +80,7 @@ func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 			if !slices.Equal(have, want) {
 				t.Errorf("%d after %q: came with %q, want %q", limit, after, have, want)
 			}
+			// The listed records must be those of an ordinary List.
 			alone, err := b.Client.List(t.Context(), record.ListRequest{Token: k.tok, After: after, Limit: limit})
 			if err != nil || !slices.EqualFunc(listed, alone, func(a, b record.Record) bool {
 				return a.Key == b.Key && a.Kind == b.Kind && string(a.Doc) == string(b.Doc)
@@ -92,6 +93,7 @@ func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 			after, _ = listed[len(listed)-1].Key.Name()
 		}
 	}
+	// An error of the callback must reach the caller.
 	refusal := errors.New("no")
 	if _, _, err := pager.ListWith(t.Context(), tokens(k, l), record.ListRequest{Token: k.tok}, func([]record.Record) ([]record.Selector, error) { return nil, refusal }); !errors.Is(err, refusal) {
 		t.Errorf("list: %v, want %v", err, refusal)
@@ -103,8 +105,7 @@ func pagerListWith(t *testing.T, b *bench, pager record.Pager) {
 	}
 }
 
-// pagerMoment: a record and what belongs to it, which are always changed together, are always
-// seen together.
+// pagerMoment checks that a record and its parts, which change together, are always seen together.
 func pagerMoment(t *testing.T, b *bench, pager record.Pager) {
 	k, l := b.managed(t), b.managed(t)
 	names := []string{"a", "b", "c", "d"}
@@ -129,6 +130,7 @@ func pagerMoment(t *testing.T, b *bench, pager record.Pager) {
 		return nil
 	})
 	g.Go(func() error {
+		// All records must have one state, and states must not go back.
 		for last := int64(0); ctx.Err() == nil; {
 			listed, with, err := pager.ListWith(ctx, tokens(k, l), record.ListRequest{Token: k.tok, Limit: 3}, func(recs []record.Record) (sels []record.Selector, err error) {
 				for _, r := range recs {
@@ -143,6 +145,7 @@ func pagerMoment(t *testing.T, b *bench, pager record.Pager) {
 			if err != nil || len(listed) != 3 || len(with) != 3 {
 				return fmt.Errorf("listed %v with %v, %w", listed, with, err)
 			}
+			// The first record's state is the state of the moment.
 			first := listed[0].Doc.Lookup("n").AsInt64()
 			for _, r := range append(listed, with...) {
 				if n := r.Doc.Lookup("n").AsInt64(); n != first || n < last {
@@ -156,8 +159,8 @@ func pagerMoment(t *testing.T, b *bench, pager record.Pager) {
 	ok(t, "list", g.Wait())
 }
 
-// pagerSince: what was written after a place, and no place is before a snapshot that was read
-// before it was asked for.
+// pagerSince checks that Since returns all changes after a position. Its place must not be before a
+// snapshot that was read earlier.
 func pagerSince(t *testing.T, b *bench, pager record.Pager) {
 	k, other := b.managed(t), b.managed(t)
 	kinds := []record.KindSpec{k.spec}
@@ -182,6 +185,7 @@ func pagerSince(t *testing.T, b *bench, pager record.Pager) {
 			ok(t, "delete", k.do(t, record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name)}))
 		}
 		ok(t, "write of another kind", other.do(t, other.mutation(name, n)))
+		// Take a snapshot between the write and the call of Since.
 		snap, err := pager.SelectAt(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: []record.Selector{k.sel(name), k.sel("a")}})
 		want := 2
 		if n%3 == 0 {
@@ -202,12 +206,13 @@ func pagerSince(t *testing.T, b *bench, pager record.Pager) {
 		}
 		pos = batch.Pos
 	}
+	// A cancelled call must not pretend that nothing changed.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := pager.Since(gone, kinds, pos); err == nil {
 		t.Error("since: a cancelled call succeeded")
 	}
-	const many = 2500 // more than one reply of a server has
+	const many = 2500 // more than one server reply holds
 	var names []string
 	for i := range many {
 		names = append(names, fmt.Sprintf("many%04d", i))

@@ -31,6 +31,7 @@ func provisionIdempotent(t *testing.T, b *bench, mk func(*testing.T, ...record.S
 	}
 	k.put(t, "a")
 	for range 2 {
+		// Another process may repeat the call.
 		ns := b.Namespace
 		if b.Reopen != nil {
 			ns = b.Reopen()
@@ -58,7 +59,7 @@ func provisionDescribe(t *testing.T, b *bench, mk func(*testing.T, ...record.Sha
 	}
 	size, err := b.Namespace.Size(t.Context(), info.Token)
 	if err != nil || size.Records != 3 || size.Bytes <= 0 {
-		t.Errorf("size %+v, %v, want 3 records", size, err) // an estimate, but after no crash
+		t.Errorf("size %+v, %v, want 3 records", size, err) // an estimate, but exact without a crash
 	}
 }
 
@@ -80,12 +81,13 @@ func provisionIndexes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 	}
 	k := mk(t)
 	b.apply(t, tokens(k), 1, group(1, k.mail("a", "m@x")), group(1, k.mail("b", "n@x")), group(1, k.set("dead", -1)))
-	// Declared later, it is built over what is there.
+	// An index that is declared later is built over the existing records.
 	k.spec.Shape = uniqueOn("mail")
 	k.spec.Shape.Indexes = append(k.spec.Shape.Indexes, raw(bson.D{
 		{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "n", Value: int32(-1)}}}, {Key: "name", Value: "by n"},
 	}))
 	tok, err := b.Namespace.Provision(t.Context(), k.spec, k.tok.Name)
+	// Encrypted records do not show the fields of a late index.
 	if b.NoLateIndexes && !k.tok.Fixed {
 		if unsupported := new(record.UnsupportedError); !errors.As(err, &unsupported) {
 			t.Errorf("provision again: %v, want a refusal", err)
@@ -117,7 +119,8 @@ func provisionIndexes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 	}
 }
 
-// What Describe returns for a source is what a target can be made of.
+// provisionShape checks that a target can be made from the shape that Describe returns for a
+// source.
 func provisionShape(t *testing.T, b *bench) {
 	if b.NoOptions {
 		t.Log("left out: the backend has no validators")
@@ -137,6 +140,7 @@ func provisionShape(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Make a target from the described shape and check its validator and index.
 	target := b.fixed(t, info.Shape)
 	target.insert(t, doc("a", 1))
 	if err := b.App.Insert(t.Context(), target.tok.Name, raw(bson.D{{Key: "_id", Value: "x"}})); err == nil {
@@ -145,6 +149,7 @@ func provisionShape(t *testing.T, b *bench) {
 	if err := b.App.Insert(t.Context(), target.tok.Name, doc("b", 1)); err == nil && !b.NoIndexes {
 		t.Error("the unique index was not carried over")
 	}
+	// The shape must survive the round trip.
 	again, err := b.Namespace.Describe(t.Context(), target.spec, target.tok.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +173,7 @@ func provisionDuplicates(t *testing.T, b *bench) {
 	b.wantDocuments(t, k.tok.Name, k.mail("a", "m@x").Doc, k.mail("b", "m@x").Doc)
 }
 
-// wantCovered scans the ranges one by one and compares with one scan of everything.
+// wantCovered scans the ranges one by one and compares the result with a scan of the whole kind.
 func (k *kind) wantCovered(t *testing.T, n int) {
 	t.Helper()
 	ranges, err := k.b.Namespace.Split(t.Context(), k.tok, n)
@@ -181,6 +186,7 @@ func (k *kind) wantCovered(t *testing.T, n int) {
 	if len(ranges[0].From) != 0 || len(ranges[len(ranges)-1].To) != 0 {
 		t.Errorf("the ranges begin at %x and end at %x", ranges[0].From, ranges[len(ranges)-1].To)
 	}
+	// Neighbouring ranges must meet, or records between them would be lost.
 	var have []record.Key
 	for i, rg := range ranges {
 		if i > 0 && !bytes.Equal(rg.From, ranges[i-1].To) {
@@ -202,7 +208,7 @@ func (k *kind) wantCovered(t *testing.T, n int) {
 func provisionSplit(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	k.wantCovered(t, 1)
-	k.wantCovered(t, 4) // of nothing
+	k.wantCovered(t, 4) // of an empty kind
 	k.put(t, awkward...)
 	ranges, err := b.Namespace.Split(t.Context(), k.tok, 3)
 	if err != nil {
@@ -211,7 +217,7 @@ func provisionSplit(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape)
 	for _, n := range []int{1, 2, 5, 16} {
 		k.wantCovered(t, n)
 	}
-	// Ranges of earlier stay good for records that come later, at both ends and between.
+	// Earlier ranges must also cover later records, at both ends and in between.
 	k.put(t, "\x01", "a1", "a2", "c", "\U0010FFFF")
 	seen := 0
 	for _, rg := range ranges {
@@ -241,11 +247,13 @@ func provisionPurge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape)
 		}
 		k.wantState(t, map[string]record.Record{"live": at("live", 5, guard(1, 5))})
 	}
+	// The tombstone is gone, so an older version of a later epoch applies.
 	wantOutcomes(t, b.apply(t, tokens(k), 2, group(1, k.set("dead", 1))), record.Applied)
 	k.wantState(t, map[string]record.Record{"live": at("live", 5, guard(1, 5)), "dead": at("dead", 1, guard(2, 1))})
 }
 
 func provisionDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	// Other tests of the topic may have left collections.
 	before := map[string]bool{}
 	if b.Leftovers != nil {
 		for _, name := range b.Leftovers(t) {
@@ -261,6 +269,7 @@ func provisionDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	if err != nil || info.Exists {
 		t.Errorf("after drop: %+v, %v", info, err)
 	}
+	// Commands with the token of a dropped collection must not succeed on nothing.
 	_, err = b.Namespace.Scan(t.Context(), record.ScanRequest{Token: k.tok, Limit: 1})
 	wantError(t, "scan of what was dropped", err, record.ErrFenced)
 	_, err = b.Namespace.Apply(t.Context(), record.Batch{Tokens: tokens(k), Epoch: 2, Groups: []record.GroupWrite{group(1, k.set("a", 1))}})
@@ -274,7 +283,7 @@ func provisionDrop(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 			}
 		}
 	}
-	// A new one under the name is a new one: nothing of the old is found with it.
+	// A new collection under the old name must have none of the old collection's data.
 	old := k.tok
 	if k.tok, err = b.Namespace.Provision(t.Context(), k.spec, old.Name); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ var readTests = []test{
 	{"equal numbers are one key", withApp(readNumbers)},
 }
 
-// read reads at a snapshot that shows everything acknowledged before.
+// read reads at a snapshot that shows all earlier acknowledged writes.
 func (b *bench) read(t *testing.T, req record.ReadRequest) record.Snapshot {
 	t.Helper()
 	if req.NotBefore.IsZero() {
@@ -43,6 +43,7 @@ func (b *bench) read(t *testing.T, req record.ReadRequest) record.Snapshot {
 		kind string
 		key  record.Key
 	}
+	// Selectors may overlap, but a record may occur only once.
 	seen := map[place]bool{}
 	for _, r := range snap.Records {
 		p := place{r.Kind, r.Key}
@@ -64,7 +65,7 @@ func readSelected(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	l.put(t, "b", "d")
 	snap := b.read(t, record.ReadRequest{
 		Tokens: tokens(k, l),
-		// Selected twice is returned once.
+		// A record selected twice must be returned once.
 		Select: []record.Selector{k.sel("a"), k.sel("b"), k.sel("x"), l.sel("b"), l.sel("a"), k.sel("a")},
 	})
 	var have []string
@@ -96,6 +97,7 @@ func readGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	if r := have["dead"]; r.Guard != guard(2, 5) || !r.Tombstone || r.Doc != nil {
 		t.Errorf("dead: %+v", r)
 	}
+	// A backend may return an absent record, but without content.
 	if r, ok := have["absent"]; ok && (r.Doc != nil || r.Tombstone || !r.Guard.IsZero()) {
 		t.Errorf("absent: %+v", r)
 	}
@@ -105,8 +107,7 @@ func readGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// readKeysOnly: a caller that asks which records there are is not sent what they hold, and a record
-// that was deleted is not among them.
+// readKeysOnly checks that a KeysOnly read returns no content and no deleted records.
 func readKeysOnly(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	b.apply(t, tokens(k), 2, group(4, k.set("live", 1)), group(5, k.set("dead", -1)), group(6, k.set("longer", 2)))
@@ -121,6 +122,7 @@ func readKeysOnly(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 	if !slices.Equal(sortedKeys(have), []string{"live", "longer"}) {
 		t.Errorf("%v, want the live records", sortedKeys(have))
 	}
+	// Content and guards must be absent.
 	for name, r := range have {
 		if want := raw(bson.D{{Key: "_id", Value: name}}); !bytes.Equal(r.Doc, want) || !r.Guard.IsZero() || r.Tombstone {
 			t.Errorf("%s: %+v, want %s alone", name, r, want)
@@ -140,8 +142,9 @@ func readPrefix(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	for _, prefix := range []string{"", "a", "a.", "a/b", "a*", "a\\", "(", "$", "日", "none", "a\uffff"} {
 		snap := b.read(t, record.ReadRequest{Tokens: tokens(k), Select: []record.Selector{
 			{Kind: k.spec.Name, Key: record.StringKey(prefix), Prefix: true},
-			k.sel("a"), // also named by some of the prefixes
+			k.sel("a"), // also covered by some of the prefixes
 		}})
+		// The record a is always selected by name.
 		want := map[string]bool{"a": true}
 		for _, name := range awkward {
 			if len(name) >= len(prefix) && name[:len(prefix)] == prefix {
@@ -173,7 +176,8 @@ func readMany(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind
 	}
 }
 
-// A caller that reads many records at once does not know their size.
+// readBytes checks the limit on the bytes of a read. A caller does not know the size of the records
+// that it selects.
 func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	const each = 100 << 10
@@ -185,6 +189,7 @@ func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 		sel = append(sel, k.sel(name))
 	}
 	req := record.ReadRequest{Tokens: tokens(k), Select: sel, NotBefore: b.now(t).At}
+	// The limit must stop a read that is too large, and no other.
 	for bytes, fits := range map[int]bool{0: true, 5 * each: true, 3 * each: false, each / 2: false} {
 		req.Bytes = bytes
 		snap, err := b.Namespace.Read(t.Context(), req)
@@ -197,8 +202,8 @@ func readBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 	}
 }
 
-// A hint's position is all that an engine has: what it reads not before it must show
-// the change, by whatever process and connection.
+// readNotBefore reads at the position of a hint, like the engine. A read not before it must show
+// the change, from any process and connection.
 func readNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	reader := b.Namespace
@@ -207,6 +212,7 @@ func readNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 	for v := 1; v <= 10; v++ {
 		n := v
+		// Deletes must be visible, too.
 		if v%3 == 0 {
 			n = -1
 		}
@@ -228,8 +234,8 @@ func readNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 }
 
-// Every commit writes the same number everywhere; a snapshot shows one number. Equal
-// versions show equal numbers.
+// readOneSnapshot writes the same number everywhere in each commit, so a snapshot must show one
+// number. Equal versions must show equal numbers.
 func readOneSnapshot(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k, l := mk(t), mk(t)
 	state := func(n int) record.GroupWrite {
@@ -240,6 +246,7 @@ func readOneSnapshot(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 	var writer errgroup.Group
 	writer.Go(func() error {
 		for n := 2; ctx.Err() == nil; n++ {
+			// Finish a begun write even after the test has cancelled the loop.
 			batch := record.Batch{Tokens: tokens(k, l), Epoch: 1, Groups: []record.GroupWrite{state(n)}}
 			if _, err := b.Namespace.Apply(context.WithoutCancel(ctx), batch); err != nil {
 				return err
@@ -247,8 +254,10 @@ func readOneSnapshot(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 		}
 		return nil
 	})
+	// A version must always show the same state.
 	numbers := map[record.Version]int{}
 	last, moves := 0, 0
+	// Read until the writer has made progress ten times, within limits.
 	for i := 0; i < 300 && (i < 60 || moves < 10); i++ {
 		snap := b.read(t, record.ReadRequest{Tokens: tokens(k, l), Select: []record.Selector{
 			k.sel("a"), l.sel("a"), k.sel("z"), {Kind: l.spec.Name, Key: record.StringKey("b/"), Prefix: true},
@@ -286,6 +295,7 @@ func readNumbers(t *testing.T, b *bench) {
 		return
 	}
 	k := b.fixed(t)
+	// One id is a double, and the other has an int32 inside a document.
 	stored := raw(bson.D{{Key: "_id", Value: 5.0}})
 	nested := raw(bson.D{{Key: "_id", Value: bson.D{{Key: "x", Value: int32(5)}}}})
 	for _, d := range []bson.Raw{stored, nested} {
@@ -298,6 +308,7 @@ func readNumbers(t *testing.T, b *bench) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// The number inside a document must match as well.
 		inner, err := record.KeyOf(valueOf(bson.D{{Key: "x", Value: id}}))
 		if err != nil {
 			t.Fatal(err)

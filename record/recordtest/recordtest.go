@@ -1,17 +1,21 @@
-// Package recordtest is the conformance suite of package record: what a backend
-// promises, as tests that know nothing of any backend. A backend's own test calls
-// Exercise, and every backend passes the same suite, the one in memory included.
+// Package recordtest is the conformance suite of package record. It tests the promises of a backend
+// without knowledge of any backend. Each backend's own test calls Exercise. Every backend passes
+// the same suite, including package memstore.
 //
 //	func TestConformance(t *testing.T) {
 //		recordtest.Exercise(t, func(t *testing.T) recordtest.Backend { ... })
 //	}
 //
-// Optional abilities are fields of Backend; a part of the suite whose ability is not
-// there is left out and logs that. Every random choice comes from a seed that
-// a failure prints; RECORDTEST_SEED repeats it.
+// Optional abilities are fields of Backend. If a backend lacks an ability, the suite skips the
+// tests for it and logs that. Every random choice comes from a seed, which a failed test prints.
+// Set RECORDTEST_SEED to repeat a run.
 //
-// It does not test speed, nor what happens when servers die: those tests belong to the
-// backends and to the integration folder.
+// Terms, as in package record: a kind is a collection. A managed kind belongs to our client alone,
+// and a fixed-name kind to an application. A token names a kind physically. A fence invalidates
+// earlier tokens. A guard is the source version that a target record was written from.
+//
+// The suite tests neither speed nor server failures. Those tests belong to the backends and to the
+// integration folder. Begin to read in bench.go, which has the helpers, and then apply.go.
 //
 // It is not for users and may change with any version.
 package recordtest
@@ -32,75 +36,75 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Factory makes a fresh, empty namespace, and cleans up with t.
+// Factory returns a new, empty namespace. It cleans up at the end of t.
 type Factory func(t *testing.T) Backend
 
-// Backend is what is tested.
+// Backend is a backend under test.
 type Backend struct {
 	Namespace record.Namespace
-	// Client is a service's way to the managed kinds of Namespace. Nil leaves out what
-	// needs one.
+	// Client is a service's client for the managed kinds of Namespace. nil: tests with a client are
+	// skipped.
 	Client record.Client
-	// Reopen opens the same namespace anew, as another process would. Optional.
+	// Reopen opens the same namespace again, like another process. Optional.
 	Reopen func() record.Namespace
-	// App acts as the application of fixed-name kinds. Nil: the backend has none.
+	// App acts as the application of fixed-name kinds. nil: the backend has no such kinds.
 	App App
-	// TextKeys: records of fixed-name kinds have texts as their _id, and nothing else.
+	// TextKeys means that records of fixed-name kinds can only have strings as _id.
 	TextKeys bool
-	// NoIndexes: the backend has no unique indexes.
+	// NoIndexes means that the backend has no unique indexes.
 	NoIndexes bool
-	// NoOptions: its collections have no validators.
+	// NoOptions means that the collections of the backend have no validators.
 	NoOptions bool
-	// NoLateIndexes: an index cannot be declared over fields of records that are there.
+	// NoLateIndexes means that an index over fields of existing records cannot be declared.
 	NoLateIndexes bool
-	// NoLabels: they belong to what is in front of the database, which encrypts.
+	// NoLabels means that a layer in front of the database, which encrypts, uses the labels.
 	NoLabels bool
-	// MaxDocument is how many bytes the largest document has. 0: 16 MiB, as in MongoDB.
+	// MaxDocument is the size of the largest document in bytes. 0: 16 MiB, as in MongoDB.
 	MaxDocument int
-	// NoMaxKey: the database itself loses sight of a record whose _id is MaxKey, and back,
-	// while the suite runs. Scans are tried without such a record.
+	// NoMaxKey means that the database itself may temporarily hide a record with the _id MaxKey
+	// during the suite. Scan tests then use no such record.
 	NoMaxKey bool
-	// LoseHistory makes all positions up to now unable to be resumed. Optional.
+	// LoseHistory makes all positions up to now invalid for resuming. Optional.
 	LoseHistory func(t *testing.T)
-	// SeveralLogs: transactions are in several logs, so that what one has changed may come in
+	// SeveralLogs means that a transaction may span several logs, so its changes may come in
 	// several batches.
 	SeveralLogs bool
-	// Leftovers lists everything that the namespace holds physically. When all kinds were
-	// dropped it must be empty. Optional.
+	// Leftovers lists all physical content of the namespace. After all kinds are dropped, the list
+	// must be empty. Optional.
 	Leftovers func(t *testing.T) []string
 }
 
-// App is an existing application that reaches collections directly, by name and without
-// a token, and knows nothing of guards.
+// App is an existing application. It uses collections directly, by name and without a token, and
+// does not know about guards.
 type App interface {
-	// Insert fails where the _id is taken.
+	// Insert adds a document. It fails if the _id exists.
 	Insert(ctx context.Context, name string, doc bson.Raw) error
 	// Put replaces the document or inserts it.
 	Put(ctx context.Context, name string, doc bson.Raw) error
-	// Delete removes the document; an absent one is fine.
+	// Delete removes a document. An absent document is no error.
 	Delete(ctx context.Context, name string, id bson.RawValue) error
 	// Documents returns all documents.
 	Documents(ctx context.Context, name string) ([]bson.Raw, error)
 }
 
-// test is one statement about a backend.
+// test checks one statement about a backend.
 type test struct {
 	name string
 	run  func(t *testing.T, b *bench)
 }
 
-// topic is a part of the suite.
+// topic is a part of the suite, with a namespace of its own.
 type topic struct {
 	name  string
 	tests []test
 }
 
-// Exercise runs the suite. Each topic has a namespace of its own and runs next to the
-// others; the tests of a topic use kinds of their own in it.
+// Exercise runs the suite. Topics run in parallel, each in a namespace of its own. The tests of a
+// topic use kinds of their own in it.
 func Exercise(t *testing.T, f Factory) { ExerciseTopics(t, f) }
 
-// ExerciseTopics runs the topics of the suite with the given names, all if none is given:
-// for a backend that passes the whole suite in one setting and is to be seen in another.
+// ExerciseTopics runs the named topics of the suite, or all if no name is given. It serves a
+// backend that passes the whole suite in one configuration and needs only parts in another.
 func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 	topics := []topic{
 		{"scan", scanTests},
@@ -121,6 +125,7 @@ func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 	}
 	var checked sync.Once
 	for _, name := range only {
+		// A misspelled name must not silently skip its tests.
 		if !slices.ContainsFunc(topics, func(topic topic) bool { return topic.name == name }) {
 			t.Fatalf("the suite has no topic %q", name)
 		}
@@ -131,6 +136,7 @@ func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 		}
 		t.Run(topic.name, func(t *testing.T) {
 			t.Parallel()
+			// A namespace for each topic lets topics run in parallel.
 			b := setup(t, f, &checked)
 			for _, tt := range topic.tests {
 				t.Run(tt.name, func(t *testing.T) { tt.run(t, b) })
@@ -139,8 +145,8 @@ func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 	}
 }
 
-// ExerciseConvergence runs only the tests of applying under many appliers, which hold
-// whatever errors and lost acknowledgements a fault injector adds to Apply and Load.
+// ExerciseConvergence runs only the tests with many appliers. They pass with any errors and lost
+// acknowledgements that a fault injector adds to Apply and Load.
 func ExerciseConvergence(t *testing.T, f Factory) {
 	b := setup(t, f, &sync.Once{})
 	for _, tt := range convergeTests {
@@ -148,10 +154,10 @@ func ExerciseConvergence(t *testing.T, f Factory) {
 	}
 }
 
-// limit bounds each wait of a test; it is reached only by a failure.
+// limit is the maximum duration of each wait in a test. Only a failure reaches it.
 const limit = 3 * time.Minute
 
-// random returns a generator that a failure lets one repeat.
+// random returns a generator with a seed that a failed test prints.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed, err := strconv.ParseUint(os.Getenv("RECORDTEST_SEED"), 10, 64)

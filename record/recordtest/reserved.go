@@ -12,10 +12,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// lookalikes are documents of an application that has a field of its own under the name in
-// which a backend keeps guards: like a tombstone, like a guard that is higher than any,
-// like both, and like nothing that a backend ever wrote.
+// lookalikes returns an application's documents with a field of the reserved name. The field looks
+// like a tombstone, like a guard higher than any other, like both, or like nothing that a backend
+// writes.
 func lookalikes() map[string]bson.Raw {
+	// A backend that mistakes the field for a guard would refuse every later write.
 	high := bytes.Repeat([]byte{0xff}, 24)
 	docs := map[string]bson.Raw{}
 	for i, v := range []any{
@@ -38,7 +39,7 @@ func lookalikes() map[string]bson.Raw {
 	return docs
 }
 
-// A source's documents come out as the application put them in, every one of them.
+// fixedOwnFieldSource checks that a source returns the application's documents unchanged.
 func fixedOwnFieldSource(t *testing.T, b *bench) {
 	k := b.fixed(t)
 	docs := lookalikes()
@@ -63,6 +64,7 @@ func fixedOwnFieldSource(t *testing.T, b *bench) {
 	for name := range docs {
 		byKey = append(byKey, record.Selector{Kind: k.spec.Name, Key: record.StringKey(name)})
 	}
+	// No kind of read may take the field for a guard or a tombstone.
 	for _, guards := range []bool{false, true} {
 		for _, keysOnly := range []bool{false, true} {
 			how := fmt.Sprintf("scan, guards %t, keys only %t", guards, keysOnly)
@@ -78,7 +80,9 @@ func fixedOwnFieldSource(t *testing.T, b *bench) {
 			check(fmt.Sprintf("read by %s, guards %t", how, guards), snap.Records, false)
 		}
 	}
+	// Swap must also treat the field as the application's.
 	var swaps []record.Swap
+	// The new documents have the field in yet another form.
 	for name, was := range docs {
 		docs[name] = raw(bson.D{{Key: "_id", Value: name}, {Key: record.ReservedField, Value: bson.D{{Key: "x", Value: true}, {Key: "was", Value: was}}}})
 		swaps = append(swaps, swapOf(name, was, docs[name]))
@@ -91,8 +95,8 @@ func fixedOwnFieldSource(t *testing.T, b *bench) {
 	b.wantDocuments(t, k.spec.Name, slices.Collect(maps.Values(docs))...)
 }
 
-// A target's documents are what was applied, and guards are those of Apply, whatever the
-// documents hold. A purge takes tombstones alone.
+// fixedOwnFieldTarget checks that a target holds the applied documents with the guards of Apply,
+// whatever the documents contain. Purge must remove only tombstones.
 func fixedOwnFieldTarget(t *testing.T, b *bench) {
 	k := b.hidden(t)
 	docs := lookalikes()
@@ -114,6 +118,7 @@ func fixedOwnFieldTarget(t *testing.T, b *bench) {
 			}
 		}
 	}
+	// Load half of the documents, apply all of them, and check the stale and newer versions.
 	half := all(1)
 	want(record.Applied, b.load(t, tokens(k), 1, half[:len(half)/2]...))
 	want(record.Changed, b.load(t, tokens(k), 1, half[:len(half)/2]...))
@@ -121,6 +126,7 @@ func fixedOwnFieldTarget(t *testing.T, b *bench) {
 	b.wantDocuments(t, k.tok.Name, live...)
 	want(record.Stale, b.apply(t, tokens(k), 1, all(1)...))
 	want(record.Applied, b.apply(t, tokens(k), 1, all(3)...))
+	// All guards must be those of the last Apply.
 	state := map[string]record.Record{}
 	for name, d := range docs {
 		state[name] = record.Record{Doc: d, Guard: guard(1, 3)}
@@ -137,8 +143,8 @@ func fixedOwnFieldTarget(t *testing.T, b *bench) {
 	k.wantState(t, state)
 }
 
-// A managed kind's documents have no such field, no matter who writes them; below the top
-// level it is a field like any other.
+// managedReserved checks that no client can write the reserved field at the top level of a managed
+// kind. Below the top level it is an ordinary field.
 func managedReserved(t *testing.T, b *bench) {
 	k := b.managed(t)
 	k.put(t, "a")
@@ -149,6 +155,7 @@ func managedReserved(t *testing.T, b *bench) {
 		t.Errorf("nested field: %s, %v", d, err)
 	}
 	for name, d := range lookalikes() {
+		// Every operation must refuse the field.
 		m := record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name), Doc: d}
 		wantError(t, fmt.Sprintf("put of %s", d), k.do(t, m), record.ErrReserved)
 		m.Absent = true
@@ -159,6 +166,7 @@ func managedReserved(t *testing.T, b *bench) {
 			wantOutcomes(t, res[:1], record.Refused)
 			wantError(t, fmt.Sprintf("a group with %s", d), res[0].Err, record.ErrReserved)
 		}
+		// A swap must not smuggle the field into an existing record.
 		same := raw(bson.D{{Key: "_id", Value: "a"}, {Key: record.ReservedField, Value: d.Lookup(record.ReservedField)}})
 		res := k.swap(t, swapOf("a", doc("a", 0), same))
 		wantOutcomes(t, res, record.Refused)

@@ -11,10 +11,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// This file holds the tests of changes that are about places: resuming, waiting, ends.
+// This file has the tests of positions: resuming, waiting and the end of streams.
 
-// Whatever position was seen, by Position or with a batch, the stream opened there
-// delivers all changes after it, and those alone.
+// changesResume checks that a stream opened at any position, from Position or from a batch,
+// delivers exactly the changes after it.
 func changesResume(t *testing.T, b *bench) {
 	k := b.managed(t)
 	names := func(i int) string { return fmt.Sprintf("r%02d", i) }
@@ -24,15 +24,15 @@ func changesResume(t *testing.T, b *bench) {
 	type place struct {
 		pos  record.Position
 		want int // first change after it
-		// Delivery is at least once: after the place of a batch the changes of the last
-		// time in it may come again. After that of a Position nothing does.
+		// Delivery is at least once. After the position of a batch, the last changes of it may come
+		// again. After a position from Position, none does.
 		again bool
 	}
 	var places []place
 	seen := 0
 	for i := range n {
 		if i%4 == 3 {
-			// Several changes at one time.
+			// Several changes with one commit time.
 			ms := []record.Mutation{k.mutation(names(i), i), k.mutation("x"+names(i), i)}
 			if err := b.Client.Write(t.Context(), tokens(k), ms); err != nil {
 				t.Fatal(err)
@@ -59,8 +59,9 @@ func changesResume(t *testing.T, b *bench) {
 	}
 	for _, p := range places {
 		if p.want == len(all) {
-			continue // nothing after it
+			continue // no change after it
 		}
+		// Another process may resume the stream.
 		again := b.Namespace
 		if b.Reopen != nil {
 			again = b.Reopen()
@@ -72,7 +73,7 @@ func changesResume(t *testing.T, b *bench) {
 		have, _ := next(t, s, reached(k, "end"))
 		first := p.want
 		for p.again && first > 0 && len(have) > len(all)-first && have[0] != all[first] {
-			first-- // have begins that much earlier
+			first-- // have begins that many changes earlier
 		}
 		if h, w := show(nil, have), show(nil, all[first:]); !slices.Equal(h, w) {
 			t.Errorf("after %s: %v, want %v", p.pos.At, h, w)
@@ -95,7 +96,7 @@ func changesPositions(t *testing.T, b *bench) {
 		}
 		last = pos
 	}
-	// What a batch reports is visible to every read that is not before its position.
+	// A read that is not before a batch's position must see the batch's changes.
 	k.write(t, "end", 9)
 	_, batches := next(t, s, reached(k, "end"))
 	var at record.Version
@@ -111,12 +112,13 @@ func changesPositions(t *testing.T, b *bench) {
 	}
 }
 
-// A stream says where it is also when nobody writes anything, from its beginning on: who follows it
-// would take it for dead.
+// changesQuiet checks that a stream reports its position even if nothing is written, from its
+// beginning on. Otherwise its reader would take it for dead.
 func changesQuiet(t *testing.T, b *bench) {
 	k := b.managed(t)
 	from := b.now(t)
 	s := b.follow(t, from, k)
+	// The first call shows the beginning of a stream, the second a running one.
 	for range 2 {
 		start := time.Now()
 		batch, err := s.Next(bounded(t))
@@ -124,14 +126,15 @@ func changesQuiet(t *testing.T, b *bench) {
 			t.Fatalf("nothing after %s: %v", waited, err)
 		}
 		checkBatch(t, batch)
+		// An empty batch still has a position.
 		if len(batch.Changes) > 0 || batch.Pos.At.Compare(from.At) < 0 {
 			t.Errorf("%v at %s, want nothing at %s or later", batch.Changes, batch.Pos.At, from.At)
 		}
 	}
 }
 
-// A stream of quiet kinds must not hold on to an old place while others change: its
-// position would fall out of the history.
+// changesIdle checks that the position of a stream of quiet kinds advances while other kinds
+// change. Otherwise it would fall out of the history.
 func changesIdle(t *testing.T, b *bench) {
 	k, busy := b.managed(t), b.managed(t)
 	s := b.follow(t, b.now(t), k)
@@ -151,6 +154,7 @@ func changesIdle(t *testing.T, b *bench) {
 		if len(batch.Changes) != 0 {
 			t.Fatalf("changes of kinds not asked for: %v", batch.Changes)
 		}
+		// A stream without answers looks dead to its reader.
 		if waited := time.Since(start); waited > 15*time.Second {
 			t.Errorf("an empty batch after %s, want about a second", waited)
 		}
@@ -161,9 +165,9 @@ func changesIdle(t *testing.T, b *bench) {
 		if last.Compare(after.At) >= 0 {
 			break
 		}
-		busy.write(t, "b", 1) // a database that is used
+		busy.write(t, "b", 1) // keep the database busy
 	}
-	// The advanced place is as good as any.
+	// The advanced position must be as good as any other.
 	k.write(t, "end", 1)
 	cs, _ := next(t, s, reached(k, "end"))
 	if have := show(nil, cs); !slices.Equal(have, []string{"+end"}) {
@@ -175,6 +179,7 @@ func changesCancel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	k := mk(t)
 	s := b.follow(t, b.now(t), k)
 	ctx, cancel := context.WithCancel(t.Context())
+	// Next may wait for about a second, so the cancellation comes during a wait.
 	done := make(chan error, 1)
 	go func() {
 		for {
@@ -203,6 +208,7 @@ func changesLost(t *testing.T, b *bench) {
 	k := b.managed(t)
 	pos := b.now(t)
 	k.write(t, "a", 1)
+	// The change is now outside the history, so the position is too old.
 	b.LoseHistory(t)
 	s, err := b.Namespace.Watch(t.Context(), pos, []record.KindSpec{k.spec})
 	if err == nil {
@@ -212,7 +218,7 @@ func changesLost(t *testing.T, b *bench) {
 		}
 	}
 	wantError(t, "resume after the history was lost", err, record.ErrHistoryLost)
-	// A new place is good again.
+	// A new position works again.
 	s = b.follow(t, b.now(t), k)
 	k.write(t, "end", 1)
 	next(t, s, reached(k, "end"))

@@ -26,6 +26,7 @@ var scanTests = []test{
 
 func scanEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
+	// An empty kind still has a snapshot with a version.
 	page, err := b.Namespace.Scan(t.Context(), record.ScanRequest{Token: k.tok, Limit: 10})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func scanEmpty(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 	}
 }
 
-// awkward are names whose order and prefixes are easily got wrong.
+// awkward holds names with an order and prefixes that are easy to get wrong.
 var awkward = []string{
 	"", " ", "$where", ".", "a", "a.b", "a.b.c", "a/b", "a/b/c", "a0", "aa", "ab", "b", "Z",
 	"a*b", "a\\b", "(a", "a\x01", "aé", "ä", "日本", "\U0001F600", "a\uffff", "~",
@@ -47,6 +48,7 @@ var awkward = []string{
 func scanOrder(t *testing.T, _ *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	k.put(t, awkward...)
+	// The order of names is the order of their bytes.
 	want := slices.Sorted(slices.Values(awkward))
 	for _, limit := range []int{1000, 7, 1} {
 		var have []string
@@ -88,7 +90,9 @@ func scanGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 		"a": at("a", 1, guard(3, 5)), "b": at("b", -1, guard(3, 6)),
 		"c": at("c", 2, guard(3, 7)), "d": at("d", -1, guard(3, 8)),
 	})
+	// Small pages show cursors that stop at tombstones.
 	for _, limit := range []int{1, 3} {
+		// Tombstones must have their place among the records.
 		var names string
 		for _, r := range k.scan(t, record.ScanRequest{Limit: limit, Guards: true}) {
 			names += r.Key.String()
@@ -107,8 +111,8 @@ func scanGuards(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// A copy begins with a position and then scans: a page that is older than the position
-// would hide a change that no stream delivers again.
+// scanNotBefore takes a position and then scans, like a copy. A page older than the position would
+// hide a change that no stream delivers again.
 func scanNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	reader := b.Namespace
@@ -118,6 +122,7 @@ func scanNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	for v := 1; v <= 5; v++ {
 		b.apply(t, tokens(k), 1, group(v, k.set("a", v)))
 		pos := b.now(t)
+		// Scans with and without guards may take different paths.
 		req := record.ScanRequest{Token: k.tok, Limit: 10, NotBefore: pos.At, Guards: v%2 == 0}
 		page, err := reader.Scan(t.Context(), req)
 		if err != nil {
@@ -132,7 +137,7 @@ func scanNotBefore(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 }
 
-// types are those of everyType that a kind takes as an _id.
+// types returns the ids of everyType that a kind accepts.
 func (k *kind) types() []any {
 	return slices.DeleteFunc(everyType(), func(id any) bool {
 		_, text := id.(string)
@@ -140,12 +145,12 @@ func (k *kind) types() []any {
 	})
 }
 
-// everyType has ids of every type that an _id can have.
+// everyType returns ids of every possible type.
 func everyType() []any {
 	dec := func(s string) bson.Decimal128 {
 		d, err := bson.ParseDecimal128(s)
 		if err != nil {
-			panic(err) // the suite's own literals
+			panic(err) // cannot fail: the suite's own literals
 		}
 		return d
 	}
@@ -158,7 +163,7 @@ func everyType() []any {
 	}
 }
 
-// idsOf has those that a kind takes and a scan finds.
+// idsOf returns the ids that a kind accepts and a scan returns.
 func idsOf(k *kind) []any {
 	return slices.DeleteFunc(k.types(), func(id any) bool { return k.b.NoMaxKey && id == bson.MaxKey{} })
 }
@@ -189,6 +194,7 @@ func scanMixedTypes(t *testing.T, b *bench) {
 		if len(have) != len(want) {
 			t.Errorf("limit %d: %d records, want %d", limit, len(have), len(want))
 		}
+		// The first scan defines the order, and the others must agree.
 		if order == nil {
 			order = have
 		}
@@ -198,12 +204,11 @@ func scanMixedTypes(t *testing.T, b *bench) {
 	}
 }
 
-// scanCursors: the order is the one that all backends have, and a range whose ends are keys,
-// of records or not, has the records in between. So what was scanned in one backend can be
-// scanned in another.
+// scanCursors checks the common order of all backends. A range between any two keys, existing or
+// not, holds the records in between. So a cursor of one backend is valid in another.
 func scanCursors(t *testing.T, b *bench) {
 	k := b.fixed(t)
-	var keys []record.Key // of every second one there is a record
+	var keys []record.Key // every second one has a record
 	for _, id := range idsOf(k) {
 		key, err := record.KeyOfDoc(raw(bson.D{{Key: "_id", Value: id}}))
 		if err != nil {
@@ -211,6 +216,7 @@ func scanCursors(t *testing.T, b *bench) {
 		}
 		keys = append(keys, key)
 	}
+	// Sort the keys in the order of the contract, and compare each scan with it.
 	compare := func(a, b record.Key) int { return record.Cursor(a).Compare(record.Cursor(b)) }
 	slices.SortFunc(keys, compare)
 	there := func(from, to int) (found []record.Key) {
@@ -238,6 +244,7 @@ func scanCursors(t *testing.T, b *bench) {
 		}
 	}
 	for i, key := range keys {
+		// Each key is once the end and once the beginning of a range.
 		scan(0, i, record.Range{To: record.Cursor(key)})
 		scan(i, len(keys), record.Range{From: record.Cursor(key)})
 		for _, j := range []int{i, min(i+1, len(keys)-1), min(i+6, len(keys)-1)} {
@@ -249,6 +256,7 @@ func scanCursors(t *testing.T, b *bench) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// A cursor must be behind the last record of its page.
 		if last := page.Records[len(page.Records)-1].Key; !page.Done && compare(last, record.Key(page.Next)) >= 0 {
 			t.Errorf("the page after %s begins at %s", last, record.Key(page.Next))
 		}
@@ -286,6 +294,8 @@ func scanUnderChange(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape
 		}
 		return nil
 	})
+	// Scan while records appear and vanish: the stable ones must all be found.
+	// The writers must run before the first scan.
 	<-changing
 	for _, limit := range []int{5, 13} {
 		last, seen := "", 0

@@ -35,8 +35,9 @@ func swapOf(name string, was, doc bson.Raw) record.Swap {
 	return record.Swap{Key: record.StringKey(name), Was: was, Doc: doc}
 }
 
-// Only what is as it was is replaced, with the guard that a client's write leaves: none in
-// a managed kind, and that of a fixed-name kind is next to it.
+// swapAsItWas checks that Swap replaces only unchanged records. It leaves the same guard as a
+// client's write: none in a managed kind, and the present one in a fixed-name kind, where it lies
+// next to the document.
 func swapAsItWas(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	for _, n := range []string{"same", "other"} {
@@ -46,6 +47,7 @@ func swapAsItWas(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	wantOutcomes(t, k.swap(t, swapOf("same", doc("same", 1), doc("same", 2)), swapOf("other", doc("other", 7), doc("other", 2)),
 		swapOf("dead", doc("dead", 1), doc("dead", 2)), swapOf("absent", doc("absent", 1), doc("absent", 2))),
 		record.Applied, record.Changed, record.Changed, record.Changed)
+	// A fixed-name kind keeps its guard next to the document.
 	after := record.Guard{}
 	if k.spec.Fixed {
 		after = guard(1, 1)
@@ -53,18 +55,21 @@ func swapAsItWas(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	k.wantState(t, map[string]record.Record{
 		"same": at("same", 2, after), "other": at("other", 1, guard(1, 1)), "dead": at("dead", -1, guard(1, 1)),
 	})
+	// The earlier swap changed the document, so the old image must fail.
 	wantOutcomes(t, k.swap(t, swapOf("same", doc("same", 1), doc("same", 3))), record.Changed)
 	if res := k.swap(t); len(res) != 0 {
 		t.Errorf("results of no swaps: %v", res)
 	}
 }
 
-// What a database takes for equal is not the same document.
+// swapBytes checks that Swap compares bytes: documents that a database regards as equal may still
+// differ.
 func swapBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	full := func(v any, more ...bson.E) bson.Raw {
 		return raw(append(bson.D{{Key: "_id", Value: "a"}, {Key: "v", Value: v}, {Key: "w", Value: bson.A{v}}}, more...))
 	}
+	// The same fields in another order are another document.
 	turned := raw(bson.D{{Key: "_id", Value: "a"}, {Key: "w", Value: bson.A{int32(1)}}, {Key: "v", Value: int32(1)}})
 	for i, tc := range []struct{ holds, was bson.Raw }{
 		{full(int32(1)), full(int64(1))},
@@ -80,6 +85,7 @@ func swapBytes(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kin
 		if r := k.swap(t, swapOf("a", tc.was, full("new")))[0]; r.Outcome != record.Changed {
 			t.Errorf("%s was taken for %s: %s", tc.holds, tc.was, r.Outcome)
 		}
+		// NaN and the zero timestamp are special to databases, but must swap like other values.
 		wantOutcomes(t, k.swap(t, swapOf("a", tc.holds, full(math.NaN()))), record.Applied)
 		wantOutcomes(t, k.swap(t, swapOf("a", full(math.NaN()), full(bson.Timestamp{}))), record.Applied)
 		wantOutcomes(t, k.swap(t, swapOf("a", full(bson.Timestamp{}), full("end"))), record.Applied)
@@ -91,6 +97,7 @@ func swapIDs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)
 	var swaps []record.Swap
 	want := map[record.Key]string{}
 	for _, id := range k.types() {
+		// Ids of every type must survive a swap.
 		was, next := raw(bson.D{{Key: "_id", Value: id}}), raw(bson.D{{Key: "_id", Value: id}, {Key: "filled", Value: true}})
 		key, err := record.KeyOfDoc(was)
 		if err != nil {
@@ -113,7 +120,7 @@ func swapIDs(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind)
 	}
 }
 
-// A swap that cannot be made is reported, and the others are made.
+// swapRefused checks that a refused swap is reported and that the others are still made.
 func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t, uniqueShape(b)...)
 	var swaps []record.Swap
@@ -125,12 +132,13 @@ func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	swaps[1].Doc = k.mail("z", "b@y").Doc // another _id
 	want := []record.Outcome{record.Applied, record.Refused, record.Applied, record.Applied}
 	if !b.NoIndexes {
-		swaps[2].Doc = k.mail("c", "d@x").Doc // taken, until d has another
+		swaps[2].Doc = k.mail("c", "d@x").Doc // taken, until d has another value
 		swaps[2], swaps[3] = swaps[3], swaps[2]
 		swaps[2].Doc = k.mail("d", "a@y").Doc // taken by a, a moment ago
 		want = []record.Outcome{record.Applied, record.Refused, record.Refused, record.Refused}
 	}
 	wantOutcomes(t, k.swap(t, swaps...), want...)
+	// A refused swap must leave its record as it was.
 	have := k.all(t)
 	for i, s := range swaps {
 		holds := s.Was
@@ -143,22 +151,20 @@ func swapRefused(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	}
 }
 
-// rest is a writer that leaves its record alone until it learns what became of it in a
-// round of swaps that began afterwards.
+// rest is a writer that pauses until a round of swaps, which began later, reports on its record.
 type rest struct {
 	name string
 	told chan<- rested
 }
 
 type rested struct {
-	n       int // the write that the round found
+	n       int // the last write that the round found
 	applied bool
 }
 
-// Records that are swapped all the time lose nothing of what their writers were
-// acknowledged. A record that is written without a pause can always be ahead of its swap,
-// so writers rest in turn, while the others go on, and then find theirs at their last
-// write, and swapped.
+// swapBeside checks that concurrent swaps lose no acknowledged writes. A record with continuous
+// writes can always be ahead of its swap. So writers pause in turn, while the others go on.
+// Afterwards each finds its record at its last write, and swapped.
 func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
 	k := mk(t)
 	const records, writes, every = 5, 60, 20
@@ -178,6 +184,7 @@ func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 				if n%every != i*every/records && n < writes {
 					continue
 				}
+				// Wait for a round that began after this write.
 				told := make(chan rested, 1)
 				rests <- rest{name, told}
 				select {
@@ -194,6 +201,8 @@ func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 	g.Go(func() error {
 		for i := 0; writers.Load() > 0; i++ {
+			// Collect the resting writers before the scan, so that the round sees their last
+			// writes.
 			var resting []rest
 			for range len(rests) {
 				resting = append(resting, <-rests)
@@ -220,8 +229,7 @@ func swapBeside(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *ki
 	}
 }
 
-// swapAll reads all records, not older than they are now, and adds a field to each that is
-// still what was read.
+// swapAll reads all present records and swaps each for a document with one more field.
 func (k *kind) swapAll(ctx context.Context, round int) (map[string]rested, error) {
 	now, err := k.b.Namespace.Position(ctx)
 	if err != nil {
@@ -245,9 +253,11 @@ func (k *kind) swapAll(ctx context.Context, round int) (map[string]rested, error
 	}
 	found := map[string]rested{}
 	for i, r := range results {
+		// A writer may be faster than the swap. Any other outcome is a fault.
 		if r.Outcome != record.Applied && r.Outcome != record.Changed {
 			return nil, fmt.Errorf("%s: %w", r.Outcome, r.Err)
 		}
+		// Report the writer's state that this round has read.
 		n, ok := swaps[i].Was.Lookup("n").AsInt64OK()
 		if !ok {
 			return nil, fmt.Errorf("%s holds no number", swaps[i].Was)
@@ -257,7 +267,7 @@ func (k *kind) swapAll(ctx context.Context, round int) (map[string]rested, error
 	return found, nil
 }
 
-// replace is a write of the kind's client or application.
+// replace writes a record like the kind's client or application.
 func (k *kind) replace(ctx context.Context, name string, n int) error {
 	if k.spec.Fixed {
 		return k.b.App.Put(ctx, k.spec.Name, doc(name, n))

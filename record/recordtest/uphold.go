@@ -11,13 +11,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// This file holds the tests of fences that are upheld by somebody who may have slept.
+// This file has the tests of Uphold calls by a process that may have paused.
 
-// fixedUpheld: who upholds a fence that has ended, or an earlier one, changes nothing.
+// fixedUpheld checks that Uphold of an ended or earlier fence changes nothing.
 func fixedUpheld(t *testing.T, b *bench, class record.FenceClass) {
 	ctx := t.Context()
 	k := b.fixed(t)
 	k.insert(t, doc("a", 1))
+	// Uphold must report no breach.
 	nothing := func(f record.Fence) {
 		t.Helper()
 		found, err := b.uphold(t, k.stopped(f).upheld(f), k.tok.ID)
@@ -36,6 +37,7 @@ func fixedUpheld(t *testing.T, b *bench, class record.FenceClass) {
 	nothing(first)
 	k.insert(t, doc("b", 1))
 
+	// An Uphold for the first fence must not disturb the second one.
 	second := k.stop(t, class)
 	if err := b.Namespace.Fence(ctx, second); err != nil {
 		t.Fatal(err)
@@ -51,8 +53,8 @@ func fixedUpheld(t *testing.T, b *bench, class record.FenceClass) {
 	}
 }
 
-// insertOpened inserts into a kind that has just been opened. Rights of roles are compared with
-// nothing, so that one who upholds a fence while it ends takes them for a moment.
+// insertOpened inserts into a kind that was just opened. A role's permission changes without a
+// condition. So a process that upholds an ending fence may take it away for a moment.
 func (k *kind) insertOpened(t *testing.T, class record.FenceClass, d bson.Raw) {
 	t.Helper()
 	if class != record.FenceRole {
@@ -76,17 +78,18 @@ func (k *kind) insertOpened(t *testing.T, class record.FenceClass, d bson.Raw) {
 	}
 }
 
-// upheld is a fence as the record has it once it is in force.
+// upheld returns a fence in the form of the Deployment's record while it is in force.
 func (k *kind) upheld(f record.Fence) record.Fence {
 	f.Token = k.tok
 	return f
 }
 
-// fixedOpened: a kind that a flip opens belongs to its application, also while others uphold the
-// fence.
+// fixedOpened checks that a kind opened by a flip belongs to its application, even while others
+// uphold the old fence.
 func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 	b, behind := k.b, k.stopped(f)
 	sealed := *behind
+	// The flip seals the kind with one more rename before it opens it.
 	sealed.fence(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -95,7 +98,7 @@ func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 		g.Go(func() error {
 			for ctx.Err() == nil {
 				_, err := b.Namespace.Uphold(t.Context(), behind.upheld(f), []string{k.tok.ID})
-				_ = err // what is between two names may not be found
+				_ = err // between two names the collection may not be found
 			}
 			return nil
 		})
@@ -106,7 +109,8 @@ func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 	}
 	k.insertOpened(t, f.Class, doc("d", 1))
 	cancel()
-	_ = g.Wait() // it has no error
+	_ = g.Wait() // it returns no error
+	// The old fence has ended, so Uphold must leave the opened kind alone.
 	found, err := b.uphold(t, behind.upheld(f), k.tok.ID)
 	if err != nil || len(found) > 0 {
 		t.Errorf("uphold %s after the opening: found %+v, %v", f.To, found, err)
@@ -117,8 +121,8 @@ func fixedOpened(t *testing.T, k *kind, f record.Fence) {
 	k.insert(t, doc("e", 1))
 }
 
-// uphold looks at a fence up to three times, as those who uphold one do: on a server that other
-// tests keep busy it may find no moment for it.
+// uphold calls Uphold up to three times, like a controller. On a server that other tests keep busy,
+// a call may time out.
 func (b *bench) uphold(t *testing.T, f record.Fence, known string) (found []record.Breach, err error) {
 	t.Helper()
 	for range 3 {

@@ -13,13 +13,14 @@ import (
 
 var _ record.OnceClient = (*Client)(nil)
 
-// Client is a client whose managed kinds are encrypted. ListNames is the backend's own.
+// Client is a client with encrypted managed kinds. ListNames is the backend's own, since names are
+// not encrypted.
 type Client struct {
 	record.OnceClient
 	sealer *Sealer
 }
 
-// Client puts s before a client.
+// Client wraps c so that its managed kinds are encrypted.
 func (s *Sealer) Client(c record.OnceClient) *Client { return &Client{c, s} }
 
 // Get returns a live record, decrypted.
@@ -49,19 +50,20 @@ func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 	return c.sealer.openAll(ctx, only(req.Token), rs)
 }
 
-// maxTries is how often a write is begun again whose record changes all the time, and never in
-// what its condition is about.
+// maxTries limits the retries of a conditional write whose record keeps changing although its
+// condition still holds.
 const maxTries = 100
 
-// Write makes all mutations or none. A condition on what is in a record is checked here, on
-// the record as it is decrypted, and the write is then conditional on the very envelope that was
-// read. A record that was put under another key in between is read again. So it is wherever
-// there are keys: the database would find no field in a record that was encrypted a moment ago.
-// A write under a key that is no longer the one is refused by the database, and made again.
+// Write makes all mutations or none. It checks a condition on a record's content here, on the
+// decrypted document, and then makes the write conditional on the stored envelope. If a rotation
+// re-encrypted the record in between, Write reads it again. It works this way whenever there are
+// keys, because the database finds no field in a record that was encrypted a moment ago. If the
+// database refuses a write under an outdated key, Write repeats it with the new one.
 func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	if !anyManaged(toks) {
 		return c.OnceClient.Write(ctx, toks, ms)
 	}
+	// Writes wait while a controller changes the key. Give up if that never completes.
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -74,17 +76,19 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 			return err
 		}
 		err = c.OnceClient.Write(ctx, toks, stored)
+		// The key was outdated. late has read the State again, so encrypt with the new key.
 		if c.sealer.late(ctx, err, try) {
 			continue
 		}
+		// Our own condition on the envelope failed. Read again before reporting a conflict.
 		if !again || !errors.Is(err, record.ErrMismatch) || ctx.Err() != nil || try == maxTries {
 			return err
 		}
 	}
 }
 
-// mutations are ms as they are sent. again: a condition stands for what was read a moment ago, so
-// that its failing may mean nothing.
+// mutations returns ms in stored form. again: a condition comes from our own read, so if it fails,
+// read again before reporting a conflict.
 func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, ms []record.Mutation) (out []record.Mutation, again bool, err error) {
 	out = make([]record.Mutation, len(ms))
 	for i, m := range ms {
@@ -92,7 +96,8 @@ func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, m
 		if tok.Kind == "" {
 			tok.Kind = m.Kind
 		}
-		var checks bool // nothing but that the record is what it was
+		var checks bool // the mutation only checks that the record is unchanged
+		// The database cannot check a condition on encrypted content.
 		if !tok.Fixed && m.Match != nil && w.compares {
 			again = true
 			stored, err := c.matching(ctx, tok, m)
@@ -102,10 +107,12 @@ func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, m
 			e, is := envelopeOf(stored)
 			checks = is && m.Doc != nil && m.Match.Path == "" && bytes.Equal(m.Doc, m.Match.Value.Value)
 			switch {
+			// A check must not re-encrypt the document: a new envelope would be a change for
+			// readers.
 			case checks:
 				m.Doc = stored
 				fallthrough
-			case !is: // not a field of it: the same record under a key has none
+			case !is: // match the whole plain document, since an encrypted form of it has none of its fields
 				m.Match = record.MatchDoc(stored)
 			default:
 				m.Match = &record.Match{Path: Field, Value: e.value}
@@ -121,12 +128,13 @@ func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, m
 	return out, again, nil
 }
 
-// matching returns what is stored of a record that a condition holds for.
+// matching returns the stored form of a record that satisfies the condition.
 func (c *Client) matching(ctx context.Context, tok record.Token, m record.Mutation) (bson.Raw, error) {
 	r, err := c.OnceClient.Get(ctx, tok, m.Key)
 	if err != nil {
 		return nil, err
 	}
+	// Keep the stored form, because Open replaces it.
 	stored := r.Doc
 	if r, err = c.sealer.Open(ctx, tok, r); err != nil {
 		return nil, err
@@ -154,6 +162,7 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			}
 			stored[i] = r
 		}
+		// If the database refuses the key, encrypt again with the present one.
 		made, err := c.OnceClient.CreateOnce(ctx, toks, marker, stored)
 		if !c.sealer.late(ctx, err, try) {
 			return made, err

@@ -1,48 +1,57 @@
-// Package sealed keeps the records of managed kinds encrypted in their database, whatever
-// backend that is: it stands in front of a record.Namespace and of a record.OnceClient, and
-// what is above it sees plain documents.
+// Package sealed encrypts the records of managed kinds in their database, with any backend. It
+// wraps a record.Namespace and a record.OnceClient. Callers above it see plain documents.
 //
-// # What is stored
+// # Stored form
 //
-// A record is its _id, the top-level fields that a declared index reads, and Field, which holds
-// an envelope: the name of a key in clear, and the whole document under that key, by
-// XAES-256-GCM (AES-256-GCM with a key that is derived anew for each record, so that a random
-// nonce cannot repeat however many records a key has seen). The version, the kind and the key
-// of the record are bound to it: an envelope that was moved elsewhere does not open. Guards and
-// tombstones are the backend's, and stay readable. Fixed-name kinds are never encrypted, for an
-// application reads them.
+// A stored record has its _id, the top-level fields that a declared index reads, and Field. Field
+// holds an envelope: the name of a key in clear, and the whole document encrypted with that key.
+// The cipher is XAES-256-GCM. It is AES-256-GCM with a key derived anew for each record, so that
+// random nonces never repeat, however many records a key has encrypted. The envelope is bound to
+// the version, the kind and the key of its record, and does not open anywhere else.
 //
-// # Vocabulary
+// The backend's guards (versions of target records) and tombstones (markers of deleted records)
+// stay readable. Fixed-name kinds are never encrypted, because an application reads them directly.
 //
-// Keys are what a configuration gives a process. A State is what the database itself holds of
-// a namespace's keys: which one records are written under, and which ones there may be records
-// under. A Sealer has both. Whole is the promise that every record is under the one key.
+// # Terms
 //
-// # What the promise is worth
+//   - Keys: the keys that the configuration gives to a process.
+//   - State: the data in the database about a namespace's keys. It names the key that writers use,
+//     and all keys that records may be under.
+//   - Sealer: encrypts and decrypts with Keys according to a State.
+//   - Whole: the promise in a State that every record is under the one key.
+//   - Run: one pass over all records that brings them under a key.
+//   - Stray: a key that a record was found under, although the State excludes it.
 //
-// All processes write under the key that the State names, not under the one that each is
-// configured with, and Namespace.Hold has the database itself refuse what is under another
-// (record.Labeler). What was written before that is found by the pass over all records (package
-// backfill), which goes by a State of its own run alone. So no promise rests on how old the State
-// is that a process goes by, nor on whether a database with a deposed primary answers with an older
-// one: an older one has writes refused and pages of the pass begun again.
+// # Guarantees
 //
-// What is left is someone who writes past the database's check. A record under a former key is
-// opened by who has that key, whatever the State is, for only who had it can have made the record;
-// and the promise is taken back, so that another run begins. What is plain is no proof: where
-// all records are under keys it is refused, until an operator admits it.
+// All processes write under the key in the State, not under the active key of their own
+// configuration. Namespace.Hold makes the database itself refuse documents under other keys
+// (record.Labeler). The pass over all records (package backfill) finds earlier documents. It
+// accepts only the State of its own run. So no promise depends on the age of a process's State, nor
+// on a deposed primary that answers with an older State. With an older State, writes are refused
+// and pages of the pass begin again.
 //
-// # Failure
+// A writer that bypasses the database's check can still store other documents. A record under a
+// former key opens for every process with that key, whatever the State is: only an owner of the key
+// can have made it. The Sealer then withdraws the promise, so that another run begins. A plain
+// record proves nothing. Where all records must be encrypted, a plain record is refused until an
+// operator admits it.
 //
-// What cannot be decrypted is never passed on, and nothing is written over it: a record under a
-// key that this process does not have is ErrKey, one that was changed or moved is ErrTampered,
-// and so is a plain one where the State does not allow it. Both fail a client's call, a list too,
-// for a page without the record would say that it is gone. A Namespace returns what is
-// record.ErrUnreadable with its Err and the others as they are, so that it is parked and they are
-// migrated.
+// # Failures
 //
-// It does not own where keys come from (config), where the State is kept (identity), or the
-// pass over all records (backfill, controller).
+// A Sealer never returns a record that it cannot decrypt, and never overwrites it. A record under a
+// missing key is ErrKey. A changed or moved record is ErrTampered, and so is a plain record that
+// the State does not allow. Both errors fail a client's call. They also fail a list, because a page
+// without the record would show it as deleted. A Namespace returns a record.ErrUnreadable in the
+// Err of its record and the other records as usual. The engine then parks that record, which means
+// that it sets it aside with the error, and migrates the others.
+//
+// # What this package does not own
+//
+// Package config loads the keys, and package identity stores the State. Packages backfill and
+// controller run the pass over all records.
+//
+// Begin to read in sealer.go, then state.go and envelope.go; turn.go has the change to another key.
 //
 // It is not for users and may change with any version.
 package sealed

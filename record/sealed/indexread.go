@@ -10,9 +10,9 @@ import (
 
 var _ record.IndexReader = (*Client)(nil)
 
-// ListIndexed reads by the backend's index as long as no record is encrypted: of an encrypted one
-// the index has nothing. It looks at the State after the read. An encrypted record cannot be older
-// than the State that allows it.
+// ListIndexed reads by the backend's index while no record is encrypted. The index has no entries
+// for encrypted records. ListIndexed reads the State after the records: an encrypted record cannot
+// be older than the State that allows it.
 func (c *Client) ListIndexed(ctx context.Context, req record.IndexRequest) (record.IndexPage, error) {
 	none := fmt.Errorf("list %s by %s: %w", req.Token.Name, req.Field, record.ErrNoIndex)
 	reader, ok := c.OnceClient.(record.IndexReader)
@@ -26,13 +26,14 @@ func (c *Client) ListIndexed(ctx context.Context, req record.IndexRequest) (reco
 	if err != nil {
 		return record.IndexPage{}, err
 	}
+	// Records may have been encrypted during the read, and the index lacks those.
 	if st, err := c.sealer.since(ctx, time.Now()); err != nil || st.encrypts() {
 		return record.IndexPage{}, firstOf(err, none)
 	}
 	return page, nil
 }
 
-// firstOf is err, or the other error where there is none.
+// firstOf returns err, or otherwise if err is nil.
 func firstOf(err, otherwise error) error {
 	if err != nil {
 		return err
@@ -40,10 +41,9 @@ func firstOf(err, otherwise error) error {
 	return otherwise
 }
 
-// since returns the State as it was at a time, or later. Callers that wait together share one
-// reading of it.
+// since returns the State as of the given time or later. Concurrent callers share one read of it.
 func (s *Sealer) since(ctx context.Context, at time.Time) (State, error) {
-	s.mu.Lock() // who holds it may be reading what is wanted
+	s.mu.Lock() // the holder of the lock may be reading the wanted State
 	k := s.seen.Load()
 	s.mu.Unlock()
 	if k != nil && !k.New && !k.at.Before(at) {
@@ -52,14 +52,15 @@ func (s *Sealer) since(ctx context.Context, at time.Time) (State, error) {
 	return s.look(ctx, 0)
 }
 
-// Describe returns what a collection is. Declared fields have no index where records may be
-// encrypted.
+// Describe returns the properties of a collection. Indexes of declared fields are not available
+// where records may be encrypted.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.Namespace.Describe(ctx, kind, name)
 	if err != nil || !info.Indexes {
 		return info, err
 	}
 	st, err := n.sealer.known(ctx)
+	// With an active key, records will be encrypted soon.
 	info.Indexes = !st.encrypts() && n.sealer.keys().active == Off
 	return info, err
 }

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// KeySize is how many bytes a key has.
+	// KeySize is the size of a key in bytes.
 	KeySize = 32
-	// nameSize is how many characters the name of a key has, so that an envelope needs no
-	// length of it.
+	// nameSize is the length of a key's name in characters. It is fixed, so that an envelope needs
+	// no length field for the name.
 	nameSize = 4
-	// Off stands for no key: what is written is not encrypted. No key can have this name.
+	// Off means no key: writers do not encrypt. No key can have this name.
 	Off = "off"
 )
 
-// CheckName refuses what is no name of a key.
+// CheckName refuses invalid key names.
 func CheckName(name string) error {
 	ok := len(name) == nameSize
 	for _, c := range []byte(name) {
@@ -41,13 +41,13 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Key is a key as a configuration has it.
+// Key is one configured key.
 type Key struct {
 	Name  string
 	Bytes []byte
 }
 
-// Keys are the keys that a process has for a namespace. They do not change.
+// Keys holds the keys that a process has for a namespace. It is immutable.
 type Keys struct {
 	active string
 	named  map[string]*sealing
@@ -56,12 +56,12 @@ type Keys struct {
 // sealing is a key in use.
 type sealing struct {
 	aead  tink.AEAD
-	mac   []byte // what a State is authenticated with
-	check string
+	mac   []byte // key that authenticates States
+	check string // tells the key from others of the same name
 }
 
-// NewKeys makes a set of keys, of which records are to be brought under the active one; Off: under
-// none. Without keys active may be empty.
+// NewKeys returns a set of keys. Records are to be brought under the active one; Off: under none.
+// Without keys, active may be empty and means Off.
 func NewKeys(active string, keys ...Key) (*Keys, error) {
 	k := &Keys{active: active, named: map[string]*sealing{}}
 	held := map[string]string{} // by bytes
@@ -72,6 +72,7 @@ func NewKeys(active string, keys ...Key) (*Keys, error) {
 		if k.named[key.Name] != nil {
 			return nil, fmt.Errorf("two keys have the name %s", key.Name)
 		}
+		// A rotation between two names of one key would protect nothing.
 		if other := held[string(key.Bytes)]; other != "" {
 			return nil, fmt.Errorf("%s and %s are the same key: make another one with 'dbcontroller keys new'", other, key.Name)
 		}
@@ -98,9 +99,10 @@ func NewKeys(active string, keys ...Key) (*Keys, error) {
 	return k, nil
 }
 
-// newAEAD is XAES-256-GCM under a key: 24 random bytes, the ciphertext and its tag.
+// newAEAD returns XAES-256-GCM with the key. A sealed text has 24 random bytes, the ciphertext and
+// its tag.
 func newAEAD(key []byte) (tink.AEAD, error) {
-	const salt = 12 // with 12 bytes of nonce, as the specification has it
+	const salt = 12 // the specification demands this size, beside a nonce of 12 bytes
 	params, err := xaesgcm.NewParameters(xaesgcm.VariantNoPrefix, salt)
 	if err != nil {
 		return nil, err
@@ -109,6 +111,7 @@ func newAEAD(key []byte) (tink.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The library makes a cipher only from a key set.
 	m := keyset.NewManager()
 	id, err := m.AddKey(made)
 	if err != nil {
@@ -124,21 +127,21 @@ func newAEAD(key []byte) (tink.AEAD, error) {
 	return aead.New(h)
 }
 
-// checkOf distinguishes a key from others of its name, and reveals nothing about it.
+// checkOf returns a short digest that tells a key from others of its name. It reveals nothing about
+// the key.
 func checkOf(key []byte) string {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("dbcontroller key check 1"))
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Active is the key that records are to be brought under, or Off.
+// Active returns the key that records are to be brought under, or Off.
 func (k *Keys) Active() string { return k.active }
 
-// Names are those of all keys, in order.
+// Names returns the names of all keys, sorted.
 func (k *Keys) Names() []string { return slices.Sorted(maps.Keys(k.named)) }
 
-// Checked are the names of all keys, in order, each with what distinguishes it from others of its
-// name: a001:0123456789abcdef.
+// Checked returns all keys in the form of Check, sorted by name.
 func (k *Keys) Checked() []string {
 	var out []string
 	for _, name := range k.Names() {
@@ -147,7 +150,8 @@ func (k *Keys) Checked() []string {
 	return out
 }
 
-// Check is one of Checked; empty where there is no such key.
+// Check returns the name of a key with a digest that tells it from others of its name, such as
+// a001:0123456789abcdef. It returns "" for an unknown key.
 func (k *Keys) Check(name string) string {
 	if has := k.named[name]; has != nil {
 		return name + ":" + has.check
@@ -155,7 +159,7 @@ func (k *Keys) Check(name string) string {
 	return ""
 }
 
-// String has the names alone.
+// String returns the names of the keys and never their bytes.
 func (k *Keys) String() string {
 	if len(k.named) == 0 {
 		return "there are none"
@@ -163,14 +167,14 @@ func (k *Keys) String() string {
 	return strings.Join(k.Names(), ", ")
 }
 
-// GoString has no more than String: %#v must not print keys.
+// GoString returns String, so that %#v cannot print key bytes.
 func (k *Keys) GoString() string { return k.String() }
 
 var (
-	// ErrKey: a record, or the namespace, is under a key that this process does not have, or has
+	// ErrKey means that a record, or the namespace, is under a key that this process lacks or has
 	// with other bytes. Configure the key.
 	ErrKey = record.ErrNoKey
-	// ErrTampered: what is stored is not what was written under that key: it was changed or
-	// moved by somebody who has no key. A person must look.
+	// ErrTampered means that the stored bytes differ from those written under the key: somebody
+	// without the key changed or moved them. An operator must look.
 	ErrTampered = fmt.Errorf("%w: it is not what was written", record.ErrUnreadable)
 )

@@ -9,37 +9,38 @@ import (
 	"slices"
 )
 
-// Seal proves that a State was written by a process with a key of the configuration. A login that may
-// only write to the database cannot make one.
+// Seal proves that a process with a configured key wrote a State. A login that may only write to
+// the database cannot produce one.
 type Seal struct {
 	Key string `bson:"key"` // name of the key that the MAC key is derived from
 	Sum []byte `bson:"sum"` // HMAC-SHA-256
 }
 
-// ErrState means that the State of keys in the database is not accepted: nobody with a key has
-// vouched for it, or it is older than one that this process has seen. A person must look.
+// ErrState means that the State in the database is not accepted. It has no valid Seal, or it is
+// older than a State that this process has seen. An operator must look.
 var ErrState = fmt.Errorf("%w: the state of keys in the database's mark is refused", ErrKey)
 
-// errOld is the ErrState of one that is weaker and older than another one.
+// errOld is the ErrState for a State that is older than a known one, and weaker.
 var errOld = fmt.Errorf("%w", ErrState)
 
-// acceptVerb says what ends an ErrState.
+// acceptVerb describes how to end an ErrState.
 const acceptVerb = "somebody who may write to the database may have changed it: look who, and have the state accepted with 'dbcontroller keys accept' where it is right"
 
-// newMAC derives the key that States are authenticated with. It serves no other purpose, so that
-// nothing about the key of records follows from a sum.
+// newMAC derives the key that authenticates States. It has no other use, so a sum reveals nothing
+// about the key of the records.
 func newMAC(key []byte) ([]byte, error) {
 	return hkdf.Key(sha256.New, key, nil, "state of keys 1 of dbcontroller", sha256.Size)
 }
 
-// sum is the MAC of a State that belongs to one namespace of one deployment.
+// sum returns the MAC of a State for one namespace of one deployment.
 func (s State) sum(mac []byte, key, namespace string) ([]byte, error) {
 	clear := map[string][]string{}
 	for kind, fields := range s.Clear {
-		if len(fields) > 0 { // databases do not tell none from empty
+		if len(fields) > 0 { // databases do not distinguish nil from empty, so leave both out
 			clear[kind] = fields
 		}
 	}
+	// JSON sorts the keys of maps, so every process gets the same text.
 	text, err := json.Marshal(struct {
 		Namespace, SealKey, Key string
 		Under                   map[string]string `json:",omitempty"`
@@ -58,16 +59,17 @@ func (s State) sum(mac []byte, key, namespace string) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// weak reports whether records may be plain by a State, or are written so.
+// weak reports whether the State lets records be plain, or makes writers write plain records.
 func (s State) weak() bool { return s.Key == Off || s.Key == "" || len(s.Under) == 0 || s.allows(Off) }
 
-// sign makes the Seal of a State under a key that every process needs anyway: the one that all
-// write under. Where they write in clear it is the active one, or another one that is here.
+// sign sets the Seal with a key that every process needs anyway: the key that all write under. If
+// writers do not encrypt, it uses the active key, or another one that is present.
 func (s *State) sign(k *Keys, namespace string) error {
 	s.Seal = nil
 	if len(k.named) == 0 && !s.encrypts() {
-		return nil // nothing is encrypted, and nobody here could prove anything
+		return nil // nothing is encrypted, and this process has no key to sign with
 	}
+	// Prefer keys that other processes have too.
 	names := append([]string{s.Key, k.active}, s.InUse()...)
 	if s.Key == Off || s.Key == "" {
 		names = append(names, k.Names()...)
@@ -78,15 +80,15 @@ func (s *State) sign(k *Keys, namespace string) error {
 	if at < 0 {
 		return fmt.Errorf("%w: key %s is not one of encryption.keys (%s): add its file", ErrKey, s.Key, k)
 	}
+	// The count makes an older signed State detectable (see fresh).
 	s.Count++
 	sum, err := s.sum(k.named[names[at]].mac, names[at], namespace)
 	s.Seal = &Seal{Key: names[at], Sum: sum}
 	return err
 }
 
-// trusted refuses a State that nobody with a key of the configuration has vouched for, where the
-// configuration names an active key. With active: off, or without keys, the configuration asks for
-// no more than any State gives.
+// trusted refuses a State without a valid Seal, if the configuration names an active key. With
+// "active: off", or without keys, the configuration demands no encryption, so any State is enough.
 func (s State) trusted(k *Keys, namespace string) error {
 	if s.New || k.active == Off {
 		return nil
@@ -95,7 +97,7 @@ func (s State) trusted(k *Keys, namespace string) error {
 		return nil
 	}
 	if err := s.lacks(k); err != nil {
-		return err // which says more of what to do
+		return err // this error says more about the remedy
 	}
 	switch {
 	case s.Seal == nil && !s.encrypts():
@@ -108,7 +110,7 @@ func (s State) trusted(k *Keys, namespace string) error {
 	return fmt.Errorf("%w: its proof under key %s is false, or that is another key of the name: %s", ErrState, s.Seal.Key, acceptVerb)
 }
 
-// proven reports whether somebody with a key that is here has vouched for a State.
+// proven reports whether the State has a Seal that is valid under a key of this process.
 func (s State) proven(k *Keys, namespace string) bool {
 	if s.Seal == nil || k.named[s.Seal.Key] == nil {
 		return false
@@ -117,9 +119,9 @@ func (s State) proven(k *Keys, namespace string) bool {
 	return err == nil && hmac.Equal(sum, s.Seal.Sum)
 }
 
-// fresh refuses a State under which records may be plain, and which is older than one that this
-// process has seen: somebody has put it back. One under which all are encrypted is not weaker than
-// the configuration, however old it is.
+// fresh refuses a State that allows plain records and is older than a State this process has seen:
+// somebody restored it. A State that requires encryption is no weaker than the configuration,
+// whatever its age.
 func (s State) fresh(k *Keys, seen uint64) error {
 	if s.New || k.active == Off || !s.weak() || s.Count >= seen {
 		return nil

@@ -11,23 +11,23 @@ import (
 
 var _ record.Namespace = (*Namespace)(nil)
 
-// Namespace is a namespace whose managed kinds are encrypted. What it does not mention is the
+// Namespace is a namespace with encrypted managed kinds. Methods that it does not define are the
 // backend's own.
 type Namespace struct {
 	record.Namespace
 	sealer *Sealer
 }
 
-// Namespace puts s before a namespace.
+// Namespace wraps ns so that its managed kinds are encrypted.
 func (s *Sealer) Namespace(ns record.Namespace) *Namespace { return &Namespace{ns, s} }
 
-// Sealer is what encrypts the namespace.
+// Sealer returns the Sealer of the namespace.
 func (n *Namespace) Sealer() *Sealer { return n.sealer }
 
-// Stored is the namespace as it is stored, for who brings records under another key.
+// Stored returns the namespace without decryption, for the pass that re-encrypts records.
 func (n *Namespace) Stored() record.Namespace { return n.Namespace }
 
-// Scan returns the next page of a range, decrypted. What cannot be has its Err.
+// Scan returns the next page of a range, decrypted. Unreadable records have their Err set.
 func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	page, err := n.Namespace.Scan(ctx, req)
 	if err == nil && !req.KeysOnly {
@@ -36,7 +36,7 @@ func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Pa
 	return page, err
 }
 
-// Read returns the records selected, decrypted. What cannot be has its Err.
+// Read returns the selected records, decrypted. Unreadable records have their Err set.
 func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	snap, err := n.Namespace.Read(ctx, req)
 	if err == nil && !req.KeysOnly {
@@ -45,18 +45,20 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	return snap, err
 }
 
-// Apply writes groups, encrypted.
+// Apply encrypts groups and writes them.
 func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return n.groups(ctx, b, n.Namespace.Apply)
 }
 
-// Load inserts groups, encrypted.
+// Load encrypts groups and inserts them.
 func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	return n.groups(ctx, b, n.Namespace.Load)
 }
 
-// groups writes those groups that can be stored. The others are Refused.
+// groups encrypts and writes groups. A group that cannot be encrypted is Refused, and the others
+// are still written.
 func (n *Namespace) groups(ctx context.Context, b record.Batch, write func(context.Context, record.Batch) ([]record.Result, error)) ([]record.Result, error) {
+	// Without managed kinds nothing is encrypted, and no State is needed.
 	if !anyManaged(b.Tokens) {
 		return write(ctx, b)
 	}
@@ -67,6 +69,7 @@ func (n *Namespace) groups(ctx context.Context, b record.Batch, write func(conte
 	results := make([]record.Result, len(b.Groups))
 	groups, places := make([]record.GroupWrite, 0, len(b.Groups)), make([]int, 0, len(b.Groups))
 	for i, g := range b.Groups {
+		// The batch belongs to the caller, so encrypt a copy.
 		g.Writes = slices.Clone(g.Writes)
 		for j := range g.Writes {
 			m := &g.Writes[j]
@@ -85,17 +88,18 @@ func (n *Namespace) groups(ctx context.Context, b record.Batch, write func(conte
 	}
 	done, err := write(ctx, b)
 	if err != nil {
-		n.sealer.late(ctx, err, 1) // who applies it again does so under the key of now
+		n.sealer.late(ctx, err, 1) // refresh the State, so that the caller's next Apply uses the new key
 		return nil, err
 	}
+	// Refused groups were left out of the batch, so map the answers back to their places.
 	for i, r := range done {
 		results[places[i]] = r
 	}
 	return results, nil
 }
 
-// Swap replaces each record that still is what it was. Under another key it is the same
-// record; when it is brought there while it is swapped, it is Changed, and read again.
+// Swap replaces each record whose decrypted document still equals Was. If a rotation re-encrypts
+// the record during the swap, the result is Changed and the caller reads again.
 func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	if tok.Fixed {
 		return n.Namespace.Swap(ctx, tok, swaps)
@@ -106,6 +110,8 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
+	// The database holds envelopes and cannot compare them with Was. So compare the decrypted
+	// documents here, and let the backend compare the envelope.
 	var stored map[record.Key]record.Record
 	if w.state.encrypts() {
 		if stored, err = n.stored(ctx, tok, swaps); err != nil {
@@ -124,6 +130,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 			if err != nil {
 				return nil, err
 			}
+			// The record has changed since the caller's read.
 			if was == nil || !bytes.Equal(plain.Doc, sw.Was) {
 				results[i].Outcome = record.Changed
 				continue
@@ -144,7 +151,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	}
 	done, err := n.Namespace.Swap(ctx, tok, raw)
 	if err != nil {
-		n.sealer.late(ctx, err, 1)
+		n.sealer.late(ctx, err, 1) // refresh the State, so that a retry uses the new key
 		return nil, err
 	}
 	for i, r := range done {
@@ -153,8 +160,9 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	return results, nil
 }
 
-// stored reads what is there now of the records to be swapped, as it is stored.
+// stored reads the present stored form of the records to swap.
 func (n *Namespace) stored(ctx context.Context, tok record.Token, swaps []record.Swap) (map[record.Key]record.Record, error) {
+	// An older read could return an outdated envelope, and the swap would fail.
 	now, err := n.Position(ctx)
 	if err != nil {
 		return nil, err

@@ -16,13 +16,13 @@ func (c *Client) pager() (record.Pager, error) {
 	return p, nil
 }
 
-// ListWith lists, and what also selects, decrypted.
+// ListWith lists records, and reads those that also selects, all decrypted.
 func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.ListRequest, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
 	p, err := c.pager()
 	if err != nil {
 		return nil, nil, err
 	}
-	// also may be called again, and the last time is for what is returned.
+	// also may run several times. Its last run belongs to the returned records.
 	_, with, err = p.ListWith(ctx, toks, list, func(stored []record.Record) (sels []record.Selector, err error) {
 		if listed, err = c.sealer.openAll(ctx, only(list.Token), stored); err != nil {
 			return nil, err
@@ -32,11 +32,12 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 	if err != nil {
 		return nil, nil, err
 	}
+	// Decrypt outside of the call, so that retries do not decrypt for nothing.
 	with, err = c.sealer.openAll(ctx, of(toks), with)
 	return listed, with, err
 }
 
-// SelectAt returns live records and the moment that they show, decrypted.
+// SelectAt returns live records of one moment, decrypted, and the version of that moment.
 func (c *Client) SelectAt(ctx context.Context, req record.SelectRequest) (record.Snapshot, error) {
 	p, err := c.pager()
 	if err != nil {
@@ -49,7 +50,7 @@ func (c *Client) SelectAt(ctx context.Context, req record.SelectRequest) (record
 	return snap, err
 }
 
-// Since returns changes, which are hints and hold nothing that is encrypted.
+// Since returns changes. Changes are hints and hold no encrypted content.
 func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after record.Position) (record.ChangeBatch, error) {
 	p, err := c.pager()
 	if err != nil {

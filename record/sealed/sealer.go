@@ -15,21 +15,24 @@ import (
 )
 
 const (
-	// lookEvery is how old what a writer knows of the State may be.
+	// lookEvery is the maximum age of a writer's State.
 	lookEvery = time.Second
-	// readEvery is how old what a reader knows of it may be where the database answers: what the
-	// State does not explain makes one look at once, but what it ought to forbid does not.
+	// readEvery is the maximum age of a reader's State while the database answers. A record that
+	// the State does not allow makes a reader load it at once. A State that newly forbids a record
+	// does not, hence this limit.
 	readEvery = 10 * time.Second
-	// problemFor is how long a record that cannot be decrypted is a reason not to serve.
+	// problemFor is the time for which Problem reports a record that this process cannot decrypt.
 	problemFor = time.Minute
-	// writeLimit is after how long a write is given up that the database refuses for its key: longer
-	// than the controllers need to agree with the State again when one of them has died in between.
+	// writeLimit is the maximum time of a write that the database refuses for its key. If a
+	// controller dies between changing the State and changing the database, the others need less
+	// than that to repair it.
 	writeLimit = 20 * time.Second
 )
 
-// Sealer encrypts and decrypts the records of one namespace. Its methods may be called concurrently.
+// Sealer encrypts and decrypts the records of one namespace. Its methods are safe for concurrent
+// use.
 type Sealer struct {
-	// Log is where it says what nobody is told who calls it.
+	// Log receives failures that no caller gets as an error. New sets it to a no-op logger.
 	Log *zap.Logger
 
 	version string
@@ -37,22 +40,22 @@ type Sealer struct {
 	notes   Notes
 
 	seen  atomic.Pointer[seen]
-	top   atomic.Uint64 // the highest State.Count that was proven here
-	older atomic.Bool   // the log says that an older State was put back
-	mu    sync.Mutex    // held while the State is read
-	// problem is the latest reason why a record could not be decrypted, and with which keys.
+	top   atomic.Uint64 // highest State.Count that this process has verified
+	older atomic.Bool   // an older State was logged once
+	mu    sync.Mutex    // held during a read of the State
+	// problem is the latest decryption failure for lack of a key, with the keys at that time.
 	problem atomic.Pointer[problem]
 
-	noting   sync.Mutex // held while a stray is noted
+	noting   sync.Mutex // held while a stray is stored
 	nextNote time.Time
-	unnoted  string // why the latest could not be
+	unnoted  string // last logged error of storing one; empty: none
 
-	trials sync.Map // of trial, by scratch kind
+	trials sync.Map // trial by scratch kind
 }
 
 type seen struct {
 	State
-	noted State // as the database has it
+	noted State // as stored in the database
 	at    time.Time
 }
 
@@ -62,17 +65,17 @@ type problem struct {
 	at   time.Time
 }
 
-// New makes what encrypts the namespace of a version. keys returns those of now, the very same
-// until others are configured.
+// New returns a Sealer for the namespace of a version. keys returns the present Keys. It must
+// return the same pointer until the configuration changes, because Sealer compares pointers.
 func New(version string, keys func() *Keys, notes Notes) *Sealer {
 	return &Sealer{Log: zap.NewNop(), version: version, keys: keys, notes: notes}
 }
 
-// Keys are those that this process has now.
+// Keys returns the present keys of this process.
 func (s *Sealer) Keys() *Keys { return s.keys() }
 
-// Check refuses a namespace whose records this process could not read. It is to be called
-// before anything is read or written.
+// Check returns an error if this process lacks a key that records are under. Call it before any
+// read or write.
 func (s *Sealer) Check(ctx context.Context) error {
 	st, err := s.look(ctx, 0)
 	if err != nil {
@@ -81,8 +84,9 @@ func (s *Sealer) Check(ctx context.Context) error {
 	return st.lacks(s.keys())
 }
 
-// Problem returns which key was lacking lately, for as long as the keys are those that were
-// tried. A record that was tampered with is none: others are served all the same.
+// Problem returns the latest error about a missing key. It returns nil once the keys have changed,
+// or after a minute without another failure. A tampered record is no problem in this sense, because
+// other records still work.
 func (s *Sealer) Problem() error {
 	if p := s.problem.Load(); p != nil && p.keys == s.keys() && time.Since(p.at) < problemFor {
 		return p.err
@@ -90,10 +94,11 @@ func (s *Sealer) Problem() error {
 	return nil
 }
 
-// Suits refuses keys without one that records are under, as far as that is known here, and an
-// active key where nobody with one of the keys has vouched for the State.
+// Suits refuses keys that lack one which records are under, as far as this process knows the State.
+// It also refuses an active key for a State without a valid Seal.
 func (s *Sealer) Suits(k *Keys) error {
 	seen := s.seen.Load()
+	// Without a State there is nothing to compare with.
 	if seen == nil || seen.New {
 		return nil
 	}
@@ -103,25 +108,27 @@ func (s *Sealer) Suits(k *Keys) error {
 	return seen.noted.trusted(k, s.notes.Whose())
 }
 
-// State reads what is noted now.
+// State reads the present State from the database.
 func (s *Sealer) State(ctx context.Context) (State, error) { return s.look(ctx, 0) }
 
-// look returns the State as of at most that long ago.
+// look returns a State that is at most age old.
 func (s *Sealer) look(ctx context.Context, age time.Duration) (State, error) {
 	if k := s.seen.Load(); k.within(age) {
 		return k.State, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Another caller may have read the State while this one waited for the lock.
 	if seen := s.seen.Load(); seen.within(age) {
 		return seen.State, nil
 	}
-	at := time.Now() // before it is read: it may be changed meanwhile
+	at := time.Now() // taken before the read, since the State may change during it
 	st, err := s.notes.State(ctx)
 	if err != nil {
 		return State{}, fmt.Errorf("read which key records are under: %w", err)
 	}
 	k := s.keys()
+	// A deposed primary may answer with an older State. Keep the newer one instead of failing.
 	if err := s.accepts(st); errors.Is(err, errOld) && s.seen.Load() != nil {
 		st = s.newer(err)
 	} else if err != nil {
@@ -133,7 +140,7 @@ func (s *Sealer) look(ctx context.Context, age time.Duration) (State, error) {
 	return now.State, nil
 }
 
-// accepts refuses a State as it is noted that a process with these keys must not go by.
+// accepts refuses a stored State that a process with these keys must not use.
 func (s *Sealer) accepts(st State) error {
 	k := s.keys()
 	if err := st.trusted(k, s.notes.Whose()); err != nil {
@@ -142,15 +149,17 @@ func (s *Sealer) accepts(st State) error {
 	if err := st.fresh(k, s.top.Load()); err != nil {
 		return err
 	}
+	// Remember the newest proven State, so that an older one is noticed later.
 	if top := s.top.Load(); st.Count > top && st.proven(k, s.notes.Whose()) {
-		s.top.CompareAndSwap(top, st.Count) // where another call was quicker, the next look raises it
+		s.top.CompareAndSwap(top, st.Count) // if another call won, the next look raises it
 	}
 	return nil
 }
 
-// newer is the State to go by where the database answers with an older one that is weaker: either
-// a deposed primary answered, or somebody has put it back.
+// newer returns the State to use when the database answers with an older and weaker one. Either a
+// deposed primary answered, or somebody restored an old State.
 func (s *Sealer) newer(why error) State {
+	// Log once: each look finds the same until the database answers with the newer State.
 	if s.older.CompareAndSwap(false, true) {
 		s.Log.Warn("the database answers with an older state of keys, by which records may be plain: this process goes on by the newer one",
 			zap.String("version", s.version), zap.Error(why))
@@ -158,22 +167,24 @@ func (s *Sealer) newer(why error) State {
 	return s.seen.Load().noted
 }
 
-// within reports whether k is young enough. That a namespace is not begun is never taken for
-// true again: others may begin it under another key.
+// within reports whether k is at most age old. An unstarted namespace never counts as recent,
+// because another process may begin it under another key at any time.
 func (k *seen) within(age time.Duration) bool {
 	return k != nil && !k.New && time.Since(k.at) < age
 }
 
-// known returns the State to read by: the one seen last where it cannot be read now.
+// known returns the State for a reader. If the database does not answer, it returns the last one
+// seen.
 func (s *Sealer) known(ctx context.Context) (State, error) {
 	st, err := s.look(ctx, readEvery)
+	// Keep serving reads while the State cannot be read.
 	if k := s.seen.Load(); err != nil && k != nil {
 		return k.State, nil
 	}
 	return st, err
 }
 
-// writing is what writers need: the State as it is now, and the key in it.
+// writing returns what a writer needs: a recent State and its key.
 func (s *Sealer) writing(ctx context.Context) (w writing, err error) {
 	if w.state, err = s.look(ctx, lookEvery); err != nil {
 		return w, err
@@ -184,20 +195,22 @@ func (s *Sealer) writing(ctx context.Context) (w writing, err error) {
 		return w, err
 	}
 	w.Sealer, w.name, w.key = s, w.state.Key, k.named[w.state.Key]
+	// Where keys exist, another process may turn encryption on at any moment.
 	w.compares = w.state.encrypts() || len(k.named) > 0
 	return w, nil
 }
 
-// retryEvery is how long a write waits that the database has refused for its key.
+// retryEvery is the pause before a write that the database refused for its key is retried.
 const retryEvery = 10 * time.Millisecond
 
-// late reports whether a write is to be made again, after so many tries: the database has refused
-// it for its key, and the State was read anew since. A refusal that goes on is that of a controller
-// which died between the State and the database; another one is to come.
+// late reports whether the caller must retry a write. It is true if the database refused the write
+// for its key and the State was read again since. If the refusal persists, a controller died
+// between changing the State and the database, and another controller will finish its work.
 func (s *Sealer) late(ctx context.Context, err error, tries int) bool {
 	if !errors.Is(err, record.ErrLabel) {
 		return false
 	}
+	// The first retry needs no pause: a new State normally explains the refusal.
 	if tries > 1 {
 		wait := time.NewTimer(time.Duration(min(tries, 100)) * retryEvery)
 		defer wait.Stop()
@@ -211,8 +224,9 @@ func (s *Sealer) late(ctx context.Context, err error, tries int) bool {
 	return err == nil
 }
 
-// Open returns a stored record as it was written.
+// Open returns a stored record in its decrypted form.
 func (s *Sealer) Open(ctx context.Context, tok record.Token, r record.Record) (record.Record, error) {
+	// Fixed-name kinds and tombstones are never encrypted.
 	if tok.Fixed || r.Doc == nil {
 		return r, nil
 	}
@@ -221,25 +235,29 @@ func (s *Sealer) Open(ctx context.Context, tok record.Token, r record.Record) (r
 		return r, err
 	}
 	name := Under(r.Doc)
+	// The State may be too old to know this key, so read it again before judging the record.
 	if !st.allows(name) {
 		if st, err = s.look(ctx, 0); err != nil {
 			return r, err
 		}
 	}
+	// If the record opens although the State excludes its key, the promise is wrong.
 	if r, err = s.openBy(st, tok, r); err == nil && !st.allows(name) {
 		s.found(ctx, name)
 	}
 	return r, err
 }
 
-// found notes a stray. Its reader is not kept waiting for long, nor told where that fails:
-// the next one who reads it tries again. The log says why, once for each reason: until it is noted
-// the promise is wrong.
+// found stores a stray in the State. It delays the reader for at most a second and returns no
+// error, since the next reader of the record tries again. It logs each reason once, because until
+// the stray is stored the promise of the State is wrong.
 func (s *Sealer) found(ctx context.Context, name string) {
+	// Another reader is storing a stray already. Do not make this one wait.
 	if !s.noting.TryLock() {
 		return
 	}
 	defer s.noting.Unlock()
+	// Limit the attempts, since many readers may find the same stray.
 	if now := time.Now(); now.After(s.nextNote) {
 		s.nextNote = now.Add(lookEvery)
 		noting, cancel := context.WithTimeout(ctx, lookEvery)
@@ -256,9 +274,10 @@ func (s *Sealer) found(ctx context.Context, name string) {
 	}
 }
 
-// openBy is Open by a State.
+// openBy opens a record under the rules of the given State.
 func (s *Sealer) openBy(st State, tok record.Token, r record.Record) (record.Record, error) {
 	e, is := envelopeOf(r.Doc)
+	// A document without an envelope is plain.
 	if !is {
 		e.name = Off
 	}
@@ -266,6 +285,7 @@ func (s *Sealer) openBy(st State, tok record.Token, r record.Record) (record.Rec
 	doc, err := e.open(k, st, s.version, tok.Kind, r)
 	if err != nil {
 		err = fmt.Errorf("record %s of %s: %w", r.Key, tok.Kind, err)
+		// Only a missing key is a problem of this process. Tampering concerns the one record.
 		if errors.Is(err, ErrKey) {
 			s.problem.Store(&problem{err, k, time.Now()})
 		}
@@ -275,7 +295,8 @@ func (s *Sealer) openBy(st State, tok record.Token, r record.Record) (record.Rec
 	return r, nil
 }
 
-// openAll is Open for many, for clients: a list without one of them would say that it is gone.
+// openAll decrypts records for clients. It fails as a whole, because a list without one of the
+// records would show that one as deleted.
 func (s *Sealer) openAll(ctx context.Context, tokens func(kind string) record.Token, rs []record.Record) ([]record.Record, error) {
 	for i := range rs {
 		r, err := s.Open(ctx, tokens(rs[i].Kind), rs[i])
@@ -287,14 +308,14 @@ func (s *Sealer) openAll(ctx context.Context, tokens func(kind string) record.To
 	return rs, nil
 }
 
-// openOrMark is openAll for who parks what cannot be read, and goes on with the others. A key
-// that this process lacks, of those that records are under, stays an error: it would be all of
-// them.
+// openOrMark decrypts records and marks the unreadable ones, so that the caller can park them. A
+// missing key that regular records are under stays an error, because it would affect all records.
 func (s *Sealer) openOrMark(ctx context.Context, tokens func(kind string) record.Token, rs []record.Record) ([]record.Record, error) {
 	for i := range rs {
 		r, err := s.Open(ctx, tokens(rs[i].Kind), rs[i])
 		if errors.Is(err, record.ErrUnreadable) {
 			r.Err = err
+			// The caller parks the record by its _id.
 			r.Doc, err = bson.Marshal(bson.D{{Key: "_id", Value: r.Key.Value()}})
 		}
 		if err != nil {
@@ -313,7 +334,7 @@ func of(toks record.Tokens) func(string) record.Token {
 	return func(kind string) record.Token { return toks[kind] }
 }
 
-// anyManaged reports whether a kind is one that may be encrypted.
+// anyManaged reports whether a token belongs to a managed kind. Only those may be encrypted.
 func anyManaged(toks record.Tokens) bool {
 	for _, tok := range toks {
 		if !tok.Fixed {

@@ -12,8 +12,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Provision makes a collection, unless its options or indexes look into what is encrypted. What
-// the indexes of a new one read stays readable.
+// Provision creates a collection. It refuses options and indexes that need encrypted fields. For a
+// new collection, the fields of its indexes stay readable.
 func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	fields, err := n.sealer.readable(ctx, kind)
 	if err != nil {
@@ -24,6 +24,8 @@ func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name st
 	} else if len(fields) > 0 {
 		info, err := n.Namespace.Describe(ctx, kind, name)
 		if err == nil && !info.Exists {
+			// Note the readable fields before the collection exists. A rotation that runs now would
+			// otherwise encrypt its first records without them.
 			err = n.sealer.Begin(ctx, []record.KindSpec{kind})
 		} else if err == nil {
 			err = n.shown(ctx, kind, info)
@@ -35,15 +37,15 @@ func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name st
 	return n.Namespace.Provision(ctx, kind, name)
 }
 
-// BuildIndexes builds indexes over fields that all records show. What the kind was not begun
-// with it could build over nothing.
+// BuildIndexes builds indexes over fields that all records show. It refuses an index over other
+// fields, because that index would be empty.
 func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	fields, err := n.sealer.readable(ctx, kind)
 	if err != nil {
 		return err
 	}
 	if record.IsScratch(kind.Name) {
-		n.sealer.try(kind.Name, fields) // it is empty
+		n.sealer.try(kind.Name, fields) // a scratch kind is empty
 	} else if len(fields) > 0 {
 		info, err := n.Namespace.Describe(ctx, kind, tok.Name)
 		if err == nil && info.Exists && info.Token.ID == tok.ID {
@@ -56,20 +58,21 @@ func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind rec
 	return n.Namespace.BuildIndexes(ctx, tok, kind)
 }
 
-// trialAge is longer than anything is tried.
+// trialAge is the time after which a trial is certainly over.
 const trialAge = 24 * time.Hour
 
-// trial is what records of a scratch kind show.
+// trial holds the readable fields of a scratch kind's records.
 type trial struct {
 	fields []string
 	made   time.Time
 }
 
-// try has records of a scratch kind show fields. Nobody else writes them, so that the State need
-// not have it.
+// try makes the records of a scratch kind show fields. Only this process writes such records, so
+// the State need not list the fields.
 func (s *Sealer) try(kind string, fields []string) {
+	// Remove old trials, or the map would grow forever.
 	s.trials.Range(func(kind, t any) bool {
-		if time.Since(t.(trial).made) > trialAge { //nolint:forcetypeassert // it has no other
+		if time.Since(t.(trial).made) > trialAge { //nolint:forcetypeassert // trials holds no other type
 			s.trials.Delete(kind)
 		}
 		return true
@@ -79,21 +82,22 @@ func (s *Sealer) try(kind string, fields []string) {
 	}
 }
 
-// shows are the fields that stay readable in records of a kind.
+// shows returns the fields that stay readable in records of a kind.
 func (s *Sealer) shows(st State, kind string) []string {
 	if t, ok := s.trials.Load(kind); ok {
-		return t.(trial).fields //nolint:forcetypeassert // it has no other
+		return t.(trial).fields //nolint:forcetypeassert // trials holds no other type
 	}
 	return st.Clear[kind]
 }
 
-// shown refuses indexes, of those that are not there yet, over fields that records do not show. Of
-// a namespace that is not begun it is noted which they are before anything is written.
+// shown refuses missing indexes over fields that the existing records do not show. In a namespace
+// that has no records yet, Begin notes the fields before the first write.
 func (n *Namespace) shown(ctx context.Context, kind record.KindSpec, info record.Info) error {
 	st, err := n.sealer.look(ctx, 0)
 	if err != nil || st.New || !st.encrypts() {
 		return err
 	}
+	// Existing indexes were checked when they were built.
 	there := map[string]bool{}
 	for _, spec := range info.Shape.Indexes {
 		there[record.IndexName(spec)] = true
@@ -113,12 +117,12 @@ func (n *Namespace) shown(ctx context.Context, kind record.KindSpec, info record
 	return nil
 }
 
-// readable returns the fields that a kind's shape reads, where the namespace is encrypted or is
-// going to be.
+// readable returns the fields that a kind's shape reads, if the namespace is encrypted or will be.
 func (s *Sealer) readable(ctx context.Context, kind record.KindSpec) ([]string, error) {
 	if kind.Fixed || kind.Shape.Options == nil && len(kind.Shape.Indexes) == 0 {
 		return nil, nil
 	}
+	// Without an active key, the fields matter only if records are encrypted already.
 	if s.keys().active == Off {
 		if st, err := s.known(ctx); err != nil || !st.encrypts() {
 			return nil, err
@@ -127,8 +131,8 @@ func (s *Sealer) readable(ctx context.Context, kind record.KindSpec) ([]string, 
 	return fieldsOf(kind)
 }
 
-// fieldsOf returns the top-level fields that stay readable for a kind's indexes. It refuses what
-// would have to read all of a record.
+// fieldsOf returns the top-level fields that stay readable for a kind's indexes. It refuses options
+// and indexes that would need the whole record.
 func fieldsOf(kind record.KindSpec) ([]string, error) {
 	refuse := func(what, why string) error {
 		return &record.UnsupportedError{What: what + " of kind " + kind.Name, Reason: why + ": give it up, or leave encryption off for this version"}
@@ -146,7 +150,7 @@ func fieldsOf(kind record.KindSpec) ([]string, error) {
 		var index struct {
 			Key     bson.D `bson:"key"`
 			Partial bson.D `bson:"partialFilterExpression"`
-			Weights bson.D `bson:"weights"` // of a text index, whose key names none
+			Weights bson.D `bson:"weights"` // of a text index, whose key has no field names
 		}
 		if err := bson.Unmarshal(spec, &index); err != nil {
 			return nil, fmt.Errorf("index of kind %s: %w", kind.Name, err)
@@ -155,19 +159,22 @@ func fieldsOf(kind record.KindSpec) ([]string, error) {
 			switch {
 			case strings.HasPrefix(e.Key, "$") || strings.Contains(e.Key, "$**"):
 				return nil, refuse("index "+record.IndexName(spec), "it is over all fields, which are encrypted")
+			// These two stand for the fields in weights.
 			case e.Key != "_fts" && e.Key != "_ftsx":
 				add(e.Key)
 			}
 		}
+		// The database evaluates the filter on stored documents, so these fields must be readable.
 		addFilter(index.Partial, add)
 	}
 	slices.Sort(fields)
 	return fields, nil
 }
 
-// addFilter adds the fields that a filter looks at.
+// addFilter calls add for each field in a filter.
 func addFilter(filter bson.D, add func(string)) {
 	for _, e := range filter {
+		// An operator such as $and has further filters inside.
 		if !strings.HasPrefix(e.Key, "$") {
 			add(e.Key)
 			continue

@@ -9,55 +9,59 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// State is what a database holds of the keys of a namespace. The zero State is that of one
-// that was never encrypted.
+// State is the data in a database about the keys of a namespace. The zero State belongs to a
+// namespace that was never encrypted.
 type State struct {
-	// Key is what writers encrypt with; Off or empty: they do not.
+	// Key is the name of the key that writers use. Off or empty: they do not encrypt.
 	Key string `bson:"key"`
-	// Under are all keys that records may be under, by name, with what distinguishes them from
-	// others of the name. Off is among them where records may be plain.
+	// Under holds all keys that records may be under: the name, and the digest that tells a key
+	// from others of its name. It contains Off if records may be plain.
 	Under map[string]string `bson:"under"`
-	// Whole promises that every record of a managed kind is under Key, and shows the fields of
+	// Whole promises that every record of a managed kind is under Key, and shows the fields in
 	// Clear.
 	Whole bool `bson:"whole"`
-	// Run is the pass over all records after which Whole is true. It never is again what it was.
+	// Run is the id of the pass over all records that makes Whole true. A value is never reused.
 	Run string `bson:"run,omitempty"`
-	// Strays are further keys that records were found under against the promise, or Off where an
-	// operator has said so. A process without them goes on, but for these records.
+	// Strays holds further keys that records were found under, contrary to the promise, or Off if
+	// an operator admitted plain records. A process without these keys works, except for those
+	// records.
 	Strays []string `bson:"strays,omitempty"`
-	// Missed: a stray was admitted while the run went on, which may have been past its record.
+	// Missed means that a stray was admitted during the run, whose pass may already be past its
+	// record.
 	Missed bool `bson:"missed,omitempty"`
-	// Clear are the top-level fields of each kind that stay readable, for its indexes.
+	// Clear holds the top-level fields of each kind that stay readable for its indexes.
 	Clear map[string][]string `bson:"clear,omitempty"`
-	// Count counts the writes of a sealed State.
+	// Count is the number of writes of a signed State.
 	Count uint64 `bson:"count,omitempty"`
-	// Seal proves who wrote all of this. Nil: nobody with a key did, or a former version.
+	// Seal proves the writer of this State. nil: a process without a key wrote it, or a former
+	// release.
 	Seal *Seal `bson:"seal,omitempty"`
-	// New: the namespace is not begun, so that there can be no State yet. What is tried in its
-	// database before is under the active key of the process that tries it.
+	// New means that the namespace has no records and no State yet. Scratch kinds in its database
+	// use the active key of the process that writes them.
 	New bool `bson:"-"`
 }
 
-// Notes is where the State of a namespace is kept: in the database itself, so that no process
-// can have one without the other.
+// Notes stores the State of a namespace in the namespace's own database. So no process can have one
+// without the other.
 type Notes interface {
-	// State returns what is noted, or the zero State.
+	// State returns the stored State, or the zero State if there is none.
 	State(ctx context.Context) (State, error)
-	// Change notes what change makes of the State, unless it returns false. It may be called
-	// several times, when others write at the same time.
+	// Change applies change to the State and stores the result, unless change returns false. Change
+	// may call it several times, if others write at the same time.
 	Change(ctx context.Context, change func(*State) (bool, error)) error
 	// Whose names the namespace and its deployment. A State of another one is not accepted.
 	Whose() string
 }
 
-// normal is a State in which nothing is left to be understood.
+// normal returns the State with its defaults filled in.
 func (s State) normal(k *Keys) State {
 	if s.New {
 		s = State{Key: k.active, New: true}
+		// Scratch records of other processes may be under any of our keys.
 		for _, name := range k.Names() {
 			s.add(k, name)
 		}
-		if k.active == Off { // otherwise who removes a mark would have plain records accepted
+		if k.active == Off { // otherwise a removed mark would make plain records acceptable
 			s.add(k, Off)
 		}
 		return s
@@ -65,16 +69,17 @@ func (s State) normal(k *Keys) State {
 	if s.Key == "" {
 		s.Key = Off
 	}
+	// An empty list means that all records are plain.
 	if len(s.Under) == 0 {
 		s.Under, s.Whole = map[string]string{Off: ""}, s.Key == Off
 	}
-	if s.Key != Off && !s.allows(s.Key) { // what everybody writes under is what records are under
+	if s.Key != Off && !s.allows(s.Key) { // records are under the key that writers use, even if Under lacks it
 		s.add(k, s.Key)
 	}
 	return s
 }
 
-// Promised is the key that every record is under, or Off; empty: there may be several.
+// Promised returns the key that every record is under, or Off. Empty: several keys are possible.
 func (s State) Promised() string {
 	if s.Whole {
 		return s.Key
@@ -82,7 +87,7 @@ func (s State) Promised() string {
 	return ""
 }
 
-// InUse are the names of the keys that records may be under, in order; Off is one.
+// InUse returns the names of the keys that records may be under, sorted. Off counts as one.
 func (s State) InUse() []string {
 	return slices.Compact(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(s.Under)), s.Strays...))))
 }
@@ -98,7 +103,7 @@ func (s State) encrypts() bool {
 	return slices.ContainsFunc(s.InUse(), func(name string) bool { return name != Off })
 }
 
-// lacks refuses a State whose records a process with these keys could not read.
+// lacks returns an error if a process with these keys could not read all records.
 func (s State) lacks(k *Keys) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Under)) {
 		has, check := k.named[name], s.Under[name]
@@ -106,6 +111,7 @@ func (s State) lacks(k *Keys) error {
 		case name == Off:
 		case has == nil:
 			return fmt.Errorf("%w: records are under key %s, which is not one of encryption.keys (%s): add the file of %s", ErrKey, name, k, name)
+		// Another key of the same name would decrypt nothing.
 		case check != has.check:
 			return fmt.Errorf("%w: key %s is another one here than the records were written with: correct the file of %s in encryption.keys", ErrKey, name, name)
 		}
@@ -113,8 +119,8 @@ func (s State) lacks(k *Keys) error {
 	return nil
 }
 
-// wanted is the label of documents that are stored as the State has it. format and name of a key
-// are what an envelope begins with.
+// wanted returns the label that the database must require of stored documents. An envelope begins
+// with the format and the name of its key.
 func wanted(names ...string) record.Label {
 	l := record.Label{Field: Field}
 	slices.Sort(names)
@@ -129,6 +135,7 @@ func wanted(names ...string) record.Label {
 }
 
 func (s *State) add(k *Keys, name string) {
+	// Readers may share the map, so change a copy.
 	s.Under = maps.Clone(s.Under)
 	if s.Under == nil {
 		s.Under = map[string]string{}

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// Access is who may reach the listeners, and how. The zero value asks nobody, and is for
-// listeners on loopback.
+// Access holds who may use the listeners, and how. The zero value asks nobody for an identity, and
+// is for listeners on loopback.
 type Access struct {
-	Cert, Key string // files of the certificate that listeners have; empty: no TLS
-	ClientCA  string // file of authorities for client certificates; empty: none are asked for
+	Cert, Key string // certificate files of the listeners; empty: no TLS
+	ClientCA  string // file of authorities for client certificates; empty: none required
 	Tokens    string // file of bearer tokens; empty: none
 	Issuers   []Issuer
 	Roles     []Role
-	Hosts     []string // names that listeners answer to, besides addresses and those in the certificate
-	Origins   []string // of pages in browsers on other hosts
+	Hosts     []string // accepted host names, besides addresses and those of the certificate
+	Origins   []string // origins of browser pages on other hosts
 }
 
-// Issuer signs JSON web tokens.
+// Issuer is a signer of JSON web tokens.
 type Issuer struct {
 	Name, Issuer, Audience string
-	Claim                  string // that names the identity; empty: sub
-	Keys                   string // URL of the key set; empty: as discovered
+	Claim                  string // claim with the identity; empty: sub
+	Keys                   string // URL of the key set; empty: from discovery
 	CA                     string // file; empty: the system's
-	Token                  string // file with what the keys are asked for with; empty: nothing
+	Token                  string // file with the token for requests of the keys; empty: none
 }
 
 // Role gives an identity a role.
@@ -36,13 +36,14 @@ var (
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 )
 
-// roleNames are the roles that a configuration gives. Package access knows what they may do.
+// roleNames are the roles in a configuration. Package access defines their rights.
 var roleNames = []string{"application", "viewer", "operator"}
 
 func (r *reader) access(n node) Access {
 	m := r.mapping(n, "tls", "tokens", "issuers", "roles", "hosts", "origins")
 	tls := r.mapping(m["tls"], "cert", "key", "clientCA")
 	a := Access{Cert: r.path(tls["cert"]), Key: r.path(tls["key"]), ClientCA: r.path(tls["clientCA"]), Tokens: r.path(m["tokens"])}
+	// A certificate is useless without its key, and client certificates need TLS.
 	switch {
 	case a.Cert == "" && a.Key != "":
 		r.fail(tls["cert"], "", "missing, want the file of the certificate next to its key")
@@ -51,10 +52,12 @@ func (r *reader) access(n node) Access {
 	case a.Cert == "" && a.ClientCA != "":
 		r.fail(tls["cert"], "", "missing, want the file of a certificate where client certificates are asked for")
 	}
+	// Read issuers before roles, which name them.
 	for _, item := range r.list(m["issuers"]) {
 		a.Issuers = append(a.Issuers, r.issuer(item, a.Issuers))
 	}
 	given := r.mapping(m["roles"], roleNames...)
+	// In a fixed order, so that the result does not depend on the file.
 	for _, role := range roleNames {
 		for _, item := range r.list(given[role]) {
 			id := r.required(item, "the name of an identity, such as token:alice")
@@ -64,6 +67,7 @@ func (r *reader) access(n node) Access {
 	}
 	for _, item := range r.list(m["hosts"]) {
 		h := r.required(item, "a host name")
+		// A name with a scheme or port would never match a request.
 		if !hostName.MatchString(h) {
 			r.fail(item, h, "want a host name without scheme and port")
 		}
@@ -71,6 +75,7 @@ func (r *reader) access(n node) Access {
 	}
 	for _, item := range r.list(m["origins"]) {
 		o := r.required(item, "an origin such as https://ops.example.org")
+		// Comparing with the rebuilt address refuses a path, a query and a user.
 		if u, err := url.Parse(o); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != o {
 			r.fail(item, o, "want scheme and host alone, such as https://ops.example.org")
 		}
@@ -87,11 +92,13 @@ func (r *reader) issuer(n node, before []Issuer) Issuer {
 		Audience: r.required(m["audience"], "whom tokens must be for, such as dbcontroller"),
 		CA:       r.path(m["ca"]), Token: r.path(m["token"]),
 	}
+	// The default is applied by package access.
 	i.Claim, _ = r.text(m["claim"])
 	i.Keys, _ = r.text(m["keys"])
 	if !issuerName.MatchString(i.Name) {
 		r.fail(m["name"], i.Name, "want lower-case letters, digits and dashes")
 	}
+	// Roles name an issuer by its name, so names must be unique.
 	for _, b := range before {
 		if b.Name == i.Name || b.Issuer == i.Issuer {
 			r.fail(m["name"], i.Name, "given twice, want one entry for each issuer")
@@ -100,6 +107,8 @@ func (r *reader) issuer(n node, before []Issuer) Issuer {
 	for _, at := range []node{m["issuer"], m["keys"]} {
 		address, _ := r.text(at)
 		u, err := url.Parse(address)
+		// Anybody on the way could replace keys that come over plain HTTP, so allow it only for
+		// loopback.
 		if address != "" && (err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopbackName(u.Hostname()))) {
 			r.fail(at, address, "want an address that begins with https://")
 		}
@@ -111,10 +120,11 @@ func loopbackName(host string) bool {
 	return host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
 
-// identity refuses a name that nobody can prove here.
+// identity refuses an identity that nobody can prove with this configuration.
 func (r *reader) identity(n node, id string, a Access) {
 	kind, rest, _ := strings.Cut(id, ":")
 	switch kind {
+	// A role for an identity without its proof would never apply.
 	case "token":
 		if a.Tokens == "" {
 			r.fail(n, id, "want access.tokens, too: there are no tokens")

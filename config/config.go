@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Defaults of keys that are left out.
+// Defaults of missing keys.
 const (
 	DefaultRingSize       = 16
 	DefaultCopyWorkers    = 4
@@ -21,107 +21,109 @@ const (
 	DefaultTraceRatio     = 0.01
 )
 
-// Config is a whole file, resolved.
+// Config is a whole configuration file with defaults and variables filled in.
 type Config struct {
 	Path       string // of the file
 	Deployment string // services/{service}/deployments/{region}
 	RingSize   int
-	// InitialVersion is where the deployment begins that is not there yet. Empty: where data
-	// is, or at the newest version.
+	// InitialVersion is the first version of a deployment that does not exist yet. Empty: the
+	// version with data, or the newest.
 	InitialVersion string
 	Etcd           Etcd
 	DataDir        string // empty: the command's own default
 	Copy           Copy
 	Switch         Switch
 	Operator       string // address for health and metrics
-	Metrics        string // address for health and metrics alone; empty: with the others
-	ShardMetrics   bool   // metrics of each shard, besides those of all
+	Metrics        string // separate address for health and metrics; empty: none
+	ShardMetrics   bool   // metrics of each shard, in addition
 	Profiles       bool   // pprof at the operator port
 	Traces         Traces
 	API            string // address of the Deployment API
-	Applications   string // address of what applications call of it; empty: with the others
+	Applications   string // separate address for the calls of applications; empty: none
 	Access         Access
 	DBs            []DB   // in the order of the file, one for each version and place
 	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
 	Updates        []Update
-	Imports        []Import   // other deployments, to whose records those of this one refer
-	Referrers      []Referrer // fields of other deployments' records that refer to this one's
+	Imports        []Import   // other deployments that this one's records refer to
+	Referrers      []Referrer // fields of other deployments' records that refer to this one
 	Hooks          []Hook
-	// ShowValues has what is said of parked records quote values of them.
+	// ShowValues allows the errors of parked records to quote values.
 	ShowValues bool
 
-	// Loaded: it was read from Path with the variables of the process, and can be so again.
+	// Loaded is set if the file was read from Path with the process's environment, so that it can
+	// be read again.
 	Loaded bool
 }
 
-// Traces are spans of what a controller does, for a collector.
+// Traces configures spans of a controller's work for a collector.
 type Traces struct {
-	Endpoint string  // http://host:port or https://host:port of OTLP over gRPC; empty: none are made
-	Ratio    float64 // of pages and batches that are traced
+	Endpoint string  // OTLP over gRPC, http://host:port or https://host:port; empty: no traces
+	Ratio    float64 // share of pages and batches that are traced, 0 to 1
 }
 
-// Copy bounds the copying towards the next version.
+// Copy limits the copy to the next version.
 type Copy struct {
 	Auto    bool // begin as soon as both versions are configured
-	MaxRate int  // documents a second and controller; 0 is no limit
+	MaxRate int  // documents per second for each controller; 0: no limit
 	Workers int
-	// Unthrottled: the databases are not measured, and copying does not yield to pressure.
+	// Unthrottled turns off measuring the databases. Copying then does not slow down under load.
 	Unthrottled   bool
-	MaxSourceLoad int    // percent of the source's processors above which copying slows down; 0 is no bound
-	Window        string // HH:MM-HH:MM of UTC in which it copies; empty: at any time
+	MaxSourceLoad int    // percent of the source's processors that slows copying; 0: no limit
+	Window        string // HH:MM-HH:MM in UTC for copying; empty: any time
 }
 
-// Switch bounds the switch.
+// Switch limits the switch.
 type Switch struct {
-	Deadline time.Duration // after which SWITCHING aborts by itself
-	MaxHold  time.Duration // of clients' writes by one attempt; 0: as long as the deadline allows
-	Retries  int           // attempts after the first that was given up by itself
-	MaxLag   time.Duration // that changes may take to be applied where a shard is ready
-	Hold     bool          // upgrades stay ready until they are told to switch
+	Deadline time.Duration // SWITCHING aborts after this time
+	MaxHold  time.Duration // of clients' writes in one attempt; 0: up to the deadline
+	Retries  int           // further attempts after one that gave up by itself
+	MaxLag   time.Duration // longest delay of changes in a ready shard
+	Hold     bool          // upgrades wait for 'switch' when ready
 }
 
-// DB is one database: that of a version, or of a version at another place.
+// DB is one database: the database of a version, or of a version at a second place.
 type DB struct {
-	// Version names the namespace in the Deployment: the API version, and behind an @ the
-	// location of a second place, such as v1 and v1@b.
+	// Version names the namespace in the Deployment. It is the API version, with @ and the location
+	// for a second place, such as v1 and v1@b.
 	Version       string
 	APIVersion    string
 	Namespace     string
 	Backend       string     // mongo or etcd
-	Database      string     // derived from Namespace unless the file names one; of etcd the prefix of all keys, without the slash behind it
+	Database      string     // from Namespace unless set; for etcd the key prefix without last slash
 	Endpoint      Secret     // of MongoDB
 	PoolSize      int        // of MongoDB
-	MajorityReads bool       // of MongoDB: what a service only shows is read as recent as a list (record.Client)
+	MajorityReads bool       // of MongoDB: reads for display are as recent as a list (record.Client)
 	Etcd          Etcd       // of etcd
-	MaxTxnOps     int        // of etcd, as it was started; 0: its default
-	MaxRequest    int        // of etcd in bytes, likewise
-	Kinds         []EtcdKind // of etcd: where applications have the records of fixed-name kinds
-	Disabled      bool       // while another version is active, this one is not kept in sync with it
+	MaxTxnOps     int        // of etcd, as configured there; 0: its default
+	MaxRequest    int        // of etcd in bytes, as configured there; 0: its default
+	Kinds         []EtcdKind // of etcd: prefixes of applications' fixed-name kinds
+	Disabled      bool       // do not keep it in sync while another version is active
 	Encryption    Encryption
-	Fixtures      []Fixtures // what the version starts with
+	Fixtures      []Fixtures // records that the version starts with
 
-	// Renew makes the endpoint anew of what the files hold that it names by $(file:). nil: it names none.
+	// Renew returns the endpoint with the current contents of the files that it names with
+	// $(file:). Nil: it names none.
 	Renew func(read FileReader) (string, error) `json:"-"`
 }
 
-// Kind is one fixed-name kind and the lens that transforms it between two versions. The
-// lens may name further kinds, whose records it makes of this one's or puts into them.
-// Where all databases are of one version, a kind has nothing but From and Fence.
+// Kind is one fixed-name kind, and the lens that transforms it between two versions. The lens may
+// name further kinds, which it fills from this kind's records or merges into them. If all databases
+// have one version, a kind has only From and Fence.
 type Kind struct {
 	From, To string // collection names in the older and the newer version
-	// Older and Newer are API versions that follow each other. Empty where there is one.
+	// Older and Newer are consecutive API versions. They are empty if there is only one.
 	Older, Newer string
 	Lens         string // path of the lens file
-	Fence        string // view, validator, writeBlock or role; empty: the strongest the cluster allows
-	// Indexes are those of collections of the newer version, by name, each as extended JSON.
-	// A collection that is in here gets these and none of the older version's; one of the
-	// lens's further kinds that is not gets none.
+	Fence        string // view, validator, writeBlock or role; empty: the strongest possible
+	// Indexes holds the indexes of the newer version's collections, by collection name, as extended
+	// JSON. A listed collection gets these indexes, and none of the older version's. A further kind
+	// of the lens that is not listed gets none.
 	Indexes map[string][]string
-	// Discontinued: the newer version has no counterpart. To and Lens are empty.
+	// Discontinued means that the newer version has no such kind. To and Lens are then empty.
 	Discontinued bool
 }
 
-// DB returns the entry of a version.
+// DB returns the entry of a version. It returns false if there is none.
 func (c Config) DB(version string) (DB, bool) {
 	for _, db := range c.DBs {
 		if db.Version == version {
@@ -131,7 +133,7 @@ func (c Config) DB(version string) (DB, bool) {
 	return DB{}, false
 }
 
-// Versions lists the configured versions in the file's order.
+// Versions returns the configured versions in the order of the file.
 func (c Config) Versions() []string {
 	vs := make([]string, 0, len(c.DBs))
 	for _, db := range c.DBs {
@@ -140,7 +142,7 @@ func (c Config) Versions() []string {
 	return vs
 }
 
-// APIVersions lists the API versions in the file's order, each once.
+// APIVersions returns the API versions in the order of the file, each once.
 func (c Config) APIVersions() []string { return apiVersions(c.DBs) }
 
 func apiVersions(dbs []DB) []string {
@@ -153,7 +155,8 @@ func apiVersions(dbs []DB) []string {
 	return vs
 }
 
-// Load reads a file. env looks a variable up; nil is the process's environment.
+// Load reads a configuration file. env looks up a variable; nil means the process's environment. A
+// refusal is an *Error.
 func Load(path string, env func(string) (string, bool)) (Config, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -164,8 +167,8 @@ func Load(path string, env func(string) (string, bool)) (Config, error) {
 	return c, err
 }
 
-// Parse reads the text of a file. path is for messages, and lens paths are relative to
-// its folder.
+// Parse reads the text of a configuration file. path is for messages, and relative paths are
+// relative to its folder. A refusal is an *Error.
 func Parse(path string, text []byte, env func(string) (string, bool)) (Config, error) {
 	if env == nil {
 		env = os.LookupEnv
@@ -177,6 +180,7 @@ func Parse(path string, text []byte, env func(string) (string, bool)) (Config, e
 	}
 	c := r.config(root)
 	c.Path = path
+	// Report the first refusal; values after it may be meaningless.
 	if r.err != nil {
 		return Config{}, r.err
 	}
@@ -185,6 +189,7 @@ func Parse(path string, text []byte, env func(string) (string, bool)) (Config, e
 			c.Updates[i].Lens = filepath.Join(filepath.Dir(path), u.Lens)
 		}
 	}
+	// Lens paths are relative to the file, and not to the working directory.
 	for i, k := range c.Kinds {
 		if k.Lens != "" && !filepath.IsAbs(k.Lens) {
 			c.Kinds[i].Lens = filepath.Join(filepath.Dir(path), k.Lens)

@@ -1,13 +1,20 @@
-// Package config reads the YAML file that a controller and a server start with.
+// Package config reads the YAML file of a controller or a server.
 //
-// Guarantees: the result is complete (defaults filled in, variables resolved, lens
-// paths made relative to the working directory) and checked, so that no other package
-// asks again whether a value makes sense. Every refusal is one line that names file,
-// line, key, value and what is allowed. What may carry a password is a Secret, which
-// prints redacted however it is printed, and no error shows one either.
+// # Guarantees
 //
-// It does not open a database, read a lens or know what a version means. Only cmd and
-// tests import it. docs/configuration.md is the reference of the keys.
+// The result is complete: defaults are filled in, variables are resolved, and lens paths work from
+// the working directory. It is also checked, so that no other package checks the values again. A
+// refusal is one line with file, line, key, value and the allowed values. A value that may contain
+// a password is a Secret, which every way of printing redacts. No error shows a password either.
+//
+// # What it does not own
+//
+// This package opens no database, reads no lens, and gives a version no meaning. Only cmd and tests
+// import it. docs/configuration.md is the reference of the keys.
+//
+// # Where to begin
+//
+// Load and Config in config.go, then the sections in sections.go.
 //
 // It is not for users and may change with any version.
 package config

@@ -14,21 +14,21 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// Encryption is which keys the managed kinds of a database are encrypted with.
+// Encryption holds the keys that encrypt the managed kinds of a database.
 type Encryption struct {
 	Keys []KeyFile
-	// Active names the key that all records are to be under; EncryptionOff: they are decrypted.
-	// Empty where there are no keys.
+	// Active is the name of the key for all records. EncryptionOff decrypts them. Empty: there are
+	// no keys.
 	Active string
 }
 
-// KeyFile is a key and where it is kept.
+// KeyFile is a key and the path of its file.
 type KeyFile struct {
 	Name string
 	Path string
 }
 
-// EncryptionOff is the active key of a database that is not encrypted, or no longer.
+// EncryptionOff is the Active of a database that is not, or no longer, encrypted.
 const EncryptionOff = "off"
 
 const keyBytes = 32
@@ -36,6 +36,7 @@ const keyBytes = 32
 var keyName = regexp.MustCompile(`^[A-Za-z0-9]{4}$`)
 
 func (r *reader) encryption(n node) Encryption {
+	// No section: the records are not encrypted.
 	if n.value == nil {
 		return Encryption{}
 	}
@@ -49,6 +50,7 @@ func (r *reader) encryption(n node) Encryption {
 		if !keyName.MatchString(key.Name) {
 			r.fail(k["name"], key.Name, "want four letters and digits of ASCII, such as a001")
 		}
+		// Each name needs its own key, because records store the name only.
 		for i, other := range e.Keys {
 			switch {
 			case other.Name == key.Name:
@@ -62,11 +64,13 @@ func (r *reader) encryption(n node) Encryption {
 	if len(items) == 0 {
 		r.fail(m["keys"], "", "missing, want a list with the name and the file of each key")
 	}
+	// Always explicit: a key that becomes active by accident encrypts all records.
 	e.Active = r.required(m["active"], "the name of one of the keys, or "+EncryptionOff)
 	if e.Active != EncryptionOff && !slices.Contains(names, e.Active) {
 		r.fail(m["active"], e.Active, "want one of keys ("+strings.Join(names, ", ")+"), or "+EncryptionOff)
 	}
 	for i := range e.Keys {
+		// Relative paths belong to the folder of the file.
 		if !filepath.IsAbs(e.Keys[i].Path) {
 			e.Keys[i].Path = filepath.Join(r.folder, e.Keys[i].Path)
 		}
@@ -74,11 +78,13 @@ func (r *reader) encryption(n node) Encryption {
 	return e
 }
 
-// plainKinds refuses encryption of versions whose collections an application reads.
+// plainKinds refuses encryption for a version with fixed-name kinds, because their application
+// could not read the records.
 func (r *reader) plainKinds(dbs node, c Config) {
 	for i, item := range r.list(dbs) {
 		db := c.DBs[min(i, len(c.DBs)-1)]
 		for _, k := range c.Kinds {
+			// A kind with empty versions belongs to every version.
 			if len(db.Encryption.Keys) > 0 && (k.Older == "" || k.Older == db.APIVersion || k.Newer == db.APIVersion) {
 				n := r.mapping(item, dbKeys...)["encryption"]
 				r.fail(n, "", "collections of kinds are read by their application, and never encrypted: want no such key for "+db.Version)
@@ -88,11 +94,13 @@ func (r *reader) plainKinds(dbs node, c Config) {
 	}
 }
 
-// Read returns what the files hold now, in the order of the keys.
+// Read returns the current contents of the key files, in the order of Keys. It refuses a file that
+// everybody can access. Errors quote no key.
 func (e Encryption) Read() ([][]byte, error) {
 	var keys [][]byte
 	for _, k := range e.Keys {
 		what := "encryption key " + k.Name
+		// Whoever reads the key reads all records.
 		if info, err := os.Stat(k.Path); err == nil && info.Mode().Perm()&0o007 != 0 {
 			return nil, fmt.Errorf("%s: everybody on this machine can reach %s: chmod o-rwx it", what, k.Path)
 		}
@@ -100,8 +108,9 @@ func (e Encryption) Read() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Strict, so that a damaged key is not accepted as another one.
 		key, err := base64.StdEncoding.Strict().DecodeString(bare(texts[0]))
-		if err != nil || len(key) != keyBytes { // the error would quote the file
+		if err != nil || len(key) != keyBytes { // err would quote the file
 			return nil, fmt.Errorf("%s: %s holds no key: want %d bytes in base64 on one line, as 'dbcontroller keys new' writes it", what, k.Path, keyBytes)
 		}
 		keys = append(keys, key)
@@ -109,14 +118,14 @@ func (e Encryption) Read() ([][]byte, error) {
 	return keys, nil
 }
 
-// EncodeKey is a key as a file holds it.
+// EncodeKey returns a key in the form of a key file.
 func EncodeKey(key []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(nil, key), '\n')
 }
 
-// WatchEncryption watches what a configuration says of the keys of a version, so that keys are
-// added, and another one made active, without a restart. made is what is made of them; its
-// errors must not quote keys.
+// WatchEncryption watches the configured keys of a version. Keys can thus be added, and another one
+// activated, without a restart. made builds the value from the keys; its errors must not quote
+// them.
 func WatchEncryption[T any](c Config, version string, log *zap.Logger, made func(e Encryption, keys [][]byte) (T, error)) (*watchedfile.Value[T], error) {
 	db, _ := c.DB(version)
 	var files []watchedfile.File
@@ -127,6 +136,7 @@ func WatchEncryption[T any](c Config, version string, log *zap.Logger, made func
 		e := db.Encryption
 		if len(texts) > 0 {
 			now, err := Parse(c.Path, texts[0], nil)
+			// The old value stays in use after an error.
 			if err != nil {
 				return none, err
 			}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Error is a refusal of a file: one line that says where, what, and what is allowed.
+// Error is the refusal of a file, as one line with the place, the value and the allowed values.
 type Error struct {
 	File  string // base name
-	Line  int    // from 1; 0: the file as a whole
-	Key   string // dotted path, such as dbs[1].mongo.endpoint; empty: the file as a whole
-	Value string // redacted; empty when there is none to show
+	Line  int    // from 1; 0: the whole file
+	Key   string // dotted path, such as dbs[1].mongo.endpoint; empty: the whole file
+	Value string // redacted; empty: none to show
 	Want  string
 }
 
@@ -21,6 +21,7 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ":%d", e.Line)
 	}
 	b.WriteString(": ")
+	// Leave out empty parts: an error can be about the whole file.
 	if e.Key != "" {
 		b.WriteString(e.Key)
 		b.WriteString(": ")
@@ -29,6 +30,7 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "%q: ", e.Value)
 	}
 	b.WriteString(e.Want)
+	// A value may contain line breaks, and the message is one line.
 	return oneLine(b.String())
 }
 

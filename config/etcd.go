@@ -7,33 +7,36 @@ import (
 	"strings"
 )
 
-// Etcd is an etcd and how to get in: the coordination store, or that of a database. The files
-// are read when they are needed, so that what is in them may change.
+// Etcd holds the endpoints of an etcd and the credentials. It is the coordination store, or a
+// database. The files are read when needed, so their contents may change.
 type Etcd struct {
-	Endpoints    []string // empty, of the coordination store: an embedded etcd, found through Config.DataDir
-	CAFile       string   // of the authority that etcd's certificates must be signed by; empty: the system's
-	CertFile     string   // of the client, with KeyFile; empty: none
+	Endpoints    []string // empty, for the coordination store: embedded etcd, see Config.DataDir
+	CAFile       string   // authority of etcd's certificates; empty: the system's
+	CertFile     string   // client certificate, with KeyFile; empty: none
 	KeyFile      string
 	User         string // empty: none
 	PasswordFile string
 }
 
-// IsTLS reports whether the endpoints are reached by TLS.
+// IsTLS reports whether the endpoints use TLS.
 func (e Etcd) IsTLS() bool {
 	return len(e.Endpoints) > 0 && !strings.HasPrefix(e.Endpoints[0], "http://") &&
 		(e.CAFile != "" || e.CertFile != "" || strings.HasPrefix(e.Endpoints[0], "https://"))
 }
 
-// Refusal says which key is wrong, and what is wanted; empty if the keys fit together.
+// Refusal returns the key that is wrong and the allowed values. Both are empty if the keys are
+// consistent.
 func (e Etcd) Refusal() (key, want string) {
 	secure := e.CAFile != "" || e.CertFile != ""
 	for _, endpoint := range e.Endpoints {
+		// A socket has no port and needs no TLS.
 		if strings.HasPrefix(endpoint, "unix:///") {
-			continue // as an embedded etcd has it
+			continue // form of an embedded etcd
 		}
 		if _, _, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(endpoint, "http://"), "https://")); err != nil {
 			return "endpoints", "want host:port"
 		}
+		// All endpoints belong to one cluster, so one form must fit all.
 		if strings.HasPrefix(endpoint, "https://") != strings.HasPrefix(e.Endpoints[0], "https://") {
 			return "endpoints", "want https:// before all of them or none"
 		}
@@ -56,16 +59,17 @@ func (e Etcd) Refusal() (key, want string) {
 	return "", ""
 }
 
-// etcdKeys are those of an etcd, whatever it is for.
+// etcdKeys are the keys of an etcd section.
 var etcdKeys = []string{"endpoints", "caFile", "certFile", "keyFile", "user", "passwordFile"}
 
 func (r *reader) etcd(n node) Etcd { return r.etcdOf(r.mapping(n, etcdKeys...)) }
 
-// etcdOf reads the keys of an etcd among others.
+// etcdOf reads the etcd keys from a mapping that may have others.
 func (r *reader) etcdOf(m map[string]node) Etcd {
 	e := Etcd{}
 	for _, item := range r.list(m["endpoints"]) {
 		s := r.required(item, "host:port")
+		// Check each endpoint alone first, so that the error names its line.
 		if key, want := (Etcd{Endpoints: []string{s}}).Refusal(); key != "" {
 			r.fail(item, s, want)
 		}
@@ -74,18 +78,20 @@ func (r *reader) etcdOf(m map[string]node) Etcd {
 	e.CAFile, e.CertFile, e.KeyFile = r.path(m["caFile"]), r.path(m["certFile"]), r.path(m["keyFile"])
 	e.PasswordFile = r.path(m["passwordFile"])
 	e.User, _ = r.text(m["user"])
+	// Then the keys together.
 	if key, want := e.Refusal(); key != "" {
 		r.fail(m[key], "", want)
 	}
 	return e
 }
 
-// path reads the name of a file, which is relative to the folder of the configuration file.
+// path reads a file name. Relative names are relative to the folder of the configuration file.
 func (r *reader) path(n node) string {
 	s, present := r.text(n)
 	switch {
 	case !present:
 		return ""
+	// An empty path would be the folder itself.
 	case s == "":
 		r.fail(n, shown(s), "want the path of a file, or no such key")
 		return ""
@@ -95,11 +101,12 @@ func (r *reader) path(n node) string {
 	return filepath.Join(r.folder, s)
 }
 
-// Beyond returns the hosts, of some with or without port and scheme, that are not this
-// machine's loopback.
+// Beyond returns the hosts that are not on this machine's loopback. Hosts may have a scheme and a
+// port.
 func Beyond(hosts []string) []string {
 	var beyond []string
 	for _, h := range hosts {
+		// A socket stays on this machine.
 		if strings.HasPrefix(h, "unix:") || strings.HasSuffix(h, ".sock") {
 			continue
 		}
@@ -107,9 +114,11 @@ func Beyond(hosts []string) []string {
 		if at, err := url.Parse(h); err == nil && at.Host != "" {
 			name = at.Host
 		}
+		// Without a port, the split fails and the name stays.
 		if bare, _, err := net.SplitHostPort(name); err == nil {
 			name = bare
 		}
+		// A name that is not an address may lead anywhere.
 		if ip := net.ParseIP(strings.Trim(name, "[]")); name != "localhost" && (ip == nil || !ip.IsLoopback()) {
 			beyond = append(beyond, h)
 		}

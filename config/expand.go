@@ -8,14 +8,14 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// expand puts the values of variables in: $(NAME) is the value of NAME, $(file:PATH) what
-// the file holds but for the ends of its last line, $$ is a $, and any other $ stands for
-// itself. Values are not looked into again, so that a password
-// may hold anything.
+// expand replaces variables in s. $(NAME) becomes the value of NAME. $(file:PATH) becomes the
+// content of the file, without line ends at its end. $$ becomes $, and any other $ stays. Values
+// are not expanded again, so a password may contain any character.
 func expand(s string, env func(string) (string, bool), read FileReader) (string, error) {
 	var b strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
+		// Nothing left to expand; a $ at the end stands for itself.
 		if i < 0 || i == len(s)-1 {
 			b.WriteString(s)
 			return b.String(), nil
@@ -23,6 +23,7 @@ func expand(s string, env func(string) (string, bool), read FileReader) (string,
 		b.WriteString(s[:i])
 		s = s[i:]
 		switch s[1] {
+		// The only way to write $( without a variable.
 		case '$':
 			b.WriteByte('$')
 			s = s[2:]
@@ -41,6 +42,7 @@ func expand(s string, env func(string) (string, bool), read FileReader) (string,
 				s = s[end+1:]
 				continue
 			}
+			// A misspelt variable must not become part of a password.
 			if !isVariable(name) {
 				return "", fmt.Errorf("$(%s) is no variable: want letters, digits and _, file: and a path, or $$( for a plain $(", name)
 			}
@@ -57,7 +59,7 @@ func expand(s string, env func(string) (string, bool), read FileReader) (string,
 	}
 }
 
-// FileReader returns what a file of a secret holds.
+// FileReader returns the content of a secret's file.
 type FileReader func(path string) (string, error)
 
 func readSecret(path string) (string, error) {
@@ -71,7 +73,7 @@ func readSecret(path string) (string, error) {
 	return bare(texts[0]), nil
 }
 
-// bare is the text of a file without the ends of its last line.
+// bare returns the text of a file without the line ends at its end.
 func bare(text []byte) string { return strings.TrimRight(string(text), "\r\n") }
 
 func isVariable(name string) bool {

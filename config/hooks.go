@@ -19,24 +19,25 @@ const (
 	DefaultHookGiveUp  = 24 * time.Hour
 )
 
-// Hook is told of what happens: by requests to an address, or by a command.
+// Hook receives events, by requests to an address or by a command.
 type Hook struct {
 	Name    string
-	URL     Secret   // empty: a command
-	Secret  Secret   // that requests are signed with; empty: they are not
-	Command []string // program and arguments; empty: an address
-	Events  []string // that it wants; empty: all
+	URL     Secret   // empty: use Command
+	Secret  Secret   // signs the requests; empty: they are unsigned
+	Command []string // program and arguments; empty: use URL
+	Events  []string // wanted events; empty: all
 	Timeout time.Duration
-	GiveUp  time.Duration // after which an event that does not arrive is left out
+	GiveUp  time.Duration // undelivered events are dropped after this time
 }
 
-// HookEvents are what a hook can ask for. Package hooks makes them.
+// HookEvents are the events that a hook can select. Package hooks creates them.
 var HookEvents = []string{"begin", "ready", "retry", "switched", "aborted", "parked", "fence-broken", "completed"}
 
 var hookName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (r *reader) hooks(n node) []Hook {
 	items := r.list(n)
+	// Every event goes to every hook, so their number is limited.
 	if len(items) > limits.Hooks {
 		r.fail(n, fmt.Sprint(len(items)), fmt.Sprintf("want at most %d hooks", limits.Hooks))
 	}
@@ -51,6 +52,7 @@ func (r *reader) hooks(n node) []Hook {
 		if !hookName.MatchString(h.Name) {
 			r.fail(m["name"], h.Name, "want up to 32 lower-case letters, digits and dashes")
 		}
+		// Deliveries are recorded by name.
 		if before := slices.IndexFunc(all, func(o Hook) bool { return o.Name == h.Name }); before >= 0 {
 			r.fail(m["name"], h.Name, fmt.Sprintf("%s in line %d has it already, want a name for each hook", items[before].key, items[before].line))
 		}
@@ -60,6 +62,7 @@ func (r *reader) hooks(n node) []Hook {
 				r.fail(e, shown(h.Events[j]), "given twice")
 			}
 		}
+		// Exactly one of url and command, and a secret only with a url.
 		switch _, address := r.plain(m["url"]); {
 		case address && m["command"].value != nil:
 			r.fail(m["command"], "", "want url or command, and not both")
@@ -75,17 +78,19 @@ func (r *reader) hooks(n node) []Hook {
 	return all
 }
 
-// address reads where a webhook goes. What it holds is not shown: it may be a secret as a whole.
+// address reads the URL of a webhook. Errors do not show it, because the whole URL may be a secret.
 func (r *reader) address(m map[string]node, h *Hook) {
 	const form = "https://host/path or http://host:port/path"
 	address := r.required(m["url"], form)
 	h.URL = NewKey(address)
 	u, err := url.Parse(address)
+	// A user in the address would be shown in logs.
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		r.fail(m["url"], "", "want "+form+", without a user")
 	}
 	secret, given := r.text(m["secret"])
 	h.Secret = NewKey(secret)
+	// The prefix whsec_ is the form of the Standard Webhooks specification.
 	switch encoded, standard := strings.CutPrefix(secret, "whsec_"); {
 	case !given:
 	case len(secret) < 16:
@@ -105,6 +110,7 @@ func (r *reader) command(n node, h *Hook) {
 			r.fail(item, "", "want an argument without a zero byte")
 		}
 	}
+	// Without a shell, the program must have a full path.
 	switch {
 	case len(h.Command) == 0:
 		r.fail(n, "", "missing, want url, or a list with the path of a program and its arguments")

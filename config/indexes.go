@@ -9,13 +9,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// indexes reads the declared indexes of a kind's collections, by collection name. Each is
-// kept as extended JSON, in which the order of the keys is that of the file.
+// indexes reads the declared indexes of a kind's collections, by collection name. It keeps each as
+// extended JSON with the keys in the order of the file, because the order matters in an index.
 func (r *reader) indexes(n node) map[string][]string {
 	if n.value == nil {
 		return nil
 	}
 	const form = "want collections with their indexes, such as {lines: [{key: {order: 1}, unique: true}]}"
+	// A mapping, because the collections of a lens have indexes of their own.
 	entries, ok := entriesOf(n.value)
 	if !ok {
 		r.fail(n, raw(n.value), form)
@@ -28,6 +29,7 @@ func (r *reader) indexes(n node) map[string][]string {
 		if _, twice := out[name]; twice {
 			r.fail(at, "", "given twice")
 		}
+		// A listed collection without indexes gets none, which differs from an absent one.
 		out[name] = []string{}
 		for _, item := range r.list(at) {
 			fields, ok := entriesOf(item.value)
@@ -44,7 +46,7 @@ func (r *reader) indexes(n node) map[string][]string {
 	return out
 }
 
-// entriesOf returns the entries of a mapping, which the parser shows in two ways.
+// entriesOf returns the entries of a mapping. The parser represents a mapping in two ways.
 func entriesOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -56,7 +58,7 @@ func entriesOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	}
 }
 
-// json writes a value of the file as JSON, with its variables resolved.
+// json writes a value of the file as JSON, with variables resolved.
 func (r *reader) json(dst []byte, n node) []byte {
 	if entries, ok := entriesOf(n.value); ok {
 		dst = append(dst, '{')
@@ -82,6 +84,7 @@ func (r *reader) json(dst []byte, n node) []byte {
 			dst = r.json(dst, node{key: fmt.Sprintf("%s[%d]", n.key, i), line: lineOf(item, n.line), value: item})
 		}
 		return append(dst, ']')
+	// Numbers and booleans only count as such without quotes.
 	case *ast.IntegerNode:
 		return fmt.Append(dst, v.Value)
 	case *ast.FloatNode:
@@ -89,6 +92,7 @@ func (r *reader) json(dst []byte, n node) []byte {
 	case *ast.BoolNode:
 		return fmt.Append(dst, v.Value)
 	}
+	// Everything else is text, with variables.
 	s, _ := r.text(n)
 	return append(dst, quoted(s)...)
 }
@@ -96,7 +100,7 @@ func (r *reader) json(dst []byte, n node) []byte {
 func quoted(s string) string {
 	b, err := json.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
 	if err != nil {
-		panic(err) // a string always can be
+		panic(err) // cannot happen for a string
 	}
 	return string(b)
 }

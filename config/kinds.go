@@ -18,6 +18,7 @@ func (r *reader) kinds(n node, versions []string) []Kind {
 			Fence:        r.choice(m["fence"], "view", "validator", "writeBlock", "role"),
 			Discontinued: r.flag(m["discontinued"], false),
 		}
+		// The allowed keys depend on the number of versions.
 		switch {
 		case len(versions) == 1:
 			r.absent(m, "there is one version, whose collections are moved as they are", "to", "versions", "lens", "indexes", "discontinued")
@@ -30,6 +31,7 @@ func (r *reader) kinds(n node, versions []string) []Kind {
 			k.Lens = filepath.FromSlash(r.required(m["lens"], "the path of a lens file"))
 			k.Older, k.Newer = r.pair(m["versions"], versions)
 		}
+		// A collection may appear once for each pair of versions.
 		for i, other := range kinds {
 			if other.Older != k.Older {
 				continue
@@ -54,14 +56,14 @@ func (r *reader) absent(m map[string]node, why string, keys ...string) {
 	}
 }
 
-// pair reads the two versions that a kind is transformed between. Where there are two
-// only, they go without saying.
+// pair reads the two versions that a kind is transformed between. With only two versions, the file
+// may leave them out.
 func (r *reader) pair(n node, versions []string) (older, newer string) {
 	if n.value == nil && len(versions) == 2 {
 		return versions[0], versions[1]
 	}
 	if len(versions) < 2 {
-		return "", "" // dbs has failed
+		return "", "" // dbs has failed already
 	}
 	want := fmt.Sprintf("want two versions that follow each other in dbs, such as [%s, %s]", versions[0], versions[1])
 	items := r.list(n)
@@ -76,21 +78,22 @@ func (r *reader) pair(n node, versions []string) (older, newer string) {
 		r.fail(n, strings.Join(named, ", "), want)
 		return "", ""
 	}
+	// A lens leads from one version to the next, and never further.
 	if i := slices.Index(versions, named[0]); i < 0 || i+1 >= len(versions) || versions[i+1] != named[1] {
 		r.fail(n, strings.Join(named, ", "), want)
 	}
 	return named[0], named[1]
 }
 
-// Update is a data update: all records of a kind of one version are brought up through a
-// lens, where they are, when an operator asks for it.
+// Update is a data update. It transforms all records of a kind of one version in place, through a
+// lens, when an operator requests it.
 type Update struct {
 	Name    string
 	Kind    string
-	Version string // of the API
+	Version string // API version
 	Lens    string // path of the lens file
-	// References says what the references of the lens are to hold: new, old or both keys. Empty:
-	// it has none.
+	// References chooses the keys that the lens's references hold afterwards: new, old or both.
+	// Empty: the lens has no references.
 	References  string
 	Description string
 }
@@ -109,9 +112,11 @@ func (r *reader) updates(n node, versions []string) []Update {
 		}
 		u.References = r.choice(m["references"], "new", "old", "both")
 		u.Description, _ = r.text(m["description"])
+		// An update works in place, so its version must be served here.
 		if !slices.Contains(versions, u.Version) {
 			r.fail(m["version"], u.Version, "want one of "+strings.Join(versions, ", "))
 		}
+		// Operators start an update by its name.
 		for i, other := range updates {
 			if other.Name == u.Name {
 				r.fail(m["name"], u.Name, fmt.Sprintf("%s in line %d has it already, want each name once", items[i].key, items[i].line))

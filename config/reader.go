@@ -13,9 +13,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// reader turns the syntax tree into values. The tree is walked by hand, for a decoder
-// forgets the lines that messages about meaning need. The first refusal stays in err;
-// what is read after it is not used.
+// reader converts the syntax tree to values. It walks the tree itself, because a decoder loses the
+// lines that error messages need. err keeps the first refusal; later values are not used.
 type reader struct {
 	file   string // base name
 	folder string
@@ -23,7 +22,7 @@ type reader struct {
 	err    error
 }
 
-// node is a place in the file. A missing one has no value and the line of its parent.
+// node is a place in the file. A missing node has no value, and the line of its parent.
 type node struct {
 	key   string
 	line  int
@@ -31,15 +30,17 @@ type node struct {
 }
 
 func (r *reader) parse(text []byte) (node, error) {
+	// Duplicate keys get our own error below, which names both lines.
 	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	var syntax *yaml.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		// Not err itself: its text quotes the file, passwords included.
+		// Do not use err itself: its text quotes the file, passwords included.
 		return node{}, &Error{File: r.file, Line: syntax.Token.Position.Line, Want: "not YAML: " + Redact(syntax.Message)}
 	case err != nil:
 		return node{}, &Error{File: r.file, Want: "not YAML"}
 	}
+	// An empty document at the end is harmless.
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) != 1 {
 		return node{}, &Error{File: r.file, Want: fmt.Sprintf("want one YAML document, found %d", len(docs))}
@@ -53,9 +54,10 @@ func (r *reader) fail(n node, value, want string) {
 	}
 }
 
-// mapping reads the entries of a mapping; keys it does not know are refused.
+// mapping reads the entries of a mapping. It refuses unknown and repeated keys.
 func (r *reader) mapping(n node, allowed ...string) map[string]node {
 	found := make(map[string]node, len(allowed))
+	// Missing keys get the line of the parent, for errors about them.
 	for _, name := range allowed {
 		found[name] = node{key: join(n.key, name), line: n.line}
 	}
@@ -74,10 +76,12 @@ func (r *reader) mapping(n node, allowed ...string) map[string]node {
 	for _, v := range values {
 		name := v.Key.GetToken().Value
 		child := node{key: join(n.key, name), line: v.Key.GetToken().Position.Line, value: v.Value}
+		// A misspelt key would silently leave a default in force.
 		if !slices.Contains(allowed, name) {
 			r.fail(child, "", "unknown key, want one of "+strings.Join(allowed, ", "))
 			continue
 		}
+		// YAML parsers disagree about which of two values counts.
 		if before := found[name]; before.value != nil {
 			r.fail(child, "", fmt.Sprintf("given twice, first in line %d", before.line))
 			continue
@@ -104,7 +108,7 @@ func (r *reader) list(n node) []node {
 	}
 }
 
-// text reads a scalar with its variables resolved. present is false for a missing one.
+// text reads a scalar with its variables resolved. present is false if it is missing.
 func (r *reader) text(n node) (s string, present bool) {
 	s, present = r.plain(n)
 	if !present {
@@ -112,13 +116,14 @@ func (r *reader) text(n node) (s string, present bool) {
 	}
 	out, err := expand(s, r.env, readSecret)
 	if err != nil {
+		// The error shows the text before expansion, without the values of variables.
 		r.fail(n, s, err.Error())
 		return "", false
 	}
 	return out, true
 }
 
-// plain is text before variables are put in.
+// plain reads a scalar without resolving variables.
 func (r *reader) plain(n node) (s string, present bool) {
 	switch v := n.value.(type) {
 	case nil, *ast.NullNode:
@@ -129,6 +134,7 @@ func (r *reader) plain(n node) (s string, present bool) {
 		s = strings.TrimSuffix(v.Value.Value, "\n")
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		s = v.GetToken().Value
+	// Anchors and tags would make a value differ from the text that operators see.
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
 		r.fail(n, raw(n.value), "want a plain value, without anchors, aliases and tags")
 		return "", false
@@ -139,7 +145,7 @@ func (r *reader) plain(n node) (s string, present bool) {
 	return s, true
 }
 
-// required reads a text that must be there and not empty.
+// required reads a text that must not be missing or empty.
 func (r *reader) required(n node, want string) string {
 	s, present := r.text(n)
 	if !present || s == "" {
@@ -161,14 +167,14 @@ func (r *reader) number(n node, def, least, most int) int {
 	return i
 }
 
-// share is a part of a whole.
+// share reads a number from 0 to 1.
 func (r *reader) share(n node, def float64) float64 {
 	s, present := r.text(n)
 	if !present {
 		return def
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(f >= 0 && f <= 1) { // NaN is neither
+	if err != nil || !(f >= 0 && f <= 1) { // written so that NaN fails
 		r.fail(n, shown(s), "want a number from 0 to 1")
 		return def
 	}
@@ -226,7 +232,7 @@ func join(parent, name string) string {
 }
 
 func lineOf(n ast.Node, otherwise int) int {
-	// The token of a mapping's only entry is its colon, that of a longer one its start.
+	// The token of a mapping with one entry is its colon; the token of a longer one is its start.
 	switch v := n.(type) {
 	case *ast.MappingValueNode:
 		return v.Key.GetToken().Position.Line
@@ -241,14 +247,14 @@ func lineOf(n ast.Node, otherwise int) int {
 	return n.GetToken().Position.Line
 }
 
-// raw is a value as it stands in the file, for messages.
+// raw returns a value as written in the file, for messages.
 func raw(n ast.Node) string {
 	if n == nil {
 		return ""
 	}
 	s := oneLine(n.String())
 	if len(s) > 60 {
-		// A cut could take the @ away by which a password is known.
+		// Redact before cutting: a cut could remove the @ that shows a password.
 		s = Redact(s)
 		s = s[:min(len(s), 60)] + "..."
 	}

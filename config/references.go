@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Import is another deployment, to whose records those of this one refer. Lenses say which
-// lenses lead from one of its versions to the next; this says where it is.
+// Import is another deployment that this one's records refer to. Lenses define how its keys change
+// between its versions; Import says where it is.
 type Import struct {
-	Service      string // as lenses and tasks call it
+	Service      string // its name in lenses and tasks
 	Deployment   string // in the same etcd
 	Older, Newer string // its API versions, between which its keys change
-	// DBs are its databases, for keys that do not follow from each other alone. Empty: there
-	// are no such keys.
+	// DBs are its databases. They are needed for keys that do not follow from the old key alone.
+	// Empty: there are no such keys.
 	DBs []DB
 }
 
-// Referrer is a field of another deployment's records that holds keys of this one's.
+// Referrer is a field of another deployment's records that holds keys of this one's records.
 type Referrer struct {
 	Deployment string
 	Kind       string // of that deployment
@@ -25,7 +25,7 @@ type Referrer struct {
 	Of         string // kind of this deployment
 }
 
-// deploymentForm is what the name of a deployment looks like.
+// deploymentForm is the form of a deployment's name.
 const deploymentForm = "services/{service}/deployments/{region}"
 
 func (r *reader) deploymentName(n node) string {
@@ -36,7 +36,7 @@ func (r *reader) deploymentName(n node) string {
 	return s
 }
 
-// other reads the name of a deployment that is not the configuration's own.
+// other reads the name of another deployment.
 func (r *reader) other(n node, own string) string {
 	s := r.deploymentName(n)
 	if s == own {
@@ -51,6 +51,7 @@ func (r *reader) imports(n node, own Config) []Import {
 	for _, item := range items {
 		m := r.mapping(item, "service", "deployment", "versions", "dbs")
 		i := Import{Service: r.required(m["service"], "the name that lenses call it by"), Deployment: r.other(m["deployment"], own.Deployment)}
+		// Lenses name an import by its service.
 		for at, before := range imports {
 			if before.Service == i.Service {
 				r.fail(m["service"], i.Service, fmt.Sprintf("%s in line %d has it already, want each service once", items[at].key, items[at].line))
@@ -65,21 +66,24 @@ func (r *reader) imports(n node, own Config) []Import {
 	return imports
 }
 
-// imported reads the databases of another deployment, which are only read: the older version's
-// before the newer one's, as in its own configuration.
+// imported reads the databases of another deployment, which are only read. The older version comes
+// first, as in that deployment's own configuration.
 func (r *reader) imported(n node, own Config, older, newer string) []DB {
 	dbs := r.dbs(n)
 	first := map[string]int{}
 	for i, item := range r.list(n) {
 		at, db := r.mapping(item, dbKeys...), dbs[i]
+		// The first entry of a version counts for the order.
 		if _, known := first[db.APIVersion]; !known {
 			first[db.APIVersion] = i
 		}
+		// These keys change databases.
 		for _, key := range []string{"disabled", "fixtures"} {
 			if at[key].value != nil {
 				r.fail(at[key], "", "want no such key: the databases of another deployment are only read")
 			}
 		}
+		// The same database twice would be read as another deployment's.
 		if mine := slices.IndexFunc(own.DBs, db.meets); mine >= 0 {
 			r.fail(at["namespace"], db.Namespace, fmt.Sprintf("dbs[%d] is the same database on the same endpoint, want the databases of another deployment", mine))
 		}
@@ -114,6 +118,7 @@ func (r *reader) between(n node) (older, newer string) {
 		}
 		named = append(named, s)
 	}
+	// Keys must change between two different versions.
 	if len(named) != 2 || named[0] == named[1] {
 		r.fail(n, strings.Join(named, ", "), "want "+want)
 		return "", ""
@@ -131,6 +136,7 @@ func (r *reader) referrers(n node, own string) []Referrer {
 			Field:      r.required(m["field"], "the field that holds the keys"),
 			Of:         r.required(m["of"], "the kind of this deployment whose keys it holds"),
 		}
+		// An empty part would match no field.
 		if slices.Contains(strings.Split(ref.Field, "."), "") {
 			r.fail(m["field"], ref.Field, "want a path such as team or rows.*.team, without empty parts")
 		}

@@ -12,9 +12,9 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// Renewed is the entry with its endpoint as the files that it names, by $(file:), hold it
-// now. One that names other hosts or options by now is refused, for that is another place:
-// only who logs in may change while a process runs.
+// Renewed returns the entry with its endpoint from the current contents of its $(file:) files. It
+// refuses an endpoint with other hosts or options, because that is another place. Only the login
+// may change while a process runs.
 func (d DB) Renewed() (DB, error) {
 	texts, err := watchedfile.Read(endpointKey, d.loginFiles()...)
 	if err != nil {
@@ -27,23 +27,22 @@ func (d DB) Renewed() (DB, error) {
 	return *now, nil
 }
 
-// WatchLogin watches what a login takes: the files that the endpoint names by $(file:), and
-// those of certificates. The entry that it has is another one when they say something else; a
-// process then connects anew.
+// WatchLogin watches the files of a login: the $(file:) files of the endpoint, and certificates.
+// The value is a new entry after each change, and the process then connects again.
 func (d DB) WatchLogin(log *zap.Logger) (*watchedfile.Value[*DB], error) {
 	return watchedfile.Open(endpointKey+" of "+d.Version, log, d.renewed, d.loginFiles()...)
 }
 
-// HasFiles reports whether the endpoint names files, by which the login may change.
+// HasFiles reports whether the endpoint names files, so that the login may change.
 func (d DB) HasFiles() bool { return len(d.loginFiles()) > 0 }
 
 const endpointKey = "mongo.endpoint"
 
-// loginFiles are those of secrets, in the order in which Renew reads them, and then those of
+// loginFiles returns the files of secrets, in the order in which Renew reads them, and then the
 // certificates, which the driver reads.
 func (d DB) loginFiles() (files []watchedfile.File) {
 	if d.Renew != nil {
-		_, _ = d.Renew(func(path string) (string, error) { // an error is that of renewed
+		_, _ = d.Renew(func(path string) (string, error) { // renewed reports the error
 			files = append(files, watchedfile.Secret(path))
 			return "", nil
 		})
@@ -52,9 +51,11 @@ func (d DB) loginFiles() (files []watchedfile.File) {
 }
 
 func (d DB) renewed(texts [][]byte) (*DB, error) {
+	// The endpoint names no files, so at most a certificate has changed.
 	if d.Renew == nil {
 		return &d, nil
 	}
+	// The files arrive in the order of loginFiles.
 	uri, err := d.Renew(func(string) (string, error) {
 		text := texts[0]
 		texts = texts[1:]
@@ -65,6 +66,7 @@ func (d DB) renewed(texts [][]byte) (*DB, error) {
 	}
 	scheme, hosts := hostsOf(uri)
 	before, were := hostsOf(d.Endpoint.Reveal())
+	// The redacted form contains everything but the login.
 	if scheme != before || !slices.Equal(hosts, were) || Redact(uri) != Redact(d.Endpoint.Reveal()) {
 		return nil, errors.New("it names other hosts or options than when this process started: start it anew")
 	}
@@ -72,16 +74,17 @@ func (d DB) renewed(texts [][]byte) (*DB, error) {
 	return &d, nil
 }
 
-// certificateOptions are the options of a connection string that name files, in lower case,
-// and whether they hold or decide what others must not write.
+// certificateOptions are the options of a connection string that name files, in lower case. The
+// function tells whether the file must be protected from other users.
 var certificateOptions = map[string]func(path string) watchedfile.File{
 	"tlscafile": watchedfile.Secret, "sslcertificateauthorityfile": watchedfile.Secret,
 	"tlscertificatekeyfile": watchedfile.Secret, "sslclientcertificatekeyfile": watchedfile.Secret,
 	"tlscertificatefile": watchedfile.Public, "tlsprivatekeyfile": watchedfile.Secret,
 }
 
-// certificatesOf are the files that options of a connection string name.
+// certificatesOf returns the files that the options of a connection string name.
 func certificatesOf(uri string) (files []watchedfile.File) {
+	// The driver reads these files when it connects, so a change needs a new connection.
 	_, list, _ := strings.Cut(uri, "?")
 	for option := range strings.SplitSeq(list, "&") {
 		name, value, _ := strings.Cut(option, "=")

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Secret is a value that may carry a password, such as a connection string. Printed,
-// formatted, logged or encoded it shows its redacted form; Reveal gives the value.
+// Secret is a value that may contain a password, such as a connection string. Printing, formatting,
+// logging and encoding show its redacted form. Reveal returns the value.
 type Secret struct {
 	value string
-	whole bool // nothing of it is shown
+	whole bool // show nothing of it
 }
 
-// NewSecret wraps a value, of which what is no secret may be shown.
+// NewSecret wraps a value. Its redacted form shows the parts that are not secret.
 func NewSecret(value string) Secret { return Secret{value: value} }
 
 // NewKey wraps a value that is secret as a whole.
@@ -24,10 +24,10 @@ func NewKey(value string) Secret { return Secret{value: value, whole: value != "
 // Reveal returns the value itself, for the driver that connects with it.
 func (s Secret) Reveal() string { return s.value }
 
-// IsZero reports an empty value.
+// IsZero reports whether the value is empty.
 func (s Secret) IsZero() bool { return s.value == "" }
 
-// String is the redacted form.
+// String returns the redacted form.
 func (s Secret) String() string {
 	if s.whole {
 		return hidden
@@ -35,9 +35,10 @@ func (s Secret) String() string {
 	return Redact(s.value)
 }
 
-// Format redacts whatever the verb: a struct with a Secret in it is printed with %+v
-// and %#v, too.
+// Format writes the redacted form for every verb, so that %+v and %#v of a struct with a Secret are
+// safe too.
 func (s Secret) Format(f fmt.State, verb rune) {
+	// %q and %#v would print the fields otherwise.
 	if verb == 'q' || (verb == 'v' && f.Flag('#')) {
 		_, _ = fmt.Fprintf(f, "%q", s.String())
 		return
@@ -45,10 +46,10 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	_, _ = io.WriteString(f, s.String())
 }
 
-// MarshalText is the redacted form.
+// MarshalText returns the redacted form.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalJSON is the redacted form.
+// MarshalJSON returns the redacted form.
 func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
 var (
@@ -59,19 +60,19 @@ var (
 
 const hidden = "***"
 
-// Redact hides what a connection string may keep secret: the user info, and options
-// that hold passwords or tokens. It takes any text, and rather hides too much: what
-// stands before the last @ of something that is no proper URI may be a password.
+// Redact hides the secret parts of a connection string: the user info, and options with passwords
+// or tokens. It accepts any text and rather hides too much. In text that is no proper URI,
+// everything before the last @ may be a password.
 func Redact(s string) string {
 	scheme, rest := "", s
 	if i := strings.Index(s, "://"); i >= 0 {
 		scheme, rest = s[:i+3], s[i+3:]
 	}
-	// A password may hold an unescaped / or ?, so the last @ of the whole text counts.
+	// A password may contain an unescaped / or ?, so search the whole text for the last @.
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
 		rest = hidden + rest[i:]
 		if strings.ContainsAny(strings.TrimSuffix(scheme, "://"), "@:/ ") {
-			scheme = "" // part of a password, then
+			scheme = "" // then it is part of a password
 		}
 	}
 	if i := strings.IndexByte(rest, '?'); i >= 0 {
@@ -87,6 +88,7 @@ func redactOptions(options string) string {
 		if !ok {
 			continue
 		}
+		// An option that cannot be decoded may be a secret.
 		if plain, err := url.QueryUnescape(name); err != nil || secretOption(plain) {
 			parts[i] = name + "=" + hidden
 		}

@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/limits"
 )
 
-// Bounds of numbers. They are wide: what lies outside is a slip of the pen.
+// Limits of numbers. They are wide; a value outside is a typing error.
 const (
 	maxRingSize      = limits.RingSize
 	maxWorkers       = 256
@@ -67,6 +67,7 @@ func (r *reader) config(root node) Config {
 	c.DBs = r.dbs(m["dbs"])
 	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
 	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
+	// Needs the databases and the kinds, so it comes after both.
 	r.plainKinds(m["dbs"], c)
 	c.ShowValues = r.flag(r.mapping(m["parked"], "values")["values"], false)
 	c.Hooks = r.hooks(m["hooks"])
@@ -86,6 +87,7 @@ func (r *reader) initialVersion(n node, c Config) string {
 
 func (r *reader) window(n node) string {
 	s, present := r.text(n)
+	// Two equal times would mean either all day or never.
 	if present && !windowForm.MatchString(s) || s != "" && s[:5] == s[6:] {
 		r.fail(n, shown(s), "want HH:MM-HH:MM with two different times of the day in UTC, such as 22:00-05:00")
 	}
@@ -103,8 +105,9 @@ func (r *reader) listen(at node, def string) string {
 	return s
 }
 
-// traces wants an endpoint with whatever else is there: without one nothing is traced.
+// traces requires an endpoint if the section has any key. Without an endpoint nothing is traced.
 func (r *reader) traces(n node) Traces {
+	// No section: no traces.
 	if n.value == nil {
 		return Traces{}
 	}
@@ -114,7 +117,7 @@ func (r *reader) traces(n node) Traces {
 	u, err := url.Parse(t.Endpoint)
 	switch {
 	case t.Endpoint == "":
-	case err == nil && u.User != nil: // which is not shown
+	case err == nil && u.User != nil: // do not show the user
 		r.fail(m["endpoint"], "", form+", without a user")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.Scheme+"://"+u.Host != t.Endpoint:
 		r.fail(m["endpoint"], t.Endpoint, form)
@@ -132,6 +135,7 @@ func (r *reader) dbs(n node) []DB {
 		at, db := r.db(item)
 		for i, other := range dbs {
 			r.checkTwo(items[i], other, at, db)
+			// The order of the file is the order of the versions, so a version must be in one run.
 			if other.APIVersion == db.APIVersion && dbs[len(dbs)-1].APIVersion != db.APIVersion {
 				r.fail(at["apiVersion"], db.APIVersion, fmt.Sprintf("%s in line %d has it too, want the entries of a version one after the other", items[i].key, items[i].line))
 			}
@@ -155,12 +159,14 @@ func (r *reader) db(n node) (map[string]node, DB) {
 		Fixtures:   r.fixtures(m["fixtures"]),
 	}
 	db.APIVersion = r.required(m["apiVersion"], "a version such as v1")
+	// Blanks would be invisible in messages.
 	if strings.ContainsFunc(db.Namespace, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 		r.fail(m["namespace"], db.Namespace, "want a name without blanks and control characters")
 	}
 	if !versionName.MatchString(db.APIVersion) {
 		r.fail(m["apiVersion"], db.APIVersion, "want lower-case letters and digits, such as v1")
 	}
+	// The version with its location names the namespace.
 	db.Version = db.APIVersion
 	if tag, present := r.text(m["location"]); present {
 		if !locationTag.MatchString(tag) {
@@ -168,6 +174,7 @@ func (r *reader) db(n node) (map[string]node, DB) {
 		}
 		db.Version += "@" + tag
 	}
+	// The file may name another database below.
 	db.Database = DatabaseName(db.Namespace)
 	switch db.Backend {
 	case "mongo":
@@ -182,27 +189,31 @@ func (r *reader) db(n node) (map[string]node, DB) {
 	return m, db
 }
 
-// mongo reads what an entry has for MongoDB, and returns where it names the database.
+// mongo reads the MongoDB keys of an entry. It returns the node with the database name.
 func (r *reader) mongo(m map[string]node, db *DB) (database node) {
 	mongo := r.mapping(m["mongo"], "endpoint", "database", "reads")
 	db.PoolSize = r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize)
+	// Linearizable is the default, because a service may decide by what it reads.
 	db.MajorityReads = r.choice(mongo["reads"], "linearizable", "majority") == "majority"
 	const form = "mongodb://host:port/?options or mongodb+srv://host/?options"
 	uri := r.required(mongo["endpoint"], form)
 	db.Endpoint = NewSecret(uri)
 	if uri != "" {
+		// Keep the source text: the files may change, and Renew expands it again.
 		if source, _ := r.plain(mongo["endpoint"]); strings.Contains(source, "$(file:") {
 			db.Renew = func(read FileReader) (string, error) { return expand(source, r.env, read) }
 		}
 	}
+	// An endpoint without hosts can never connect.
 	if scheme, hosts := hostsOf(uri); len(hosts) == 0 || scheme != "mongodb" && scheme != "mongodb+srv" {
-		// What a variable holds is not shown: it may be a password and nothing else.
+		// Do not show the value of a variable: it may be just a password.
 		if source := raw(mongo["endpoint"].value); strings.Contains(source, "$(") {
 			uri = strings.Trim(source, `"'`)
 		}
 		r.fail(mongo["endpoint"], uri, "want "+form)
 	}
 	if name, present := r.text(mongo["database"]); present {
+		// An empty name is a mistake, because a missing key already means the default.
 		if err := checkDatabase(name); err != nil || name == "" {
 			r.fail(mongo["database"], shown(name), "want "+wantDatabase(err))
 		}
@@ -218,7 +229,7 @@ func wantDatabase(err error) string {
 	return err.Error()
 }
 
-// checkTwo refuses two entries that would meet in one place.
+// checkTwo refuses two entries that use the same version, namespace or place.
 func (r *reader) checkTwo(first node, a DB, at map[string]node, b DB) {
 	switch {
 	case a.Version == b.Version:

@@ -17,8 +17,8 @@ import (
 
 type askedByKey struct{}
 
-// AskedBy returns a context whose transitions the history ascribes to somebody. Others are
-// ascribed to Config.By.
+// AskedBy returns a context whose transitions the history attributes to who. Without it the history
+// attributes them to Config.By.
 func AskedBy(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, askedByKey{}, who)
 }
@@ -30,24 +30,23 @@ func (s *Store) askedBy(ctx context.Context) string {
 	return s.cfg.By
 }
 
-// maxConditions is what a commit of the record has room for: the record itself takes a
-// condition and an operation.
+// maxConditions bounds the caller's conditions in a commit of the record. The record itself takes
+// one condition and one operation.
 const maxConditions = coord.MaxOps - 2
 
-// Apply makes one transition: it reads the record, applies the event, and stores the
-// result if the record and all conditions are still as they were. A conflict of the
-// record is tried again, until ctx ends.
+// Apply makes one transition. It reads the record, applies the event, and stores the result if the
+// record and all conditions still hold. It retries a conflict on the record until ctx ends.
 //
-// A condition that does not hold is ErrOwnership. What upgradestate refuses is its
-// *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the
-// record as it is, without asking the conditions. coord.ErrUnknown is returned only
-// where ctx ended, or the store was lost, before the outcome could be read.
+// ErrOwnership means that a condition does not hold. A refusal by upgradestate is
+// *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the record as it
+// is, without checking the conditions. Apply returns coord.ErrUnknown only if ctx ended or the
+// store was lost before it could read the outcome.
 func (s *Store) Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error) {
 	_, d, err := s.Transition(ctx, ev, conditions...)
 	return d, err
 }
 
-// Transition is Apply that also returns what the record was before.
+// Transition is Apply, but also returns the record before the transition.
 func (s *Store) Transition(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (before, after upgradestate.Deployment, err error) {
 	before, after, err = s.apply(ctx, ev, conditions)
 	if err != nil {
@@ -56,7 +55,7 @@ func (s *Store) Transition(ctx context.Context, ev upgradestate.Event, condition
 	return before, after, nil
 }
 
-// EventName is "begin" for upgradestate.Begin.
+// EventName returns an event's name, "begin" for upgradestate.Begin.
 func EventName(ev upgradestate.Event) string {
 	name := fmt.Sprintf("%T", ev)
 	name = name[len("upgradestate."):]
@@ -64,16 +63,19 @@ func EventName(ev upgradestate.Event) string {
 }
 
 func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []coord.Condition) (before, after upgradestate.Deployment, err error) {
+	// Refuse here: the commit would fail with a less useful error.
 	if len(conditions) > maxConditions {
 		return before, after, fmt.Errorf("%d conditions, at most %d fit into a commit: report fewer shards at once",
 			len(conditions), maxConditions)
 	}
-	var failed error // the last commit's, and what it tried
+	var failed error // error of the last commit; tried is its content
 	var tried attempt
 	wait := newBackOff()
 	for {
 		cur, err := s.Get(ctx)
 		if err != nil {
+			// The store was lost before the outcome could be read, so the caller must not take it
+			// for a failure.
 			if errors.Is(failed, coord.ErrUnknown) {
 				err = fmt.Errorf("%w: %w", coord.ErrUnknown, err)
 			}
@@ -84,18 +86,23 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			return before, after, err
 		}
 		switch {
+		// The commit with the unknown outcome has happened: the record holds its value.
 		case errors.Is(failed, coord.ErrUnknown) && cur.Revision > tried.revision && bytes.Equal(now, tried.value):
 			return tried.before, cur, nil
 		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision:
-			// The record is as it was, so it was one of the conditions.
+			// The record is unchanged, so one of the conditions failed.
 			return before, after, ErrOwnership
 		}
+		// Decide on the record just read, so that a conflict is decided anew.
 		next, err := upgradestate.Apply(cur, ev)
 		if err != nil {
 			return before, after, err
 		}
+		// Note the history in the same record, so that a transition and its entry cannot come
+		// apart.
 		by, at := s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano)
 		next = upgradestate.Note(cur, next, by, at)
+		// Only a proven identity may appear as the caller in the history.
 		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
 			next = upgradestate.Ascribe(next, by, at, caller.Name, caller.Address)
 		}
@@ -103,12 +110,14 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if err != nil {
 			return before, after, err
 		}
+		// Do not write an equal value: every watcher of the record would wake up.
 		if bytes.Equal(value, now) {
 			return cur, cur, nil
 		}
 		if err := upgradestate.Validate(next); err != nil {
 			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
 		}
+		// Before the commit, because afterwards the dropped entries exist nowhere else.
 		s.export(cur, next)
 		rev, err := s.coord.Commit(ctx,
 			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision}}, conditions...),
@@ -117,6 +126,7 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			next.Revision = rev
 			return cur, next, nil
 		}
+		// After a conflict or an unknown outcome, read again to find out which it is.
 		if !again(err) {
 			return before, after, err
 		}
@@ -127,8 +137,8 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 	}
 }
 
-// export tells the log of the entries that a transition takes out of the history, before it
-// does: they are nowhere else then. A commit that is tried again tells them again.
+// export logs the history entries that a transition is about to drop. The log is then their only
+// copy. A retried commit logs them again.
 func (s *Store) export(cur, next upgradestate.Deployment) {
 	gone := min(next.HistoryDropped-cur.HistoryDropped, len(cur.History))
 	for _, e := range cur.History[:max(0, gone)] {
@@ -136,26 +146,28 @@ func (s *Store) export(cur, next upgradestate.Deployment) {
 	}
 }
 
-// attempt is what a commit tried: this value over this revision of that record.
+// attempt is the content of a commit: value in place of this revision of the record.
 type attempt struct {
 	before   upgradestate.Deployment
 	revision int64
 	value    []byte
 }
 
-// put changes the value of a key by compare-and-swap, so that a put that was lost on
-// its way cannot come late over a newer one. old is nil where the key is absent.
+// put changes the value of a key by compare-and-swap. A late put therefore cannot overwrite a newer
+// value. old is nil if the key is absent.
 func (s *Store) put(ctx context.Context, key string, lease coord.LeaseID, change func(old []byte) ([]byte, error)) error {
-	var unknown []byte // what a commit of unknown outcome tried
+	var unknown []byte // value of a commit with unknown outcome
 	wait := newBackOff()
 	for {
 		kv, err := s.coord.Get(ctx, key)
 		if err != nil && !errors.Is(err, coord.ErrNotFound) {
 			return err
 		}
+		// The commit with the unknown outcome has happened.
 		if unknown != nil && kv.Mod > 0 && bytes.Equal(kv.Value, unknown) && (lease == keepLease || kv.Lease == lease) {
 			return nil
 		}
+		// The new value may depend on the old one, so compute it again after each conflict.
 		value, err := change(kv.Value)
 		if err != nil {
 			return err
@@ -179,5 +191,5 @@ func (s *Store) put(ctx context.Context, key string, lease coord.LeaseID, change
 	}
 }
 
-// keepLease has put keep the lease that the key has.
+// keepLease makes put keep the current lease of the key.
 const keepLease coord.LeaseID = -1

@@ -16,11 +16,11 @@ var _ identity.Beats = (*Store)(nil)
 
 func (s *Store) beatKey(version string) string { return s.key("beats", url.PathEscape(version)) }
 
-// incarnationKey stands among the beats, so that one request reads both. No version has its name:
-// those are escaped.
+// incarnationKey is the key of the incarnation. It is stored with the beats, so that one request
+// reads both. No version has this name, because versions are escaped.
 func (s *Store) incarnationKey() string { return s.key("beats", "#incarnation") }
 
-// LoadBeat implements identity.Beats.
+// LoadBeat implements identity.Beats. It returns zero values for what is not stored.
 func (s *Store) LoadBeat(ctx context.Context, version string) (b identity.Beat, incarnation string, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("beats", ""))
 	for _, kv := range kvs {
@@ -39,13 +39,15 @@ func (s *Store) LoadBeat(ctx context.Context, version string) (b identity.Beat, 
 	return b, incarnation, err
 }
 
-// Incarnation is a random name of this store's record of the deployment. Two etcds that hold one
-// deployment have different ones. A name is made where there is none, as after an older binary.
+// Incarnation returns the random name of this store's record of the deployment, and creates it if
+// there is none. Two etcd clusters with the same deployment have different names. Binaries before
+// this feature left none.
 func (s *Store) Incarnation(ctx context.Context) (string, error) {
 	kv, err := s.coord.Get(ctx, s.incarnationKey())
 	if err == nil || !errors.Is(err, coord.ErrNotFound) {
 		return string(kv.Value), err
 	}
+	// Another process may create a name at the same time; keep the first one.
 	return s.incarnation(ctx, func(old []byte) []byte {
 		if len(old) > 0 {
 			return old
@@ -54,8 +56,8 @@ func (s *Store) Incarnation(ctx context.Context) (string, error) {
 	})
 }
 
-// Reincarnate begins another incarnation, for a recovery: what others have claimed by the former
-// one is theirs no longer.
+// Reincarnate sets a new incarnation, for a recovery. Marks with the former incarnation no longer
+// belong to this record.
 func (s *Store) Reincarnate(ctx context.Context) (string, error) {
 	name := []byte(rand.Text())
 	return s.incarnation(ctx, func([]byte) []byte { return name })
@@ -73,7 +75,7 @@ func (s *Store) incarnation(ctx context.Context, change func(old []byte) []byte)
 	return name, nil
 }
 
-// SaveBeat implements identity.Beats.
+// SaveBeat implements identity.Beats. It never replaces a beat with a lower count.
 func (s *Store) SaveBeat(ctx context.Context, version string, b identity.Beat) error {
 	value, err := json.Marshal(b)
 	if err == nil {
@@ -84,6 +86,7 @@ func (s *Store) SaveBeat(ctx context.Context, version string, b identity.Beat) e
 					return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 				}
 			}
+			// A late or repeated save must not lower the beat.
 			if has.Count >= b.Count {
 				return old, nil
 			}
@@ -96,10 +99,11 @@ func (s *Store) SaveBeat(ctx context.Context, version string, b identity.Beat) e
 	return nil
 }
 
-// ForgetBeats forgets what databases held, so that they may hold less: a recovery takes them as
-// they are.
+// ForgetBeats deletes the beats of versions. A recovery accepts databases as they are, even if they
+// hold less than before.
 func (s *Store) ForgetBeats(ctx context.Context, versions ...string) error {
 	for _, version := range versions {
+		// No condition: a recovery forgets the beat whatever it is.
 		_, err := s.coord.Commit(ctx, nil, []coord.Op{{Key: s.beatKey(version), Delete: true}})
 		if err != nil && !errors.Is(err, coord.ErrNotFound) {
 			return fmt.Errorf("forget the beat of %s: %w", version, err)

@@ -1,17 +1,23 @@
-// Package deployment keeps a Deployment in the coordination store.
+// Package deployment stores Deployments in the coordination store (etcd).
 //
-// A Store is one deployment: its record, which changes by compare-and-swap of
-// upgradestate.Apply and nothing else, and next to it what the engine keeps (plans,
-// checkpoints, parked groups, progress) and what servers say of themselves. State and Feed
-// are all of that together, once and again and again.
+// A deployment is a service or set of collections under one name, with its versions and the state
+// of its upgrade. A Store holds one deployment. Its record changes only through upgradestate.Apply
+// and compare-and-swap. Next to the record are the data of the engine (plans, checkpoints, parked
+// groups, progress) and the announcements of servers and controllers. State reads all of that once,
+// and Feed follows it.
+//
+// A direction is one way of syncing, from one version to another in one epoch; the epoch counts the
+// switches. A parked group is a group of records that could not be transformed. It blocks the
+// switch until it is fixed or waived by an operator. A beat is a counter in a version's database; a
+// lower value than before shows that the database was restored from a backup.
 //
 // Keys, all below <prefix>/<deployment name>/ (see docs/formats.md):
 //
 //	record                             JSON of upgradestate.Deployment
 //	controllers/<id>, shards/%05d      owned by package shards
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
-//	insecure/<id>                      JSON of Insecure, leased; only of controllers that warn
-//	controllerKeys/<id>                which keys of records a controller has, leased
+//	insecure/<id>                      JSON of Insecure, leased; only controllers with warnings
+//	controllerKeys/<id>                encryption keys that a controller has, leased
 //	progress/<owner>                   JSON of []syncer.Progress, leased
 //	readiness                          JSON of switchover.Readiness, leased
 //	plans/<direction>                  JSON of syncer.Plan
@@ -21,19 +27,27 @@
 //	updates/<id>/plan                  JSON of backfill.Plan
 //	updates/<id>/checkpoints/%05d      JSON of backfill.Checkpoint
 //	updating/<owner>                   JSON of backfill.Progress, leased
-//	driver                             lock of the one who drives a switch
+//	driver                             lock of the process that drives a switch
 //
-// and <prefix>/index/<deployment name>, written with the record, by which deployments
-// are listed without reading all that lies below them.
+// The key <prefix>/index/<deployment name> is written with the record. It allows listing
+// deployments without reading everything below them.
 //
-// Guarantees: reads of the record are linearizable. A transition is made whole or not
-// at all, together with the caller's conditions; an unknown outcome is resolved by
-// reading. No commit has more than coord.MaxOps conditions and operations. Watches are
-// conflated and go on by themselves after any error of the store.
+// # Guarantees
 //
-// It does not answer calls (deployment/api), and does not decide what a transition does
-// (upgradestate), who owns a shard (shards), or when to switch (switchover). Leases here are for liveness: whatever they delete is
-// published again by its owner, and no promise rests on it.
+// Reads of the record are linearizable. A transition is stored as a whole or not at all, together
+// with the caller's conditions. An unknown outcome is resolved by reading. No commit has more than
+// coord.MaxOps conditions and operations. Watches skip intermediate values, and resume after any
+// error of the store.
+//
+// # What it does not own
+//
+// Package deployment/api answers calls. Package upgradestate decides what a transition does,
+// package shards who owns a shard, and package switchover when to switch. Leases here serve
+// liveness only. The owner of a leased key publishes it again, and no promise depends on it.
+//
+// # Where to begin
+//
+// Store in store.go, Apply in apply.go, and State in state.go.
 //
 // It is not for users and may change with any version.
 package deployment

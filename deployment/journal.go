@@ -21,6 +21,8 @@ var (
 	_ syncer.Journal     = (*Store)(nil)
 )
 
+// CreatePlan implements syncer.Journal. Of several plans created at the same time, the first one
+// wins and is returned to all.
 func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) (syncer.Plan, error) {
 	wait := newBackOff()
 	for {
@@ -28,6 +30,7 @@ func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p synce
 		if err != nil || found {
 			return stands, err
 		}
+		// Store the parts first: the plan counts as soon as its own key exists.
 		value, err := s.storeParts(ctx, dir, p)
 		if err != nil {
 			return syncer.Plan{}, fmt.Errorf("create plan: %w", err)
@@ -46,6 +49,7 @@ func (s *Store) CreatePlan(ctx context.Context, dir syncer.DirectionKey, p synce
 	}
 }
 
+// LoadPlan implements syncer.Journal.
 func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer.Plan, found bool, err error) {
 	var head storedPlan
 	found, err = s.load(ctx, s.planKey(dir), &head)
@@ -58,6 +62,7 @@ func (s *Store) LoadPlan(ctx context.Context, dir syncer.DirectionKey) (p syncer
 	return p, found, nil
 }
 
+// LoadCheckpoint implements syncer.Journal.
 func (s *Store) LoadCheckpoint(ctx context.Context, dir syncer.DirectionKey, shard int) (c syncer.Checkpoint, found bool, err error) {
 	found, err = s.load(ctx, s.checkpointKey(dir, shard), &c)
 	if err != nil {
@@ -66,8 +71,8 @@ func (s *Store) LoadCheckpoint(ctx context.Context, dir syncer.DirectionKey, sha
 	return c, found, nil
 }
 
-// load reads a key into v. Only an absent key is "not found": an error that was taken
-// for it would have a copy begin again.
+// load reads a key into v. Only an absent key is "not found". If another error counted as absent,
+// the copy would start again.
 func (s *Store) load(ctx context.Context, key string, v any) (found bool, err error) {
 	kv, err := s.coord.Get(ctx, key)
 	if errors.Is(err, coord.ErrNotFound) {
@@ -82,14 +87,14 @@ func (s *Store) load(ctx context.Context, key string, v any) (found bool, err er
 	return true, nil
 }
 
-// checkpointBytes bounds a commit of checkpoints: etcd refuses requests of 1.5 MiB.
+// checkpointBytes bounds a commit of checkpoints. etcd refuses requests above 1.5 MiB.
 const checkpointBytes = coord.MaxBytes / 2
 
-// SaveCheckpoints implements syncer.Journal. What does not fit into one commit is saved
-// in several, each whole; the locks of shards are then only compared where their own
-// checkpoints are. A failed one leaves those before it saved, which is harmless: every
-// checkpoint stands for itself.
+// SaveCheckpoints implements syncer.Journal. It splits checkpoints that exceed one commit. Each
+// commit compares only the locks of its own shards, and all other conditions. After a failure the
+// earlier commits stay, which is harmless: every checkpoint is independent.
 func (s *Store) SaveCheckpoints(ctx context.Context, dir syncer.DirectionKey, cs map[int]syncer.Checkpoint, conditions ...coord.Condition) error {
+	// The lock of each shard must go with its own checkpoint.
 	locks, others := s.splitConditions(cs, conditions)
 	var ops []coord.Op
 	conds := slices.Clone(others)
@@ -102,12 +107,14 @@ func (s *Store) SaveCheckpoints(ctx context.Context, dir syncer.DirectionKey, cs
 		conds, ops, size = slices.Clone(others), nil, 0
 		return err
 	}
+	// Sorted, so that the split does not depend on the order of the map.
 	for _, shard := range slices.Sorted(maps.Keys(cs)) {
 		value, err := json.Marshal(cs[shard])
 		if err != nil {
 			return fmt.Errorf("save checkpoint of shard %d: %w", shard, err)
 		}
 		lock := locks[shard]
+		// Flush before the limit is exceeded, and count the lock and the checkpoint together.
 		if len(conds)+len(ops)+len(lock)+1 > coord.MaxOps || size+len(value) > checkpointBytes {
 			if err := flush(); err != nil {
 				return fmt.Errorf("save checkpoints: %w", err)
@@ -123,8 +130,8 @@ func (s *Store) SaveCheckpoints(ctx context.Context, dir syncer.DirectionKey, cs
 	return nil
 }
 
-// splitConditions sorts out the locks of the shards that are saved. Every other
-// condition goes with each commit.
+// splitConditions separates the locks of the saved shards from the other conditions, which go with
+// every commit.
 func (s *Store) splitConditions(cs map[int]syncer.Checkpoint, conditions []coord.Condition) (locks map[int][]coord.Condition, others []coord.Condition) {
 	byKey := make(map[string]int, len(cs))
 	for shard := range cs {
@@ -141,7 +148,8 @@ func (s *Store) splitConditions(cs map[int]syncer.Checkpoint, conditions []coord
 	return locks, others
 }
 
-// commitOwned commits what may be repeated as it is, as long as the conditions hold.
+// commitOwned commits operations that may be repeated, as long as the conditions hold. It retries
+// an unknown outcome.
 func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, ops []coord.Op) error {
 	wait := newBackOff()
 	for {
@@ -149,37 +157,41 @@ func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, o
 		switch {
 		case err == nil:
 			return nil
+		// The operations are unconditional, so one of the caller's conditions failed.
 		case errors.Is(err, coord.ErrConflict):
 			return ErrOwnership
 		case !errors.Is(err, coord.ErrUnknown):
 			return err
 		}
+		// Give up with the unknown outcome, because the commit may have happened.
 		if perr := pause(ctx, wait); perr != nil {
 			return err
 		}
 	}
 }
 
+// PublishProgress implements syncer.Journal. The progress is deleted with the lease.
 func (s *Store) PublishProgress(ctx context.Context, owner string, ps []syncer.Progress, lease coord.LeaseID) error {
 	value, err := json.Marshal(ps)
 	if err != nil {
 		return fmt.Errorf("publish progress: %w", err)
 	}
+	// No condition: only the owner writes its key, and a late value only shows for a moment.
 	if _, err := s.coord.Commit(ctx, nil, []coord.Op{{Key: s.progressKey(owner), Value: value, Lease: lease}}); err != nil {
 		return fmt.Errorf("publish progress: %w", err)
 	}
 	return nil
 }
 
-// Progress returns what the owners of shards last published, by shard. What cannot be read counts
-// as not published; State names it.
+// Progress returns the latest published progress of the shards, by shard. It leaves out unreadable
+// values; State names them.
 func (s *Store) Progress(ctx context.Context) ([]syncer.Progress, error) {
 	ps, _, err := s.progress(ctx)
 	return ps, err
 }
 
-// AllProgress is Progress for a decision that needs that of all owners: one that cannot be read is
-// an error.
+// AllProgress is Progress for decisions that need the progress of every owner. An unreadable value
+// is an error.
 func (s *Store) AllProgress(ctx context.Context) ([]syncer.Progress, error) {
 	ps, bad, err := s.progress(ctx)
 	if err == nil {
@@ -197,9 +209,10 @@ func (s *Store) progress(ctx context.Context) (ps []syncer.Progress, bad []error
 	return ps, bad, nil
 }
 
-// decodeProgress keeps, of a shard that several claim, what was published last: the
-// earlier owner has lost it and not said so yet.
+// decodeProgress keeps the latest value of a shard that several owners published. The earlier owner
+// has lost the shard and not noticed it yet.
 func decodeProgress(kvs []coord.KV) (ps []syncer.Progress, bad []error) {
+	// In the order of publication, so that the latest value of a shard wins.
 	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
 	byShard := map[int]syncer.Progress{}
 	published, bad := decodeAll[[]syncer.Progress](kvs)
@@ -213,11 +226,12 @@ func decodeProgress(kvs []coord.KV) (ps []syncer.Progress, bad []error) {
 	return ps, bad
 }
 
-// ForgetBefore removes what is kept for the directions of earlier epochs: plans,
-// checkpoints, parked groups and waivers. It may be called again after an error.
+// ForgetBefore deletes the plans, checkpoints, parked groups and waivers of the directions of
+// earlier epochs. It may be repeated after an error.
 func (s *Store) ForgetBefore(ctx context.Context, epoch uint64) error {
 	err := s.forget(ctx, func(dir string) bool {
 		of, _, _ := strings.Cut(dir, "-")
+		// A direction begins with its epoch.
 		n, err := strconv.ParseUint(of, 10, 64)
 		return err == nil && n < epoch
 	})
@@ -227,12 +241,13 @@ func (s *Store) ForgetBefore(ctx context.Context, epoch uint64) error {
 	return nil
 }
 
-// ForgetVersion removes what is kept for directions from and to a version of d. It may be
-// called again after an error.
+// ForgetVersion deletes the plans, checkpoints, parked groups and waivers of the directions from
+// and to a version of d. It may be repeated after an error.
 func (s *Store) ForgetVersion(ctx context.Context, d upgradestate.Deployment, version string) error {
-	// Versions may have dashes, as directions have between their parts: only pairs of
-	// versions that are known are compared.
+	// Versions may contain dashes, which also separate the parts of a direction. So compare only
+	// pairs of known versions.
 	var pairs []string
+	// A version takes part in directions as source and as target.
 	for _, ns := range d.Namespaces {
 		pairs = append(pairs, version+"-"+ns.Version+"-", ns.Version+"-"+version+"-")
 	}
@@ -246,7 +261,7 @@ func (s *Store) ForgetVersion(ctx context.Context, d upgradestate.Deployment, ve
 	return nil
 }
 
-// forget removes what is kept for some directions.
+// forget deletes the data of the directions that over selects.
 func (s *Store) forget(ctx context.Context, over func(dir string) bool) error {
 	var ops []coord.Op
 	for _, what := range []string{"plans", "checkpoints", "parked"} {
@@ -257,6 +272,7 @@ func (s *Store) forget(ctx context.Context, over func(dir string) bool) error {
 		}
 		for _, kv := range kvs {
 			escaped, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, prefix), "/")
+			// A key that cannot be parsed belongs to no direction; leave it alone.
 			if dir, err := url.PathUnescape(escaped); err == nil && over(dir) {
 				ops = append(ops, coord.Op{Key: kv.Key, Delete: true})
 			}

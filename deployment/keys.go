@@ -23,18 +23,18 @@ func (s *Store) key(parts ...string) string {
 
 func (s *Store) recordKey() string { return s.key("record") }
 
-// DriverKey is the lock of the one process that drives a switch.
+// DriverKey returns the key of the lock of the one process that drives a switch.
 func (s *Store) DriverKey() string { return s.key("driver") }
 
-// Root is the prefix of all keys of this deployment, for package shards.
+// Root returns the prefix of all keys of this deployment, for package shards.
 func (s *Store) Root() string { return strings.TrimSuffix(s.key(""), "/") }
 
 func (s *Store) serverKey(id string) string { return s.key("servers", url.PathEscape(id)) }
 
 func (s *Store) progressKey(owner string) string { return s.key("progress", url.PathEscape(owner)) }
 
-// A direction holds versions and a hash, none of which should need escaping; should one
-// hold a slash after all, it must not become another's prefix.
+// planKey escapes the direction. Versions and hashes should not need it, but a slash would make a
+// direction the prefix of another one.
 func (s *Store) planKey(dir syncer.DirectionKey) string {
 	return s.key("plans", url.PathEscape(string(dir)))
 }
@@ -57,13 +57,13 @@ func (s *Store) parkedShardPrefix(dir syncer.DirectionKey, shard int) string {
 
 func shardKey(shard int) string { return fmt.Sprintf("%05d", shard) }
 
-// parkedHash names a group in a key: groups may be long, and hold anything.
+// parkedHash identifies a group in a key. Groups may be long and contain any byte.
 func parkedHash(spec int, group string) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(spec) + "/" + group))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Directions are those that are synced now, one at most.
+// Directions returns the directions that are synced now, at most one.
 func Directions(d upgradestate.Deployment) []syncer.DirectionKey {
 	to, ok := upgradestate.Followed(d)
 	if !ok {
@@ -72,26 +72,26 @@ func Directions(d upgradestate.Deployment) []syncer.DirectionKey {
 	return []syncer.DirectionKey{syncer.KeyIn(d, to)}
 }
 
-// A record of many kinds is one value that every report and every step writes again. From
-// packFrom bytes on it is stored as gzip, which names that resemble each other make a tenth
-// of: 1,000 kinds in two versions in the middle of a switch stay far below what etcd takes
-// in one request. Smaller ones stay text that people can read.
+// packFrom is the size in bytes from which the record is stored as gzip. The record of many kinds
+// is one value, and every report and step writes it again. Similar names compress to a tenth. A
+// switch of 1,000 kinds in two versions then stays far below etcd's limit for a request. Smaller
+// records stay readable text.
 const packFrom = 64 << 10
 
-// maxRecord bounds what a packed record may come to, against a value that is not ours.
+// maxRecord bounds the size of an unpacked record, in case a foreign value is stored.
 const maxRecord = 64 << 20
 
-// gzipMagic begins what is packed; JSON begins otherwise.
+// gzipMagic begins a packed record. JSON begins with other bytes.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// packRecord is a record as it is stored.
+// packRecord returns a record in stored form.
 func packRecord(value []byte) []byte {
 	if len(value) < packFrom {
 		return value
 	}
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // fails for a wrong level only
-	_, _ = w.Write(value)                           // a buffer takes everything
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // fails only for an invalid level
+	_, _ = w.Write(value)                           // a buffer accepts everything
 	_ = w.Close()
 	return b.Bytes()
 }
@@ -105,6 +105,7 @@ func unpackRecord(value []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
+	// A small packed value can unpack to a huge one, so limit the output.
 	out, err := io.ReadAll(io.LimitReader(r, maxRecord+1))
 	switch {
 	case err != nil:

@@ -9,21 +9,22 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// FormerNames is who still uses the names that a switch has left, as the leader has seen.
+// FormerNames reports the clients that still use names from before a switch, as the leader has
+// observed them.
 type FormerNames struct {
 	ID      string    `json:"id"`                // of the switch
-	Unknown string    `json:"unknown,omitempty"` // why it is not known
+	Unknown string    `json:"unknown,omitempty"` // why the uses are unknown
 	Uses    []NameUse `json:"uses,omitempty"`
 }
 
-// NameUse is that a name which was left is used.
+// NameUse reports the use of one former name.
 type NameUse struct {
 	Version string     `json:"version"`
 	Kind    string     `json:"kind"`
 	Reads   int64      `json:"reads"`
 	Writes  int64      `json:"writes"`
 	Last    string     `json:"last"`            // RFC 3339
-	Users   []NameUser `json:"users,omitempty"` // that were met
+	Users   []NameUser `json:"users,omitempty"` // the users that were observed
 }
 
 // NameUser is a client of a database.
@@ -36,8 +37,8 @@ type NameUser struct {
 
 func (s *Store) namesKey() string { return s.key("formernames") }
 
-// PublishNames says who still uses names that were left, for as long as the lease lives; with nil
-// nothing is said any longer. Only the leader calls it.
+// PublishNames publishes the use of former names for the lifetime of the lease. Nil deletes it.
+// Only the leader calls it.
 func (s *Store) PublishNames(ctx context.Context, f *FormerNames, lease coord.LeaseID) error {
 	op := coord.Op{Key: s.namesKey(), Delete: true}
 	if f != nil {
@@ -53,7 +54,7 @@ func (s *Store) PublishNames(ctx context.Context, f *FormerNames, lease coord.Le
 	return nil
 }
 
-// FormerNames is what was published last; nil if nobody looks.
+// FormerNames returns the latest published use of former names, nil if nobody observes it.
 func (s *Store) FormerNames(ctx context.Context) (*FormerNames, error) {
 	kv, err := s.coord.Get(ctx, s.namesKey())
 	if errors.Is(err, coord.ErrNotFound) {

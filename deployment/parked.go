@@ -18,52 +18,52 @@ import (
 )
 
 const (
-	// MaxParked is how many parked groups of one shard and direction are stored. More
-	// would fill the coordination store, and nobody reads them: the transformer is wrong.
-	// Several controllers that park at the same time may exceed it for a second.
+	// MaxParked bounds the stored parked groups of one shard and direction. More would fill the
+	// coordination store without use, since the transformer must be wrong. Several controllers that
+	// park at the same time may exceed it for a second.
 	MaxParked = 1000
-	// MaxParkedBytes bounds what they take, as names may be long.
+	// MaxParkedBytes bounds their bytes, because names may be long.
 	MaxParkedBytes = 1 << 20
-	// overflowSpec is the Spec of the entry that stands for all beyond MaxParked.
+	// overflowSpec is the Spec of the entry for all groups beyond MaxParked.
 	overflowSpec = syncer.OverflowSpec
-	// overflowKey comes after all hashes.
+	// overflowKey sorts after all hashes.
 	overflowKey = "overflow"
-	// waivedKinds is where a direction keeps the kinds that are waived as a whole. It comes
-	// after all shards.
+	// waivedKinds is the key prefix for kinds that are waived as a whole. It sorts after all
+	// shards.
 	waivedKinds = "kinds/"
 )
 
 // storedParked is the value of a parked key.
 type storedParked struct {
 	syncer.Parked
-	// Overflow counts, in the overflow entry alone, how often a group beyond MaxParked was
-	// parked; a group that fails again counts again.
+	// Overflow is set only in an overflow entry. It counts the attempts to park a group beyond
+	// MaxParked. A group that fails again counts again.
 	Overflow int64 `json:"overflow,omitempty"`
 }
 
-// IsOverflow reports an entry that stands for groups of a kind that were parked beyond
-// MaxParked. It blocks the switch like any other, and is waived only with its whole kind,
-// for it names nothing.
+// IsOverflow reports whether an entry stands for the groups of a kind beyond MaxParked. The entry
+// blocks the switch like any other. It identifies no group, so it can be waived only with its whole
+// kind.
 func IsOverflow(p syncer.Parked) bool { return p.Spec == overflowSpec }
 
-// parkedShard remembers what is stored for a shard, so that not every Park lists it.
+// parkedShard caches the stored entries of a shard, so that not every Park lists them.
 type parkedShard struct {
-	// turn is one caller's at a time, across calls of the coordination store: it is waited
-	// for as those are, by every caller whose context allows it.
+	// turn admits one caller at a time, and is held across calls to the coordination store. Unlike
+	// a mutex, it lets a waiting caller give up when its context ends.
 	turn   *semaphore.Weighted
 	hashes map[string]int // bytes of the entry
-	bytes  int            // of all
+	bytes  int            // of all entries
 	listed time.Time
 	over   map[string]*overflow // by kind
 }
 
-// overflow is what was parked of a kind beyond MaxParked.
+// overflow counts the groups of a kind beyond MaxParked.
 type overflow struct {
 	count   int64 // not stored yet
 	flushed time.Time
 }
 
-// overflowHash stands in a key where the hash of a group would.
+// overflowHash takes the place of a group's hash in a key.
 func overflowHash(kind string) string {
 	if kind == "" {
 		return overflowKey
@@ -71,10 +71,11 @@ func overflowHash(kind string) string {
 	return overflowKey + "." + url.PathEscape(kind)
 }
 
-// parkedFresh is how long a listing is believed, and how often the overflow is stored.
+// parkedFresh is how long a listing is used, and how often the overflow is stored.
 const parkedFresh = time.Second
 
 func (s *Store) parkedShard(prefix string) *parkedShard {
+	// One entry per prefix, so that all callers share the listing.
 	s.parkedMu.Lock()
 	defer s.parkedMu.Unlock()
 	ps := s.parked[prefix]
@@ -85,8 +86,8 @@ func (s *Store) parkedShard(prefix string) *parkedShard {
 	return ps
 }
 
-// Park implements syncer.Journal. A group that is parked already keeps being waived. A
-// failed condition is ErrOwnership.
+// Park implements syncer.Journal. A group that is already parked stays waived. A failed condition
+// is ErrOwnership.
 func (s *Store) Park(ctx context.Context, p syncer.Parked, conditions ...coord.Condition) error {
 	if err := s.park(ctx, p, conditions); err != nil {
 		return fmt.Errorf("park: %w", err)
@@ -102,6 +103,7 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 		return err
 	}
 	defer ps.turn.Release(1)
+	// Other controllers and operators change the entries too, so list them again.
 	if now := time.Now(); ps.hashes == nil || now.Sub(ps.listed) > parkedFresh {
 		kvs, _, err := s.coord.List(ctx, prefix)
 		if err != nil {
@@ -114,15 +116,19 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 			}
 		}
 	}
+	// Estimate the stored size before storing.
 	size := parkedBytes + len(p.Kind) + len(p.Key) + len(p.Group) + len(p.Error)
+	// A group that is already stored is updated even beyond the limit.
 	if _, stands := ps.hashes[hash]; !stands && (len(ps.hashes) >= MaxParked || ps.bytes+size > MaxParkedBytes) {
 		return s.parkOverflow(ctx, ps, p, conditions)
 	}
 	err := s.updateParked(ctx, prefix+hash, conditions, func(old *storedParked) storedParked {
 		if old != nil && old.Version > p.Version {
-			return *old // an older state that comes late says nothing about the newer one
+			return *old // a late older state does not replace a newer one
 		}
 		p := p
+		// An operator's waiver stays when the group fails again, unless the record exists in the
+		// target.
 		p.Waived = p.Waived || old != nil && old.Waived && !old.Kept
 		return storedParked{Parked: p}
 	})
@@ -132,34 +138,36 @@ func (s *Store) park(ctx context.Context, p syncer.Parked, conditions []coord.Co
 	return err
 }
 
-// parkedBytes is about what an entry has besides its names and its reason.
+// parkedBytes estimates the size of an entry without its names and its error.
 const parkedBytes = 300
 
-// note notes an entry of so many bytes. The list was asked for before.
+// note records an entry of size bytes. The shard must have been listed.
 func (ps *parkedShard) note(hash string, size int) {
 	ps.bytes += size - ps.hashes[hash]
 	ps.hashes[hash] = size
 }
 
-// forget forgets an entry, be it one of another store, and whether or not the list was asked
-// for.
+// forget removes an entry from the cache. The entry may come from another store, and the shard may
+// not have been listed yet.
 func (ps *parkedShard) forget(hash string) {
 	ps.bytes -= ps.hashes[hash]
 	delete(ps.hashes, hash)
 }
 
-// parkOverflow counts a group beyond the limit. The first one is stored at once, for it
-// must block the switch before anything that met it counts as done; the count follows.
+// parkOverflow counts a group beyond the limit. It stores the first one at once: it must block the
+// switch before the work that met it counts as done. Later counts are stored once a second.
 func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Parked, conditions []coord.Condition) error {
 	over := ps.over[p.Kind]
 	if over == nil {
 		over = &overflow{}
 		ps.over[p.Kind] = over
 	}
+	// Count in memory and store once a second: thousands of groups may fail at once.
 	over.count++
 	if time.Since(over.flushed) < parkedFresh {
 		return nil
 	}
+	// The sum of all controllers is stored, so add to the stored count.
 	err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+overflowHash(p.Kind), conditions, func(old *storedParked) storedParked {
 		n := over.count
 		if old != nil {
@@ -179,19 +187,20 @@ func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Park
 	return nil
 }
 
-// updateParked changes one entry by compare-and-swap, so that a waiver that comes in
-// meanwhile is not lost. old is nil where there is none.
+// updateParked changes one entry by compare-and-swap, so that a concurrent waiver is not lost. old
+// is nil if there is no entry or it is unreadable.
 func (s *Store) updateParked(ctx context.Context, key string, conditions []coord.Condition, change func(old *storedParked) storedParked) error {
 	if len(conditions) > maxConditions {
 		return fmt.Errorf("%d conditions, at most %d fit into a commit", len(conditions), maxConditions)
 	}
 	wait := newBackOff()
-	conflict := int64(-1) // the revision of the key at the last conflict
+	conflict := int64(-1) // revision of the key at the last conflict
 	for {
 		kv, err := s.coord.Get(ctx, key)
 		if err != nil && !errors.Is(err, coord.ErrNotFound) {
 			return err
 		}
+		// The entry is unchanged since the conflict, so one of the conditions failed.
 		if conflict == kv.Mod && len(conditions) > 0 {
 			return ErrOwnership
 		}
@@ -199,7 +208,7 @@ func (s *Store) updateParked(ctx context.Context, key string, conditions []coord
 		if kv.Mod > 0 {
 			old = &storedParked{}
 			if json.Unmarshal(kv.Value, old) != nil {
-				old = nil // made anew: nothing else would ever make it readable
+				old = nil // replace it, since nothing else would ever repair it
 			}
 		}
 		value, err := json.Marshal(change(old))
@@ -212,6 +221,7 @@ func (s *Store) updateParked(ctx context.Context, key string, conditions []coord
 			return err
 		}
 		conflict = -1
+		// Only a conflict can prove that a condition failed; an unknown outcome cannot.
 		if errors.Is(err, coord.ErrConflict) {
 			conflict = kv.Mod
 		}
@@ -221,8 +231,8 @@ func (s *Store) updateParked(ctx context.Context, key string, conditions []coord
 	}
 }
 
-// Unpark implements syncer.Journal. Of an overflow entry it removes the block as a whole:
-// for a caller who knows by comparison that everything beyond the list is in order.
+// Unpark implements syncer.Journal. Unparking an overflow entry removes it as a whole. Its caller
+// must know from a comparison that every group beyond the list is in order.
 func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 	prefix := s.parkedShardPrefix(p.Direction, p.Shard)
 	hash := parkedHash(p.Spec, p.Group)
@@ -230,6 +240,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 		hash = overflowHash(p.Kind)
 	}
 	ps := s.parkedShard(prefix)
+	// Wait for a Park of this shard, which may be about to store the group.
 	if err := ps.turn.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("unpark: %w", err)
 	}
@@ -238,6 +249,7 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 		return fmt.Errorf("unpark: %w", err)
 	}
 	if IsOverflow(p) {
+		// Store the next group beyond the limit at once again.
 		delete(ps.over, p.Kind)
 	} else {
 		ps.forget(hash)
@@ -245,10 +257,11 @@ func (s *Store) Unpark(ctx context.Context, p syncer.Parked) error {
 	return nil
 }
 
-// removeParked deletes an entry that is not of a later version than upTo.
+// removeParked deletes an entry unless its version is later than upTo.
 func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
 	wait := newBackOff()
 	for {
+		// Without a condition a concurrent Park of a newer version could be lost.
 		kv, err := s.coord.Get(ctx, key)
 		if errors.Is(err, coord.ErrNotFound) {
 			return nil
@@ -258,7 +271,7 @@ func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
 		}
 		var old storedParked
 		if json.Unmarshal(kv.Value, &old) != nil || old.Version > upTo {
-			return nil // it stays, and blocks, where its version is not known
+			return nil // keep it if its version is unknown: it must block
 		}
 		_, err = s.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: kv.Mod}}, []coord.Op{{Key: key, Delete: true}})
 		if err == nil || !again(err) {
@@ -270,12 +283,14 @@ func (s *Store) removeParked(ctx context.Context, key, upTo string) error {
 	}
 }
 
-// Parked implements syncer.Journal; overflow entries are among the result (IsOverflow). An
-// entry of a kind that is waived as a whole counts as waived, whenever it was parked: that
-// is looked up here and stored nowhere else, so that nobody who parks can miss it.
+// Parked implements syncer.Journal. The result contains overflow entries (see IsOverflow). A
+// negative shard means all shards. An entry of a kind that is waived as a whole counts as waived,
+// whenever it was parked. That is decided here and stored nowhere else, so that no writer of
+// entries can miss it.
 func (s *Store) Parked(ctx context.Context, dir syncer.DirectionKey, shard int) ([]syncer.Parked, error) {
 	prefix := s.parkedPrefix(dir)
 	var kvs []coord.KV
+	// A whole direction includes its waived kinds.
 	lists := []string{prefix}
 	if shard >= 0 {
 		lists = []string{prefix + waivedKinds, s.parkedShardPrefix(dir, shard)}
@@ -290,13 +305,14 @@ func (s *Store) Parked(ctx context.Context, dir syncer.DirectionKey, shard int) 
 	return decodeParked(dir, prefix, kvs), nil
 }
 
-// decodeParked reads what lies below the prefix of a direction; other keys are left out. An entry
-// that cannot be read is one of UnreadableSpec.
+// decodeParked decodes the entries below the prefix of a direction, and ignores other keys. An
+// unreadable entry becomes one with UnreadableSpec.
 func decodeParked(dir syncer.DirectionKey, prefix string, kvs []coord.KV) []syncer.Parked {
 	waived := map[string]bool{}
+	// Waivers of whole kinds first: they apply to all entries.
 	for _, kv := range kvs {
 		if escaped, ok := strings.CutPrefix(kv.Key, prefix+waivedKinds); ok {
-			if kind, err := url.PathUnescape(escaped); err == nil { // otherwise it waives nothing
+			if kind, err := url.PathUnescape(escaped); err == nil { // an unreadable key waives nothing
 				waived[kind] = true
 			}
 		}
@@ -317,7 +333,7 @@ func decodeParked(dir syncer.DirectionKey, prefix string, kvs []coord.KV) []sync
 	return list
 }
 
-// ParkedNow lists what is parked in the directions that the record says are copied now.
+// ParkedNow returns the parked groups of the direction that the record syncs now.
 func (s *Store) ParkedNow(ctx context.Context) ([]syncer.Parked, error) {
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -326,7 +342,7 @@ func (s *Store) ParkedNow(ctx context.Context) ([]syncer.Parked, error) {
 	return s.ParkedOf(ctx, d)
 }
 
-// ParkedOf is ParkedNow for a record that was read already.
+// ParkedOf is ParkedNow for a record that is already read.
 func (s *Store) ParkedOf(ctx context.Context, d upgradestate.Deployment) ([]syncer.Parked, error) {
 	var all []syncer.Parked
 	for _, dir := range Directions(d) {

@@ -12,8 +12,8 @@ import (
 
 func (s *Store) readinessKey() string { return s.key("readiness") }
 
-// PublishReadiness says what stands between an upgrade and its switch, for as long as the
-// lease lives; with nil nothing is said any longer. Only the driver of the switch calls it.
+// PublishReadiness publishes what an upgrade still needs before its switch, for the lifetime of the
+// lease. Nil deletes it. Only the driver of the switch calls it.
 func (s *Store) PublishReadiness(ctx context.Context, o *switchover.Readiness, lease coord.LeaseID) error {
 	op := coord.Op{Key: s.readinessKey(), Delete: true}
 	if o != nil {
@@ -29,7 +29,7 @@ func (s *Store) PublishReadiness(ctx context.Context, o *switchover.Readiness, l
 	return nil
 }
 
-// Readiness is what was published last; nil if nobody drives an upgrade.
+// Readiness returns the latest published readiness, nil if nobody drives an upgrade.
 func (s *Store) Readiness(ctx context.Context) (*switchover.Readiness, error) {
 	kv, err := s.coord.Get(ctx, s.readinessKey())
 	if errors.Is(err, coord.ErrNotFound) {
@@ -41,7 +41,7 @@ func (s *Store) Readiness(ctx context.Context) (*switchover.Readiness, error) {
 	return decodeReadiness(kv)
 }
 
-// decodeReadiness reads what a driver has published.
+// decodeReadiness decodes a published readiness.
 func decodeReadiness(kv coord.KV) (*switchover.Readiness, error) {
 	o := &switchover.Readiness{}
 	if err := json.Unmarshal(kv.Value, o); err != nil {

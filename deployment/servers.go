@@ -18,15 +18,17 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ErrNotRegistered: no server or client of this id is registered (any longer). Register.
+// ErrNotRegistered reports that no server or client with this id is registered. The caller should
+// register again.
 var ErrNotRegistered = errors.New("not registered")
 
-// Register publishes what a server says of itself, under its lease; again at each
-// change. coord.ErrLeaseLost: take a new lease.
+// Register publishes a server's state with its lease. Servers call it again after each change.
+// coord.ErrLeaseLost means that the caller needs a new lease.
 func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradestate.ServerState) error {
 	if state.ID == "" {
 		return fmt.Errorf("register server: %w", &InvalidError{"server id", "", "a name that is unique among servers"})
 	}
+	// Warnings come from other processes, so bound their size.
 	state.Warnings = bounded(state.Warnings)
 	value, err := json.Marshal(state)
 	if err != nil {
@@ -38,13 +40,13 @@ func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradest
 	return nil
 }
 
-// Insecure is a controller that warns of itself.
+// Insecure holds the security warnings of a controller.
 type Insecure struct {
 	ID       string   `json:"id"`
 	Warnings []string `json:"warnings"`
 }
 
-// registerInsecure publishes what is insecure about a controller, under its lease.
+// registerInsecure publishes the security warnings of a controller with its lease.
 func (s *Store) registerInsecure(ctx context.Context, lease coord.Lease, id string, warnings []string) error {
 	value, err := json.Marshal(Insecure{id, bounded(warnings)})
 	if err == nil {
@@ -56,13 +58,13 @@ func (s *Store) registerInsecure(ctx context.Context, lease coord.Lease, id stri
 	return nil
 }
 
-// controllerKeys is which keys of records a controller has.
+// controllerKeys lists the encryption keys that a controller has.
 type controllerKeys struct {
 	ID   string              `json:"id"`
-	Keys map[string][]string `json:"keys"` // as upgradestate.ServerState has them
+	Keys map[string][]string `json:"keys"` // as in upgradestate.ServerState
 }
 
-// registerKeys publishes which keys of records a controller has, under its lease.
+// registerKeys publishes which encryption keys a controller has, with its lease.
 func (s *Store) registerKeys(ctx context.Context, lease coord.Lease, id string, keys map[string][]string) error {
 	value, err := json.Marshal(controllerKeys{id, keys})
 	if err == nil {
@@ -74,8 +76,8 @@ func (s *Store) registerKeys(ctx context.Context, lease coord.Lease, id string, 
 	return nil
 }
 
-// ControllerKeys are the keys of records that controllers have, by id and then by version. One that
-// has none, or does not know of keys, is not among them.
+// ControllerKeys returns the encryption keys of controllers, by id and then by version. A
+// controller without keys, or with a binary that does not report them, is missing.
 func (s *Store) ControllerKeys(ctx context.Context) (map[string]map[string][]string, error) {
 	kvs, _, err := s.coord.List(ctx, s.key("controllerKeys", ""))
 	if err != nil {
@@ -85,6 +87,7 @@ func (s *Store) ControllerKeys(ctx context.Context) (map[string]map[string][]str
 	for _, kv := range kvs {
 		var c controllerKeys
 		if err := json.Unmarshal(kv.Value, &c); err != nil {
+			// A controller with unknown keys could fail after the switch, so do not guess.
 			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, kv.Key, err)
 		}
 		all[c.ID] = c.Keys
@@ -92,16 +95,17 @@ func (s *Store) ControllerKeys(ctx context.Context) (map[string]map[string][]str
 	return all, nil
 }
 
-// bounded takes as many warnings as there may be, each as long as it may be.
+// bounded cuts warnings to the limits for their number and length.
 func bounded(warnings []string) []string {
 	var some []string
 	for _, w := range warnings[:min(len(warnings), limits.Warnings)] {
+		// The cut may split a character.
 		some = append(some, strings.ToValidUTF8(w[:min(len(w), limits.WarningBytes)], ""))
 	}
 	return some
 }
 
-// insecure lists the controllers that warn of themselves now, by id.
+// insecure returns the controllers with security warnings, by id.
 func (s *Store) insecure(ctx context.Context) (all []Insecure, bad []error, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("insecure", ""))
 	if err != nil {
@@ -117,11 +121,12 @@ func decodeInsecure(kvs []coord.KV) (all []Insecure, bad []error) {
 	return all, bad
 }
 
-// updateServer changes what a registered server says, and keeps its lease. With a lease
-// of another process it is how one controller speaks for a client of another one.
+// updateServer changes the state of a registered server. With keepLease it keeps the lease. With
+// another lease, one controller takes over a client of another controller.
 func (s *Store) updateServer(ctx context.Context, id string, lease coord.LeaseID, change func(*upgradestate.ServerState)) error {
 	return s.put(ctx, s.serverKey(id), lease, func(old []byte) ([]byte, error) {
 		if old == nil {
+			// A missing registration must not come back by a late acknowledgement.
 			return nil, fmt.Errorf("%s: %w", id, ErrNotRegistered)
 		}
 		var state upgradestate.ServerState
@@ -133,8 +138,8 @@ func (s *Store) updateServer(ctx context.Context, id string, lease coord.LeaseID
 	})
 }
 
-// Servers lists the servers and clients that are registered now, by id. It fails where one cannot
-// be read: nobody knows what that one can follow.
+// Servers returns the registered servers and clients, by id. It fails if one cannot be read,
+// because that server's abilities are then unknown.
 func (s *Store) Servers(ctx context.Context) ([]upgradestate.ServerState, error) {
 	servers, bad, err := s.servers(ctx)
 	if err == nil {
@@ -158,12 +163,13 @@ func decodeServers(kvs []coord.KV) (servers []upgradestate.ServerState, bad []er
 	return servers, bad
 }
 
-// WatchServers delivers the registered servers, first as they are and then as they
-// change, as Watch does with the record.
+// WatchServers delivers the registered servers, now and after each change. Like Watch, it skips
+// intermediate values. It closes the channel when ctx ends.
 func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerState {
 	return conflate(ctx, func(emit func([]upgradestate.ServerState)) {
 		s.follow(ctx, s.key("servers", ""), func(kvs map[string]coord.KV) {
-			// Who waits for all of them to hold waits for those that cannot be read, too.
+			// A caller that waits for all servers must also wait for the unreadable ones, so
+			// deliver nothing.
 			servers, bad := decodeServers(values(kvs))
 			if err := firstOf(bad); err != nil {
 				s.cfg.Log.Error("servers cannot be read", zap.String("deployment", s.name), zap.Error(err))
@@ -174,18 +180,20 @@ func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerSt
 	})
 }
 
-// TakeOver has the registration of a server or client stand under a lease. What another
-// process, which held it before, has stored of it stays.
+// TakeOver moves the registration of a server or client to a lease. It keeps the state that another
+// process has stored, and stores fresh if there is none.
 func (s *Store) TakeOver(ctx context.Context, lease coord.LeaseID, fresh upgradestate.ServerState) error {
 	key := s.serverKey(fresh.ID)
 	kv, err := s.coord.Get(ctx, key)
 	switch {
+	// A registration under this lease needs no write.
 	case err == nil && kv.Lease == lease:
 		return nil
 	case err != nil && !errors.Is(err, coord.ErrNotFound):
 		return err
 	}
 	return s.put(ctx, key, lease, func(old []byte) ([]byte, error) {
+		// Keep what another process stored, such as an acknowledged hold, unless it is unreadable.
 		if json.Unmarshal(old, new(upgradestate.ServerState)) == nil {
 			return old, nil
 		}
@@ -193,7 +201,7 @@ func (s *Store) TakeOver(ctx context.Context, lease coord.LeaseID, fresh upgrade
 	})
 }
 
-// AnyLease has Deregister end a registration under whatever lease it stands.
+// AnyLease makes Deregister end a registration with any lease.
 const AnyLease = keepLease
 
 // RegisteredUnder returns the lease of a registration, or ErrNotRegistered.
@@ -205,8 +213,8 @@ func (s *Store) RegisteredUnder(ctx context.Context, id string) (coord.LeaseID, 
 	return kv.Lease, err
 }
 
-// Deregister ends a registration that stands under a lease, and does nothing where it stands
-// under another one or has ended.
+// Deregister removes a registration with the given lease. It does nothing if the registration is
+// gone or has another lease, because another process then owns it.
 func (s *Store) Deregister(ctx context.Context, id string, lease coord.LeaseID) error {
 	key := s.serverKey(id)
 	wait := newBackOff()
@@ -217,6 +225,7 @@ func (s *Store) Deregister(ctx context.Context, id string, lease coord.LeaseID) 
 			return nil
 		case err != nil:
 			return fmt.Errorf("deregister %s: %w", id, err)
+		// Another process has taken the registration over.
 		case lease != AnyLease && kv.Lease != lease:
 			return nil
 		}
@@ -233,19 +242,21 @@ func (s *Store) Deregister(ctx context.Context, id string, lease coord.LeaseID) 
 	}
 }
 
-// AckHold notes that a registered client holds its writes for an attempt.
+// AckHold records that a registered client holds its writes for an attempt of an upgrade.
 func (s *Store) AckHold(ctx context.Context, id, upgrade string, attempt uint64) error {
 	return s.updateServer(ctx, id, keepLease, func(state *upgradestate.ServerState) {
 		state.AckID, state.AckAttempt = upgrade, attempt
 	})
 }
 
-// Acks counts the registered servers and those of them that hold writes for an attempt.
+// Acks returns how many registered servers hold writes for an attempt, and how many are registered.
+// Unreadable servers count as not holding.
 func (s *Store) Acks(ctx context.Context, id string, attempt uint64) (acked, total int, err error) {
 	servers, bad, err := s.servers(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
+	// An unreadable server may hold or not; count it as one that does not.
 	return countAcks(servers, id, attempt), len(servers) + len(bad), nil
 }
 
@@ -263,6 +274,7 @@ func (s *Store) Held(ctx context.Context, id string, attempt uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for servers := range s.WatchServers(ctx) {
+		// No server registered: nothing to wait for.
 		if countAcks(servers, id, attempt) == len(servers) {
 			return nil
 		}
@@ -270,7 +282,7 @@ func (s *Store) Held(ctx context.Context, id string, attempt uint64) error {
 	return fmt.Errorf("wait for servers to hold: %w", ctx.Err())
 }
 
-// Controllers lists the ids of the controllers that are alive now.
+// Controllers returns the ids of the live controllers, sorted.
 func (s *Store) Controllers(ctx context.Context) ([]string, error) {
 	kvs, _, err := s.coord.List(ctx, s.key("controllers", ""))
 	if err != nil {
@@ -279,7 +291,7 @@ func (s *Store) Controllers(ctx context.Context) ([]string, error) {
 	return controllerIDs(kvs), nil
 }
 
-// controllerIDs takes the ids from the values: in the keys they are escaped.
+// controllerIDs takes the ids from the values, because those in the keys are escaped.
 func controllerIDs(kvs []coord.KV) []string {
 	ids := make([]string, 0, len(kvs))
 	for _, kv := range kvs {
@@ -297,12 +309,12 @@ func values(kvs map[string]coord.KV) []coord.KV {
 	return list
 }
 
-// ForDriver is the Store as package switchover wants it.
+// ForDriver adapts a Store to the interface of package switchover.
 type ForDriver struct{ *Store }
 
 var _ switchover.Deployments = ForDriver{}
 
-// Parked counts what is parked and not waived in the directions that are copied now.
+// Parked counts the parked and not waived groups in the directions that are synced now.
 func (d ForDriver) Parked(ctx context.Context) (int, error) {
 	list, err := d.ParkedNow(ctx)
 	if err != nil {

@@ -15,37 +15,38 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// State is all that is known of a deployment: its record, and what its processes say of
-// themselves. The parts are read one after the other, so that they may be of different
-// moments.
+// State is everything known about a deployment: its record, and the announcements of its processes.
+// The parts are read one after the other, so they may be from different moments.
 type State struct {
 	Record      upgradestate.Deployment
 	Progress    []syncer.Progress // by shard, at most one for each
 	Servers     []upgradestate.ServerState
 	Controllers []string
-	Insecure    []Insecure            // controllers that warn of themselves
+	Insecure    []Insecure            // controllers with security warnings
 	Readiness   *switchover.Readiness // nil: nobody drives an upgrade
-	Names       *FormerNames          // nil: nobody has looked
+	Names       *FormerNames          // nil: nobody has observed them
 	Back        ParkedCount           // in the direction of BackDirection
-	Updating    []backfill.Progress   // of the data update that runs
-	Unreadable  []string              // values that are missing above, each with its key and why
+	Updating    []backfill.Progress   // of the running data update
+	Unreadable  []string              // values missing above, each with its key and error
 }
 
-// BackDirection is the direction in which the version that the latest switch came from is
-// kept in sync now; false if it is not.
+// BackDirection returns the direction that keeps the version before the latest switch in sync. It
+// returns false if that version is not kept in sync.
 func BackDirection(d upgradestate.Deployment) (dir syncer.DirectionKey, ok bool) {
 	last := d.LastSwitch
+	// The way back exists only for the current version, and not after the old one was retired.
 	if last == nil || last.To != d.CurrentVersion || upgradestate.Retired(d, last.From) {
 		return "", false
 	}
 	to, ok := upgradestate.Followed(d)
+	// A rollback to a snapshot does not follow the old version.
 	if !ok || to.TargetVersion != last.From || d.Upgrade != nil && d.Upgrade.Snapshot {
 		return "", false
 	}
 	return syncer.KeyIn(d, to), true
 }
 
-// State reads what is known next to a record of the deployment.
+// State reads everything that is stored next to a record of the deployment.
 func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, error) {
 	state := State{Record: d}
 	progress, bad, err := s.progress(ctx)
@@ -65,9 +66,11 @@ func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, er
 		return State{}, err
 	}
 	state.lacks(bad...)
+	// An unreadable value must not hide the rest from an operator; it is listed in Unreadable.
 	if state.Readiness, err = s.Readiness(ctx); state.lost(err) {
 		return State{}, err
 	}
+	// Without a switch there are no former names.
 	if d.LastSwitch != nil {
 		if state.Names, err = s.FormerNames(ctx); state.lost(err) {
 			return State{}, err
@@ -87,15 +90,15 @@ func (s *Store) State(ctx context.Context, d upgradestate.Deployment) (State, er
 	return state, nil
 }
 
-// lacks notes values that cannot be read.
+// lacks notes unreadable values.
 func (s *State) lacks(bad ...error) {
 	for _, err := range bad {
 		s.Unreadable = append(s.Unreadable, err.Error())
 	}
 }
 
-// lost reports an error for which the state cannot be shown. A value that cannot be read is none:
-// it is noted.
+// lost reports whether an error prevents showing the state. An unreadable value does not; lost
+// notes it.
 func (s *State) lost(err error) bool {
 	if errors.Is(err, ErrCorrupt) {
 		s.lacks(err)
@@ -104,7 +107,7 @@ func (s *State) lost(err error) bool {
 	return err != nil
 }
 
-// back notes what is parked in the direction of BackDirection.
+// back notes the parked groups in the direction of BackDirection.
 func (s *State) back(list []syncer.Parked) {
 	s.Back = CountParked(list)
 	for _, p := range list {
@@ -114,7 +117,7 @@ func (s *State) back(list []syncer.Parked) {
 	}
 }
 
-// ParkedBack counts what is parked in the direction of BackDirection.
+// ParkedBack counts the parked groups in the direction of BackDirection.
 func (s *Store) ParkedBack(ctx context.Context, d upgradestate.Deployment) (ParkedCount, error) {
 	list, err := s.parkedBack(ctx, d)
 	return CountParked(list), err
@@ -128,7 +131,8 @@ func (s *Store) parkedBack(ctx context.Context, d upgradestate.Deployment) ([]sy
 	return s.Parked(ctx, dir, -1)
 }
 
-// Feed follows the state of a deployment by watches of its parts. Run does the work.
+// Feed follows the state of a deployment by watching its parts. Run does the work; the other
+// methods may be called concurrently with it.
 type Feed struct {
 	store   *Store
 	changed chan struct{}
@@ -149,14 +153,15 @@ const (
 	feedParts
 )
 
-// Feed returns a feed of the deployment.
+// Feed returns a feed of the deployment. It is empty until Run is called.
 func (s *Store) Feed() *Feed { return &Feed{store: s, changed: make(chan struct{}, 1)} }
 
-// Run watches until ctx ends.
+// Run watches until ctx ends, and returns its error.
 func (f *Feed) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, prefix := range f.prefixes() {
 		g.Go(func() error {
+			// The map belongs to follow, so keep a copy.
 			f.store.follow(ctx, prefix, func(kvs map[string]coord.KV) { f.set(i, clone(kvs)) })
 			return ctx.Err()
 		})
@@ -164,7 +169,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Changed is signalled (conflated) whenever State may return another one than before.
+// Changed is signalled whenever State may return a different result. Signals are combined.
 func (f *Feed) Changed() <-chan struct{} { return f.changed }
 
 func (f *Feed) prefixes() [feedParts]string {
@@ -181,17 +186,19 @@ func (f *Feed) set(part int, kvs map[string]coord.KV) {
 	f.mu.Lock()
 	f.parts[part] = kvs
 	f.mu.Unlock()
+	// The channel has room for one signal; one that is waiting covers this change too.
 	select {
 	case f.changed <- struct{}{}:
 	default:
 	}
 }
 
-// State is what the watches have brought; false until every part was listed, and while there
-// is no record.
+// State returns the state from the watches. It returns false until every part was listed, and while
+// there is no record.
 func (f *Feed) State() (state State, ok bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Until every part was listed, a missing value may just not have arrived yet.
 	for _, kvs := range f.parts {
 		if kvs == nil {
 			return State{}, false, nil
@@ -204,6 +211,7 @@ func (f *Feed) State() (state State, ok bool, err error) {
 	if state.Record, err = f.store.decode(kv); err != nil {
 		return State{}, false, err
 	}
+	// An unreadable value of one part must not hide the others.
 	var bad [4][]error
 	state.Progress, bad[0] = decodeProgress(values(f.parts[partProgress]))
 	state.Servers, bad[1] = decodeServers(values(f.parts[partServers]))
@@ -218,8 +226,8 @@ func (f *Feed) State() (state State, ok bool, err error) {
 	}
 	if kv, ok := f.parts[partReadiness][f.store.readinessKey()]; ok {
 		state.Readiness, err = decodeReadiness(kv)
-		state.lost(err) // it fails for a corrupt value only
+		state.lost(err) // fails for a corrupt value only
 	}
-	slices.Sort(state.Unreadable) // the parts are in no order
+	slices.Sort(state.Unreadable) // the parts have no order
 	return state, true, nil
 }

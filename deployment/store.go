@@ -18,23 +18,25 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// DefaultPrefix is where everything is kept unless Config says otherwise. Its last part
+// DefaultPrefix is the key prefix of all deployments unless Config sets another one. Its last part
 // is the version of the key layout.
 const DefaultPrefix = "/dbcontroller/1"
 
 var (
-	// ErrNotFound: there is no such deployment. Create it.
+	// ErrNotFound means that the deployment does not exist. The caller may create it.
 	ErrNotFound error = &sentinel{"deployment does not exist", coord.ErrNotFound}
-	// ErrOwnership: a condition that the caller gave does not hold (any longer), such as
-	// the lock of a shard. Nothing was written. Look at what is owned and decide again.
+	// ErrOwnership means that one of the caller's conditions, such as the lock of a shard, does not
+	// hold. Nothing was written. The caller should check its ownership and decide again.
 	ErrOwnership error = &sentinel{"ownership is lost", coord.ErrConflict}
-	// ErrFormat: the record was written by a newer binary. Use that one.
+	// ErrFormat means that a newer binary wrote the record. Only a binary of that version can use
+	// it.
 	ErrFormat = errors.New("record has a newer format")
-	// ErrCorrupt: what is stored cannot be read, or must not be acted on. A person must look.
+	// ErrCorrupt means that a stored value cannot be read, or must not be used. An operator must
+	// look at it.
 	ErrCorrupt = errors.New("stored value is corrupt")
 )
 
-// sentinel is an error that errors.Is also finds as the coordination store's own.
+// sentinel is an error that also matches an error of the coordination store with errors.Is.
 type sentinel struct {
 	text string
 	is   error
@@ -43,11 +45,11 @@ type sentinel struct {
 func (e *sentinel) Error() string { return e.text }
 func (e *sentinel) Unwrap() error { return e.is }
 
-// Config configures a Store. The zero value is fine.
+// Config configures a Store. The zero value is valid.
 type Config struct {
-	Prefix string      // DefaultPrefix
-	By     string      // who makes transitions that nobody else asked for, such as "controller c-1"
-	Log    *zap.Logger // for what nobody returns: a watch that had to begin again; none
+	Prefix string      // empty: DefaultPrefix
+	By     string      // author of transitions without AskedBy, such as "controller c-1"
+	Log    *zap.Logger // for errors that no call returns, such as a restarted watch; nil: none
 }
 
 func (c Config) withDefaults() Config {
@@ -68,23 +70,23 @@ type Store struct {
 	cfg   Config
 
 	newestMu    sync.Mutex
-	newest      upgradestate.Deployment // as decoded last
-	newestValue []byte                  // what it was decoded from; nil: nothing yet
+	newest      upgradestate.Deployment // the last decoded record
+	newestValue []byte                  // its value; nil: none yet
 
 	parkedMu sync.Mutex
 	parked   map[string]*parkedShard // by key prefix of the shard's parked groups
 }
 
-// New returns the deployment of a name, which need not exist yet.
+// New returns the Store of a deployment, which need not exist yet. It reads nothing.
 func New(c coord.Store, name string, cfg Config) *Store {
 	return &Store{coord: c, name: name, cfg: cfg.withDefaults(), parked: map[string]*parkedShard{}}
 }
 
-// Name is the deployment's name.
+// Name returns the deployment's name.
 func (s *Store) Name() string { return s.name }
 
-// Other returns another deployment of the same coordination store, with the same
-// configuration.
+// Other returns the Store of another deployment in the same coordination store, with the same
+// configuration. It returns an InvalidError for an invalid name.
 func (s *Store) Other(name string) (*Store, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func (s *Store) Other(name string) (*Store, error) {
 
 var validName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// InvalidError says that an argument is none, and what is allowed.
+// InvalidError reports an invalid argument and the allowed values.
 type InvalidError struct{ Field, Value, Want string }
 
 func (e *InvalidError) Error() string {
@@ -111,7 +113,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Create creates the deployment unless there is one, and returns the one that stands.
+// Create creates the deployment unless it exists. It returns the stored record in both cases.
 func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgradestate.Deployment, error) {
 	if err := checkName(s.name); err != nil {
 		return upgradestate.Deployment{}, err
@@ -126,10 +128,12 @@ func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgra
 	}
 	wait := newBackOff()
 	for {
+		// After an unknown outcome, reading shows whether the commit happened.
 		stands, err := s.Get(ctx)
 		if !errors.Is(err, ErrNotFound) {
 			return stands, err
 		}
+		// The index entry goes with the record, so that lists never miss a deployment.
 		_, err = s.coord.Commit(ctx,
 			[]coord.Condition{{Key: s.recordKey()}},
 			[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}, {Key: indexKey(s.cfg.Prefix, s.name)}})
@@ -144,7 +148,7 @@ func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgra
 	}
 }
 
-// Get reads the record, linearizably. ErrNotFound, ErrFormat, ErrCorrupt.
+// Get reads the record, linearizably. It returns ErrNotFound, ErrFormat or ErrCorrupt.
 func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
 	kv, err := s.coord.Get(ctx, s.recordKey())
 	if errors.Is(err, coord.ErrNotFound) {
@@ -160,13 +164,13 @@ func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
 	return d, nil
 }
 
-// decode is decodeRecord, except that the watches and readers of a process share the work:
-// each change of the record reaches all of them. Every caller gets a copy of its own.
+// decode is decodeRecord with a cache. Each change of the record reaches all watches and readers of
+// a process, and they share the decoding. Every caller gets its own copy.
 func (s *Store) decode(kv coord.KV) (upgradestate.Deployment, error) {
 	s.newestMu.Lock()
 	defer s.newestMu.Unlock()
-	// By its bytes, which tell more than its revision: that of another record of the same
-	// name may be the same, after etcd was restored.
+	// Compare the bytes, not the revision: after etcd was restored, another value can have the same
+	// revision.
 	if s.newestValue != nil && bytes.Equal(s.newestValue, kv.Value) {
 		d := upgradestate.Clone(s.newest)
 		d.Revision = kv.Mod
@@ -186,7 +190,7 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	}
 	var d upgradestate.Deployment
 	if err := json.Unmarshal(kv.Value, &d); err != nil {
-		// A newer format may not even decode.
+		// A newer format may not decode at all.
 		var head struct {
 			Format int `json:"format"`
 		}
@@ -199,6 +203,7 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	if d.Format > upgradestate.Format {
 		return upgradestate.Deployment{}, fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, d.Format, upgradestate.Format)
 	}
+	// An invalid record must not drive anything.
 	if err := upgradestate.Validate(d); err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -206,8 +211,8 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 	return d, nil
 }
 
-// All returns all deployments below the prefix of this one, by name. One whose record cannot be
-// read does not hide the others: unreadable has the reason by its name.
+// All returns all deployments with the prefix of this one, by name. An unreadable record does not
+// hide the others: unreadable holds its error, by deployment name.
 func (s *Store) All(ctx context.Context) (ds []upgradestate.Deployment, unreadable map[string]error, err error) {
 	prefix := indexKey(s.cfg.Prefix, "")
 	kvs, _, err := s.coord.List(ctx, prefix)
@@ -219,7 +224,9 @@ func (s *Store) All(ctx context.Context) (ds []upgradestate.Deployment, unreadab
 		name := kv.Key[len(prefix):]
 		d, err := New(s.coord, name, s.cfg).Get(ctx)
 		switch {
+		// Deleted between the list and this read.
 		case errors.Is(err, ErrNotFound):
+		// One unreadable deployment must not hide the others.
 		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrFormat):
 			unreadable[name] = err
 		case err != nil:
@@ -231,14 +238,14 @@ func (s *Store) All(ctx context.Context) (ds []upgradestate.Deployment, unreadab
 	return ds, unreadable, nil
 }
 
-// Count is how many deployments there are below the prefix of this one.
+// Count returns the number of deployments with the prefix of this one.
 func (s *Store) Count(ctx context.Context) (int, error) {
 	kvs, _, err := s.coord.List(ctx, indexKey(s.cfg.Prefix, ""))
 	return len(kvs), err
 }
 
-// newBackOff is for loops of compare-and-swap: short, jittered, and bounded by the
-// caller's ctx alone.
+// newBackOff returns the backoff of compare-and-swap loops: short, with jitter, and bounded only by
+// the caller's ctx.
 func newBackOff() backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(2*time.Millisecond), backoff.WithMultiplier(2),
@@ -254,24 +261,26 @@ func pause(ctx context.Context, b backoff.BackOff) error {
 	}
 }
 
-// again reports an outcome after which to read and to decide again.
+// again reports whether the caller should read and decide again after a commit: a conflict, or an
+// unknown outcome.
 func again(err error) bool {
 	return errors.Is(err, coord.ErrConflict) || errors.Is(err, coord.ErrUnknown)
 }
 
-// Replace stores a record that was made by other means than a transition, in place of the
-// one of a revision; 0: there is none. ErrOwnership says that it is another one by now.
-// What is kept of directions in earlier epochs stays, and nobody looks at it.
+// Replace stores a record that no transition has made, in place of the one with the given revision.
+// Revision 0 means that there is none. A conflict means that another record is stored by now. The
+// data of directions in earlier epochs stays; nothing reads it.
 func (s *Store) Replace(ctx context.Context, d upgradestate.Deployment, revision int64, by, at string) error {
 	if err := checkName(d.Name); err != nil {
 		return err
 	}
 	var before upgradestate.Deployment
-	if revision != 0 { // the entries of the record that goes are nowhere else
+	if revision != 0 { // log the entries of the replaced record: no copy remains
 		var err error
 		if before, err = s.Get(ctx); err != nil {
 			return fmt.Errorf("replace %s: %w", s.name, err)
 		}
+		// The history continues across the replacement.
 		d = upgradestate.Continue(d, before)
 	}
 	d = upgradestate.Note(d, d, by, at)

@@ -26,11 +26,14 @@ func (s *Store) updateCheckpointKey(id string, shard int) string {
 	return s.updateKey(id, "checkpoints", shardKey(shard))
 }
 
-// updatingPrefix is apart from the runs, for what is below it is leased and watched.
+// updatingPrefix is separate from the runs, because its keys are leased and watched.
 func (s *Store) updatingPrefix() string { return s.key("updating", "") }
 
+// CreateUpdatePlan implements backfill.Journal. Of several plans created at the same time, the
+// first one wins and is returned to all.
 func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p backfill.Plan) (backfill.Plan, error) {
 	id := d.Update.Run()
+	// Delete earlier runs first, so that their data does not pile up.
 	if err := s.forgetUpdates(ctx, d); err != nil {
 		return backfill.Plan{}, fmt.Errorf("create plan of update %s: %w", id, err)
 	}
@@ -58,8 +61,8 @@ func (s *Store) CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment,
 	}
 }
 
-// forgetUpdates removes what is kept of runs that are over. A record that is not the
-// present one any longer does not know which those are.
+// forgetUpdates deletes the data of earlier runs. The commit requires that d is still the stored
+// record, because an older record does not know the current run.
 func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) error {
 	prefix, keep := s.key("updates", ""), s.updateKey(d.Update.Run(), "")
 	kvs, _, err := s.coord.List(ctx, prefix)
@@ -68,18 +71,20 @@ func (s *Store) forgetUpdates(ctx context.Context, d upgradestate.Deployment) er
 	}
 	var ops []coord.Op
 	for _, kv := range kvs {
+		// Keep the current run, whose checkpoints are in use.
 		if !strings.HasPrefix(kv.Key, keep) {
 			ops = append(ops, coord.Op{Key: kv.Key, Delete: true})
 		}
 	}
 	present := coord.Condition{Key: s.recordKey(), Revision: d.Revision}
+	// The condition counts as one of the operations of a commit.
 	for chunk := range slices.Chunk(ops, coord.MaxOps-1) {
 		_, err := s.coord.Commit(ctx, []coord.Condition{present}, chunk)
 		if err != nil && !again(err) {
 			return err
 		}
 		if err != nil {
-			return nil // they disturb nothing, and go with the next run
+			return nil // harmless: the next run deletes them
 		}
 	}
 	return nil
@@ -121,8 +126,8 @@ func (s *Store) PublishUpdateProgress(ctx context.Context, p backfill.Progress, 
 	return nil
 }
 
-// UpdateProgress is what controllers say of their parts in the run. What cannot be read counts as
-// not said; State names it.
+// UpdateProgress returns the published progress of the controllers in the current run. It leaves
+// out unreadable values; State names them.
 func (s *Store) UpdateProgress(ctx context.Context) ([]backfill.Progress, error) {
 	ps, _, err := s.updateProgress(ctx)
 	return ps, err
@@ -138,7 +143,7 @@ func (s *Store) updateProgress(ctx context.Context) (ps []backfill.Progress, bad
 }
 
 func decodeUpdating(kvs []coord.KV) (ps []backfill.Progress, bad []error) {
-	// Of a shard that several claim, the one who published last counts.
+	// If several controllers claim a shard, the latest value counts.
 	kvs = slices.SortedFunc(slices.Values(kvs), func(a, b coord.KV) int { return int(a.Mod - b.Mod) })
 	return decodeAll[backfill.Progress](kvs)
 }

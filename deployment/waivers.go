@@ -13,14 +13,14 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ParkedCount is how many parked groups block a switch, and how many do not.
+// ParkedCount holds the numbers of parked groups that block a switch, and that are waived.
 type ParkedCount struct{ Blocking, Waived int64 }
 
-// CountParked counts what blocks a switch of a list of parked groups.
+// CountParked counts the blocking and waived groups of a list.
 func CountParked(list []syncer.Parked) (n ParkedCount) {
 	for _, p := range list {
 		switch {
-		case p.Kept: // nothing is missing on its account
+		case p.Kept: // its record exists in the target, so nothing is missing
 		case p.Waived:
 			n.Waived++
 		default:
@@ -30,10 +30,10 @@ func CountParked(list []syncer.Parked) (n ParkedCount) {
 	return n
 }
 
-// NotParkedError says that nothing of this name is parked, and what is.
+// NotParkedError reports that no parked record has this name, and lists some that are parked.
 type NotParkedError struct {
 	Kind, Key string
-	Parked    []string // some, as kind/key
+	Parked    []string // some of them, as kind/key
 	Total     int
 }
 
@@ -48,15 +48,17 @@ func (e *NotParkedError) Error() string {
 	return fmt.Sprintf("%s/%s is not parked: parked are %s%s", e.Kind, e.Key, strings.Join(e.Parked, ", "), more)
 }
 
-// Waive lets the upgrade go on without what is parked under this name, in the directions
-// that are copied now. An unknown name is a *NotParkedError.
+// Waive lets the upgrade continue without the parked record kind/key, in the directions that are
+// synced now. An unknown name is a *NotParkedError.
 func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, error) {
 	list, err := s.ParkedNow(ctx)
 	if err != nil {
 		return syncer.Parked{}, fmt.Errorf("waive: %w", err)
 	}
+	// An overflow entry names no record, so it can be waived only with its kind.
 	list = slices.DeleteFunc(list, IsOverflow)
 	var waived *syncer.Parked
+	// Several entries can have the same name, one for each group; waive them all.
 	for _, p := range list {
 		if p.Kind != kind || p.Key != key {
 			continue
@@ -64,6 +66,7 @@ func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, err
 		p.Waived = true
 		err := s.updateParked(ctx, s.parkedShardPrefix(p.Direction, p.Shard)+parkedHash(p.Spec, p.Group), nil,
 			func(old *storedParked) storedParked {
+				// The entry may have changed since the list; keep its current state.
 				if old != nil {
 					p = old.Parked
 					p.Waived = true
@@ -81,7 +84,7 @@ func (s *Store) Waive(ctx context.Context, kind, key string) (syncer.Parked, err
 	return syncer.Parked{}, NotParked(list, kind, key)
 }
 
-// NotParked is the error that a record is not in a list of what is parked.
+// NotParked returns the error for a record that is not in a list of parked groups.
 func NotParked(list []syncer.Parked, kind, key string) *NotParkedError {
 	const shown = 20
 	unknown := &NotParkedError{Kind: kind, Key: key, Total: len(list)}
@@ -91,9 +94,9 @@ func NotParked(list []syncer.Parked, kind, key string) *NotParkedError {
 	return unknown
 }
 
-// WaiveKind lets the upgrade go on without any record of a kind that is parked, now or
-// later, in the directions that are copied now. It returns how many of those that are
-// parked now no longer block. It is gone with its direction.
+// WaiveKind lets the upgrade continue without any parked record of a kind, now or later, in the
+// directions that are synced now. It returns how many of the currently parked records no longer
+// block. The waiver ends with its direction.
 func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err error) {
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -104,7 +107,7 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 		return 0, fmt.Errorf("waive: %w", err)
 	}
 	for _, dir := range Directions(d) {
-		// The same from every writer, and never taken back: there is nothing to compare.
+		// Every writer stores the same value and nobody removes it, so there is nothing to compare.
 		op := coord.Op{Key: s.parkedPrefix(dir) + waivedKinds + url.PathEscape(kind)}
 		if err := s.commitOwned(ctx, nil, []coord.Op{op}); err != nil {
 			return 0, fmt.Errorf("waive: %w", err)
@@ -114,7 +117,7 @@ func (s *Store) WaiveKind(ctx context.Context, kind string) (waived int64, err e
 	return CountParked(of).Blocking, nil
 }
 
-// KindWaived reports whether a kind is waived in every direction that is copied now.
+// KindWaived reports whether a kind is waived in every direction that is synced now.
 func (s *Store) KindWaived(ctx context.Context, d upgradestate.Deployment, kind string) (bool, error) {
 	for _, dir := range Directions(d) {
 		_, err := s.coord.Get(ctx, s.parkedPrefix(dir)+waivedKinds+url.PathEscape(kind))

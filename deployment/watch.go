@@ -14,19 +14,19 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// relist is how long a watch may be silent before the keys are listed again: the price
-// of a watch that died unnoticed is then a delay.
+// relist is how long a watch may be silent before the keys are listed again. A watch that died
+// unnoticed then only causes a delay.
 const relist = 15 * time.Second
 
-// Watch delivers the newest record whenever it changed, beginning with the present one;
-// intermediate ones may be skipped. It goes on after any error of the store. A record
-// that cannot be read (a newer format) is logged and not delivered. The channel is
-// closed when ctx ends.
+// Watch delivers the current record, and the newest one after each change. It may skip records in
+// between. It resumes after any error of the store. An unreadable record (a newer format) is logged
+// and not delivered. The channel is closed when ctx ends.
 func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 	return conflate(ctx, func(emit func(upgradestate.Deployment)) {
 		var last int64
 		s.follow(ctx, s.recordKey(), func(kvs map[string]coord.KV) {
 			kv, ok := kvs[s.recordKey()]
+			// A relist delivers the same record again, and an old node may deliver an older one.
 			if !ok || kv.Mod <= last {
 				return
 			}
@@ -41,14 +41,14 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 	})
 }
 
-// conflate runs produce until ctx ends, and hands on the newest of what it emits.
+// conflate runs produce until ctx ends, and delivers the newest value that it emits.
 func conflate[T any](ctx context.Context, produce func(emit func(T))) <-chan T {
 	ch := make(chan T, 1)
 	go func() {
 		defer close(ch)
 		produce(func(v T) {
 			select {
-			case <-ch: // nobody took the one before, which is now outdated
+			case <-ch: // drop the previous value, which is outdated
 			default:
 			}
 			select {
@@ -60,8 +60,8 @@ func conflate[T any](ctx context.Context, produce func(emit func(T))) <-chan T {
 	return ch
 }
 
-// follow calls changed with the keys below a prefix as they are, and again after each
-// change, until ctx ends. changed must not keep the map.
+// follow calls changed with all keys below a prefix, now and after each change, until ctx ends.
+// changed must not keep the map.
 func (s *Store) follow(ctx context.Context, prefix string, changed func(map[string]coord.KV)) {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
@@ -70,6 +70,7 @@ func (s *Store) follow(ctx context.Context, prefix string, changed func(map[stri
 	for ctx.Err() == nil {
 		err := s.followOnce(ctx, prefix, kvs, func() {
 			wait.Reset()
+			// A relist can deliver the same state again; changed must tolerate that.
 			changed(kvs)
 		})
 		if err == nil {
@@ -85,8 +86,10 @@ func (s *Store) follow(ctx context.Context, prefix string, changed func(map[stri
 	}
 }
 
-// followOnce lists and watches until the watch is silent for long (nil) or fails.
+// followOnce lists the keys and watches them. It returns nil when the watch was silent for relist,
+// and an error when it failed.
 func (s *Store) followOnce(ctx context.Context, prefix string, kvs map[string]coord.KV, changed func()) error {
+	// Bound the list, or a hanging store would stop the watch without an error.
 	short, cancel := context.WithTimeout(ctx, relist)
 	listed, rev, err := s.coord.List(short, prefix)
 	cancel()
@@ -97,7 +100,9 @@ func (s *Store) followOnce(ctx context.Context, prefix string, kvs map[string]co
 	for _, kv := range listed {
 		kvs[kv.Key] = kv
 	}
+	// Report the list itself, because changes before it may have been missed.
 	changed()
+	// Watch from the revision of the list, so that no change in between is lost.
 	w, err := s.coord.Watch(ctx, prefix, rev)
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -108,6 +113,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, kvs map[string]co
 		events, err := w.Next(short)
 		cancel()
 		if err != nil {
+			// Silence, not an error: list again in case the watch died.
 			if ctx.Err() == nil && errors.Is(short.Err(), context.DeadlineExceeded) {
 				return nil
 			}
@@ -124,5 +130,5 @@ func (s *Store) followOnce(ctx context.Context, prefix string, kvs map[string]co
 	}
 }
 
-// clone is for those who keep what follow shows them.
+// clone copies a map of follow, for callers that keep it.
 func clone(kvs map[string]coord.KV) map[string]coord.KV { return maps.Clone(kvs) }

@@ -13,21 +13,22 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// The driver knows reasons of the record and of the databases, each owner those of its shards, and
-// the process that is asked its own. A caller sees all of them in one list. That nothing keeps
-// the switch from beginning is said only when every shard has reported and the driver has looked.
+// The driver knows the reasons in the record and the databases, each owner those of its shards, and
+// the answering process its own. A caller gets all of them in one list. An empty list requires that
+// every shard has reported and the driver has looked.
 
-// readinessStatus is what stands between an upgrade and its switch, or between a switch and its
-// end: nothing of another upgrade than the one that runs, and without one only what still has to be
-// done after the latest.
+// readinessStatus returns the conditions that an upgrade still needs for its switch, or a switch
+// for its end. It ignores the readiness of another upgrade. Without an upgrade, it returns only the
+// work that remains after the latest one.
 func readinessStatus(s deployment.State, own []upgradestate.Blocker) *pb.SwitchReadiness {
 	o, d := s.Readiness, s.Record
+	// Without an upgrade, only readiness that belongs to none is current.
 	if d.Upgrade == nil {
 		if o == nil || o.ID != "" {
 			return nil
 		}
 	} else if o == nil || o.ID != d.Upgrade.ID {
-		o = &switchover.Readiness{} // the driver has not said anything of it
+		o = &switchover.Readiness{} // the driver has not published anything about it
 	}
 	out := &pb.SwitchReadiness{PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
 	for _, b := range blockers(s, o, own) {
@@ -40,10 +41,11 @@ func readinessStatus(s deployment.State, own []upgradestate.Blocker) *pb.SwitchR
 	return out
 }
 
-// blockers are all reasons why a switch does not begin, or go on.
+// blockers returns all reasons why a switch does not begin or continue.
 func blockers(s deployment.State, o *switchover.Readiness, own []upgradestate.Blocker) (all []upgradestate.Blocker) {
 	add := func(bs ...upgradestate.Blocker) {
 		for _, b := range bs {
+			// Several sources know the same reason; show it once.
 			if !slices.ContainsFunc(all, b.Equal) {
 				all = append(all, b)
 			}
@@ -54,20 +56,20 @@ func blockers(s deployment.State, o *switchover.Readiness, own []upgradestate.Bl
 		add(upgradestate.Blocker{Code: upgradestate.BlockUnowned, Text: "a controller: none is running"})
 	}
 	shards := shardBlockers(s)
-	if len(o.Blockers) == 0 { // a driver from before codes
+	if len(o.Blockers) == 0 { // a driver without blocker codes
 		for _, text := range o.WaitsFor {
 			add(upgradestate.Blocker{Code: upgradestate.BlockUncoded, Text: text})
 		}
 	}
 	for _, b := range o.Blockers {
-		// Shards say more than how many of them are waited for.
+		// The reports of the shards say more than the driver's count of them.
 		if b.Code != upgradestate.BlockShards || len(shards) == 0 {
 			add(b)
 		}
 	}
 	if u != nil {
 		for _, b := range upgradestate.SwitchBlockers(s.Record) {
-			// What the driver has seen last may be older than the record.
+			// The driver's latest look may be older than the record.
 			if u.State == upgradestate.InitialSyncing || b.Code == upgradestate.BlockPending {
 				add(b)
 			}
@@ -84,8 +86,8 @@ func blockers(s deployment.State, o *switchover.Readiness, own []upgradestate.Bl
 	return all
 }
 
-// shardBlockers says of every shard that has not reported why not: one reason for each code, so
-// that there are few however many shards there are.
+// shardBlockers explains why shards have not reported. It combines the shards of each code, so that
+// the list is short for any number of shards.
 func shardBlockers(s deployment.State) (all []upgradestate.Blocker) {
 	if s.Record.Upgrade == nil {
 		return nil
@@ -104,7 +106,8 @@ func shardBlockers(s deployment.State) (all []upgradestate.Blocker) {
 		case !owned:
 			b = upgradestate.Blocker{Code: upgradestate.BlockUnowned, Text: "a controller"}
 		case p.WaitsFor == syncer.ForSwitch:
-			continue // the shard waits, and nobody for it
+			continue // the shard waits, and nothing waits for it
+		// An older controller sends no code.
 		case p.WaitsFor != "" && p.Code == "":
 			b.Code = upgradestate.BlockUncoded
 		case p.WaitsFor != "":
@@ -113,6 +116,7 @@ func shardBlockers(s deployment.State) (all []upgradestate.Blocker) {
 		default:
 			b = upgradestate.Blocker{Code: upgradestate.BlockReport, Text: "the report of its owner", Place: upgradestate.BlockPlace{Controller: p.Owner}}
 		}
+		// Group by code, in the order of the first shard.
 		i, seen := at[b.Code]
 		if !seen {
 			i, at[b.Code] = len(all), len(all)
@@ -120,10 +124,11 @@ func shardBlockers(s deployment.State) (all []upgradestate.Blocker) {
 		}
 		mixed[b.Code] = mixed[b.Code] || all[i].Text != b.Text
 		if all[i].Place.Controller != b.Place.Controller {
-			all[i].Place.Controller = "" // several
+			all[i].Place.Controller = "" // several controllers
 		}
 		all[i].Place.Shards = append(all[i].Place.Shards, shard)
 	}
+	// Name the shards last, when all of them are known.
 	for i, b := range all {
 		where := fmt.Sprintf("shard %d", b.Place.Shards[0])
 		switch n := len(b.Place.Shards); {
@@ -139,10 +144,12 @@ func shardBlockers(s deployment.State) (all []upgradestate.Blocker) {
 	return all
 }
 
-// notHolding says which servers and applications a hold still waits for; the zero value: none.
+// notHolding names the servers and applications that have not acknowledged a hold. The zero value
+// means none.
 func notHolding(s deployment.State) upgradestate.Blocker {
 	const most = 5
 	u := s.Record.Upgrade
+	// Outside HOLD, nothing waits for servers.
 	if u == nil || u.Step != upgradestate.StepHold {
 		return upgradestate.Blocker{}
 	}
@@ -155,6 +162,7 @@ func notHolding(s deployment.State) upgradestate.Blocker {
 	if len(late) == 0 {
 		return upgradestate.Blocker{}
 	}
+	// Name a few only, because the line is shown to operators.
 	text := fmt.Sprintf("%d of %d servers and applications to hold their writes: %s", len(late), len(s.Servers), strings.Join(late[:min(most, len(late))], ", "))
 	if len(late) > most {
 		text += ", ..."

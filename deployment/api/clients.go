@@ -19,9 +19,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Applications of fixed-name kinds cannot hold a lease of the coordination store, so the
-// controller they call holds one for them and gives it up when they stop calling. They
-// may call any controller: the one that is called last holds the registration.
+// Applications of fixed-name kinds cannot hold a lease in the coordination store. The controller
+// that they call holds one for them, and returns it when they stop calling. They may call any
+// controller; the latest one holds the registration.
 
 const (
 	clientTTL     = 15 * time.Second
@@ -36,48 +36,50 @@ var (
 	clientID        = regexp.MustCompile(`^client-[A-Za-z0-9._-]{1,120}$`)
 )
 
-// client is one application for which this process holds a lease.
+// client is an application whose lease this process holds.
 type client struct {
 	mu    sync.Mutex
 	lease coord.Lease // nil: none yet
 	ttl   time.Duration
 	until time.Time
 	by    string // identity that registered or renewed it last
-	gone  bool   // out of the map: look there again
+	gone  bool   // removed from the map: look there again
 
-	maker string // identity that made the entry, of whose share it is
+	maker string // identity that created the entry, and whose share it uses
 }
 
 type clients struct {
 	mu      sync.Mutex
 	running bool
-	byKey   map[string]*client // by deployment and id of the registration
+	byKey   map[string]*client // by deployment and client id
 	places  shares             // of byKey
 	calls   calls
 	leases  leases
 }
 
-// leases counts leases of registrations, each of which is work for the coordination store. A caller
-// that registers under ever new names, or changes its ttl_ms each time, would make them without
-// end. All applications of one caller may register twice at once, as after the controller's start.
+// leases limits the leases for registrations, because each is work for the coordination store.
+// Without a limit, a caller could create them endlessly, by registering with new names or changing
+// ttl_ms. The limit lets all applications of one caller register twice at once, as after a restart
+// of the controller.
 type leases struct {
 	mu   sync.Mutex
-	used shares    // leases that have not been given back by time
-	at   time.Time // when used was true
+	used shares    // leases that time has not given back yet
+	at   time.Time // time of the last update of used
 }
 
 const (
-	// ownLeases is what a caller may have that is alone.
+	// ownLeases is the number of leases for a caller that is alone.
 	ownLeases  = leaseBurst / 2
 	leaseBurst = 2 * limits.Clients
-	leaseRate  = 20 // a second
+	leaseRate  = 20 // per second
 )
 
-// take takes one lease for a caller, if there is one.
+// take counts one lease for a caller. It returns a FullError if the caller has used its share.
 func (l *leases) take(who string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used.most = leaseBurst
+	// Each second that passed gives leaseRate leases back.
 	l.used.fade(leaseRate * now.Sub(l.at).Seconds())
 	l.at = now
 	if has, ok := l.used.take(who); !ok {
@@ -86,19 +88,20 @@ func (l *leases) take(who string, now time.Time) error {
 	return nil
 }
 
-// giveBack takes back one that made no lease.
+// giveBack returns the share of a lease that was not created.
 func (l *leases) giveBack(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used.giveBack(who)
 }
 
-// Run ends the registrations of clients that stopped calling, until ctx ends; then it
-// ends all that this process holds, and every long call.
+// Run ends the registrations of clients that stopped calling. When ctx ends, it ends all
+// registrations of this process and all long calls.
 func (v *Service) Run(ctx context.Context) error {
 	v.clients.mu.Lock()
 	v.clients.running = true
 	v.clients.mu.Unlock()
+	// Clients must register again elsewhere, so end their leases when this process stops.
 	defer v.endClients(context.WithoutCancel(ctx))
 	defer v.stop.Do(func() { close(v.stopping) })
 	tick := time.NewTicker(clientsLookAt)
@@ -115,20 +118,22 @@ func (v *Service) Run(ctx context.Context) error {
 
 func (v *Service) endClients(ctx context.Context) {
 	v.clients.mu.Lock()
+	// First refuse new registrations, or one could slip in after the loop.
 	v.clients.running = false
 	v.clients.mu.Unlock()
 	v.dropClients(ctx, func(string, *client) bool { return true })
 }
 
-// dropClients closes the leases of clients that are over.
+// dropClients closes the leases of the clients that over selects, and forgets the clients.
 func (v *Service) dropClients(ctx context.Context, over func(key string, c *client) bool) {
 	v.clients.mu.Lock()
+	// Work on a copy: closing a lease takes time, and calls need the map meanwhile.
 	all := make(map[string]*client, len(v.clients.byKey))
 	maps.Copy(all, v.clients.byKey)
 	v.clients.mu.Unlock()
 	for key, c := range all {
 		c.mu.Lock()
-		if !c.gone && over(key, c) { // another call may have been first
+		if !c.gone && over(key, c) { // another call may have removed it
 			v.closeLease(ctx, key, c.lease)
 			c.gone = true
 			v.clients.mu.Lock()
@@ -151,6 +156,7 @@ func (v *Service) closeLease(ctx context.Context, key string, lease coord.Lease)
 	}
 }
 
+// RegisterClient implements the API. It also renews a registration.
 func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -162,6 +168,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	}
 	id := req.Msg.ClientId
 	switch app := req.Msg.Application; {
+	// The id is part of a key, so it must have a safe form.
 	case id != "" && !clientID.MatchString(id):
 		return nil, invalid("client_id", id, "client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made")
 	case id != "":
@@ -173,6 +180,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 		id = randomID("client-" + app)
 	}
 	v.clients.calls.note(s.Name() + "/" + id)
+	// Fail before a lease is taken if the deployment does not exist.
 	d, err := s.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -185,9 +193,10 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	}), nil
 }
 
-// keepClient has the registration live for another ttl under a lease of this process.
+// keepClient keeps a registration alive for another ttl, with a lease of this process.
 func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string, ttl time.Duration, version string) error {
 	key := s.Name() + "/" + id
+	// The lease counts against the caller's share.
 	caller, _ := access.CallerOf(ctx)
 	c, err := v.lockClient(key, caller.Name)
 	if err != nil {
@@ -196,11 +205,13 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	defer c.mu.Unlock()
 	lease := c.lease
 	renewal := lease != nil && !lost(lease) && c.ttl == ttl && c.by == caller.Name
+	// A lease cannot change its ttl, so a changed one needs a new lease.
 	if lease == nil || lost(lease) || c.ttl != ttl {
 		if err := v.clients.leases.take(caller.Name, time.Now()); err != nil {
 			return err
 		}
 		if lease, err = v.coord.Grant(ctx, ttl); err != nil {
+			// Only a granted lease counts.
 			v.clients.leases.giveBack(caller.Name)
 			return err
 		}
@@ -208,13 +219,14 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	if err := s.TakeOver(ctx, lease.ID(), upgradestate.ServerState{
 		ID: id, Protocol: upgradestate.MinProtocol, Client: true, Active: version,
 	}); err != nil {
+		// Close only the lease that this call created.
 		if lease != c.lease {
 			v.closeLease(context.WithoutCancel(ctx), key, lease)
 		}
 		return err
 	}
 	if c.lease != nil && c.lease != lease {
-		v.closeLease(context.WithoutCancel(ctx), key, c.lease) // the key has the new one already
+		v.closeLease(context.WithoutCancel(ctx), key, c.lease) // the key has the new lease already
 	}
 	c.lease, c.ttl, c.until, c.by = lease, ttl, time.Now().Add(ttl), caller.Name
 	if renewal {
@@ -223,7 +235,8 @@ func (v *Service) keepClient(ctx context.Context, s *deployment.Store, id string
 	return nil
 }
 
-// lockClient returns the entry of a key, locked, while Run runs. A caller makes it of its own share.
+// lockClient returns the locked entry of a key. It creates one from the caller's share if needed,
+// and fails unless Run is running.
 func (v *Service) lockClient(key, who string) (*client, error) {
 	for {
 		v.clients.mu.Lock()
@@ -241,6 +254,7 @@ func (v *Service) lockClient(key, who string) (*client, error) {
 			c = &client{maker: who}
 			v.clients.byKey[key] = c
 		}
+		// Lock the entry without the map's lock: its holder may wait for the coordination store.
 		v.clients.mu.Unlock()
 		c.mu.Lock()
 		if !c.gone {
@@ -250,8 +264,8 @@ func (v *Service) lockClient(key, who string) (*client, error) {
 	}
 }
 
-// DeregisterClient implements the API. Whichever process holds the registration, it is gone
-// afterwards; a process that held a lease for it gives that back when its time is over.
+// DeregisterClient implements the API. It removes the registration, whichever process holds it.
+// Another process returns its lease when the client's time is over.
 func (v *Service) DeregisterClient(ctx context.Context, req *connect.Request[pb.DeregisterClientRequest]) (*connect.Response[pb.DeregisterClientResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -261,6 +275,7 @@ func (v *Service) DeregisterClient(ctx context.Context, req *connect.Request[pb.
 	if !clientID.MatchString(id) {
 		return nil, invalid("client_id", id, "the one that RegisterClient returned")
 	}
+	// Delete the registration first, and only then the lease that holds it.
 	if err := s.Deregister(ctx, id, deployment.AnyLease); err != nil {
 		return nil, err
 	}
@@ -278,6 +293,8 @@ func lost(l coord.Lease) bool {
 	}
 }
 
+// AckHold implements the API. It records that a client holds its writes for an attempt of the
+// switch.
 func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRequest]) (*connect.Response[pb.AckHoldResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -292,14 +309,16 @@ func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 		return nil, err
 	}
 	if last := d.LastSwitch; d.Upgrade == nil && last != nil && last.ID == upgrade {
-		return connect.NewResponse(&pb.AckHoldResponse{}), nil // it has switched: nobody waits any longer
+		return connect.NewResponse(&pb.AckHoldResponse{}), nil // switched: nothing waits any longer
 	}
+	// A late acknowledgement must not count for a later attempt.
 	if u := d.Upgrade; u == nil || u.State != upgradestate.Switching || u.ID != upgrade || int64(u.Attempt) != attempt {
 		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: ask GetLocation what to do", attempt, upgrade))
 	}
 	if err := s.AckHold(ctx, id, upgrade, uint64(attempt)); err != nil {
 		return nil, fmt.Errorf("ack-hold: %w", err)
 	}
+	// Report the progress, so that an application can show what the switch waits for.
 	acked, total, err := s.Acks(ctx, upgrade, uint64(attempt))
 	if err != nil {
 		return nil, err

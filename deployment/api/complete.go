@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// defaultUnused is how long nobody must have called the API of a version that is retired.
+	// defaultUnused is how long a retired version's API must have been without calls.
 	defaultUnused = time.Hour
 	// defaultKept is how long the collections of a retired version are kept under other names.
 	defaultKept = 24 * time.Hour
-	// longestAsked is what a request may ask for at most, of either.
+	// longestAsked bounds both times in a request.
 	longestAsked = 366 * 24 * time.Hour
 )
 
-// Complete implements the API. The record refuses what must not be retired; that somebody
-// uses the version, and that the caller knows what goes, is looked at here. Use is a matter
-// of courtesy: the clients of a version are served from the current one, whatever is dropped.
+// Complete implements the API. The record refuses to retire a version that is needed. Complete
+// checks the rest: whether anybody uses the version, and whether the caller knows what will be
+// deleted. The check of use is a courtesy, because the clients of a version are served from the
+// current one after the deletion.
 func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.CompleteRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -47,6 +48,7 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	if err != nil {
 		return nil, err
 	}
+	// The version is retired and its collections are kept: change only the time.
 	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && m.KeepForMs != nil {
 		return v.keep(ctx, s, d, m)
 	}
@@ -56,6 +58,7 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 			return nil, err
 		}
 	}
+	// A retired version needs no second check: the call is a repetition.
 	return v.change(ctx, s, m, upgradestate.Complete{Version: m.Version, Until: until}, completeEffects, func(d upgradestate.Deployment) string {
 		if slices.Contains(d.Retired, m.Version) {
 			return m.Version + " was retired already"
@@ -64,14 +67,15 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	})
 }
 
-// keep changes until when the collections of a retired version are kept. That is confirmed
-// as the retirement was, since it may end them at once.
+// keep changes how long the collections of a retired version are kept. It needs the same
+// confirmation as the retirement, because it may drop them at once.
 func (v *Service) keep(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, m *pb.CompleteRequest) (*connect.Response[pb.Deployment], error) {
 	ev := upgradestate.Keep{Version: m.Version, Until: keptUntil(m, time.Now())}
 	would := fmt.Sprintf("drop the collections of %s now", m.Version)
 	if ev.Until != "" {
 		would = fmt.Sprintf("keep the collections of %s until %s", m.Version, ev.Until)
 	}
+	// Repeated confirmation is required, since a shorter time may drop data at once.
 	want, _ := Confirmation(d, m.Version)
 	if m.Confirm != want && (m.Confirm != "" || !m.DryRun) {
 		return nil, refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, would))
@@ -88,8 +92,8 @@ func (v *Service) keep(ctx context.Context, s *deployment.Store, d upgradestate.
 	})
 }
 
-// keptUntil is when the collections of a version that is retired now are dropped; empty: at
-// once.
+// keptUntil returns when the collections of a version that is retired now are dropped. Empty means
+// at once.
 func keptUntil(m *pb.CompleteRequest, now time.Time) string {
 	keep := defaultKept
 	if m.KeepForMs != nil {
@@ -101,8 +105,9 @@ func keptUntil(m *pb.CompleteRequest, now time.Time) string {
 	return now.Add(keep).UTC().Format(time.RFC3339)
 }
 
-// mayRetire looks at everything that the record does not tell by itself.
+// mayRetire checks the conditions that the record does not contain: use and confirmation.
 func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, m *pb.CompleteRequest, ev upgradestate.Complete, unused time.Duration) error {
+	// Let the record refuse first; its reasons are more important.
 	after, err := upgradestate.Apply(d, ev)
 	if err != nil {
 		return err
@@ -110,11 +115,12 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 	if d.LastSwitch == nil {
 		return refuse(fmt.Sprintf("complete: %s was never left: nothing was switched yet", m.Version))
 	}
+	// Servers report their own use; an unreadable one could be using the version.
 	servers, err := s.Servers(ctx)
 	if err != nil {
 		return err
 	}
-	// Where the same API is served from another place, its use says nothing of the old one.
+	// If two versions serve the same API, calls of it do not show use of the old version.
 	if api := upgradestate.APIVersion(m.Version); api != upgradestate.APIVersion(d.CurrentVersion) {
 		if who := userOf(servers, api, unused, m.IgnoreUsage, time.Now()); who != "" {
 			return refuse("complete: " + who)
@@ -130,7 +136,7 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 	return refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, strings.Join(completeEffects(d, after), "; ")))
 }
 
-// completeEffects lists what goes.
+// completeEffects lists the effects of a retirement.
 func completeEffects(before, after upgradestate.Deployment) []string {
 	if before.Retire != nil || after.Retire == nil {
 		return nil
@@ -144,6 +150,7 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 		} else {
 			does = append(does, fmt.Sprintf("set collection %s (%s) of %s aside as %s", k.Physical, k.Kind, ns.Location, upgradestate.RetiredName(ns.Version, k)))
 		}
+		// Only fixed-name kinds leave a view, and only if no other kind needs the name.
 		if k.Fixed && k.ID != "" && !upgradestate.Namesake(before, ns, k) {
 			does = append(does, fmt.Sprintf("leave a view %s, under which applications that were forgotten get an error; the database stays for it", k.Kind))
 		}
@@ -156,9 +163,9 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 		fmt.Sprintf("nothing leads back any longer: there is no upgrade or rollback to %s any more", ns.Version))
 }
 
-// servedLately says that a version was the current one within the time that it must have
-// been unused for; "" if it was not, or nobody noted when it was left. Applications of
-// fixed-name kinds used it until then, and most of what makes people go back shows soon.
+// servedLately explains that a version was current within the time that it must be unused. It
+// returns "" if not, or if the time is unknown. Applications of fixed-name kinds used the version
+// until then, and most reasons for a rollback appear soon.
 func servedLately(d upgradestate.Deployment, version string, unused time.Duration, ignoreUsage bool, now time.Time) string {
 	last := d.LastSwitch
 	if ignoreUsage || last == nil || last.From != version {
@@ -171,11 +178,12 @@ func servedLately(d upgradestate.Deployment, version string, unused time.Duratio
 	return fmt.Sprintf("%s was served until %s, less than %s ago: wait, give a shorter --unused-for, or give --ignore-usage", version, last.At, unused)
 }
 
-// userOf names a server that uses a version, or cannot tell that it did not; "" is nobody.
-// Applications of fixed-name kinds do not count: they ask where the data is.
+// userOf names a server that uses a version, or cannot report its use. "" means none. Applications
+// of fixed-name kinds do not count, because they ask for the location of the data.
 func userOf(servers []upgradestate.ServerState, version string, unused time.Duration, ignoreUsage bool, now time.Time) string {
 	for _, s := range servers {
 		switch {
+		// Applications ask for the location, and follow a switch by themselves.
 		case s.Client:
 		case upgradestate.APIVersion(s.Active) == version:
 			return fmt.Sprintf("server %s serves from %s now: wait until it has followed the switch, or stop it", s.ID, version)
@@ -191,9 +199,11 @@ func userOf(servers []upgradestate.ServerState, version string, unused time.Dura
 	return ""
 }
 
-// usedLately says how a server was called, or why it cannot tell; "" if it was not called.
+// usedLately explains a server's recent use of a version, or why it is unknown. It returns "" if
+// the version was unused.
 func usedLately(s upgradestate.ServerState, version string, unused time.Duration, now time.Time) string {
 	since, err := time.Parse(time.RFC3339, s.Since)
+	// A server without counters may be an older binary.
 	if s.Since == "" || err != nil {
 		return fmt.Sprintf("server %s does not tell how its APIs are used: look at its /usage", s.ID)
 	}

@@ -15,21 +15,23 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Initial decides how a deployment begins that is not there yet.
+// Initial decides how a new deployment begins.
 type Initial interface {
-	// InitialVersion is where it begins unless somebody names a version.
+	// InitialVersion returns the first version, for a request that names none.
 	InitialVersion(ctx context.Context) (string, error)
-	// Configured are the versions that it may begin at, and the size of its ring.
+	// Configured returns the versions that may be the first, and the ring size.
 	Configured() (versions []string, ringSize int)
 }
 
 const defaultRingSize = 16
 
+// CreateDeployment implements the API. It returns the existing deployment if there is one.
 func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.CreateDeploymentRequest]) (*connect.Response[pb.CreateDeploymentResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
+	// Check the bounds before anything is stored.
 	if ring := int64(req.Msg.RingSize); ring < 0 || ring > limits.RingSize {
 		return nil, invalid("ring_size", itoa(ring), fmt.Sprintf("a number from 1 to %d, or 0 for the default", limits.RingSize))
 	}
@@ -44,6 +46,7 @@ func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.
 	if err != nil {
 		return nil, err
 	}
+	// The ring cannot change later, because shards own parts of the key space.
 	if req.Msg.RingSize != 0 && d.RingSize != int(req.Msg.RingSize) {
 		return nil, refuse("create: " + s.Name() + " has a ring of " + itoa(int64(d.RingSize)) + " already, which cannot be changed to " + itoa(int64(req.Msg.RingSize)))
 	}
@@ -56,9 +59,10 @@ func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.
 	return connect.NewResponse(&pb.CreateDeploymentResponse{Deployment: shown, Created: created}), nil
 }
 
-// begin creates a deployment as it is asked for, or says what it would be like.
+// begin creates the requested deployment. In a dry run it returns the record without storing it.
 func (v *Service) begin(ctx context.Context, s *deployment.Store, req *pb.CreateDeploymentRequest) (upgradestate.Deployment, error) {
 	version, ring := req.Version, int(req.RingSize)
+	// The configuration knows this process's own deployment better than the caller.
 	if v.cfg.Initial != nil && s.Name() == v.own.Name() {
 		versions, size := v.cfg.Initial.Configured()
 		switch {
@@ -88,14 +92,15 @@ func (v *Service) begin(ctx context.Context, s *deployment.Store, req *pb.Create
 		}
 		return d, nil
 	}
+	// After the dry run, which stores nothing.
 	if err := v.roomForDeployment(ctx); err != nil {
 		return upgradestate.Deployment{}, err
 	}
 	return s.Create(ctx, version, ring)
 }
 
-// roomForDeployment bounds what a list has to read. Calls at the same time may go over it
-// by as many as they are.
+// roomForDeployment limits the number of deployments, because a list reads all of them. Concurrent
+// calls may exceed the limit by their number.
 func (v *Service) roomForDeployment(ctx context.Context) error {
 	n, err := v.own.Count(ctx)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// errStopping ends long calls when the controller stops: ask another one.
+// errStopping ends long calls when the controller stops. The caller should call another controller.
 var errStopping = errors.New("this controller is stopping: ask again")
 
-// FullError says that there is as much of something as there may be, and what to do.
+// FullError reports that a limit is reached, and how to go on.
 type FullError struct {
 	What string // such as "watches"
 	Most int
@@ -29,8 +29,9 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("there are %d %s already, and no more may be: %s", e.Most, e.What, e.Do)
 }
 
-// connectError is the one place where errors become codes and one line of text. Without a reason
-// are those alone that are about what the caller gave, or are the end of its own patience.
+// connectError maps errors to codes and one line of text; no other function does. Invalid
+// arguments, missing objects, and the caller's own cancellation or deadline get a plain code. All
+// other errors also carry a reason.
 func connectError(err error) error {
 	var done *connect.Error
 	if err == nil || errors.As(err, &done) {
@@ -42,6 +43,7 @@ func connectError(err error) error {
 		refused   *upgradestate.RefusedError
 		notParked *deployment.NotParkedError
 	)
+	// The first match decides: an error can wrap several of these.
 	switch {
 	case errors.As(err, &full):
 		return refusal.New(refusal.Full, oneLine(full.Error()))
@@ -61,6 +63,7 @@ func connectError(err error) error {
 		return refusal.New(refusal.Unreadable, oneLine(err.Error()))
 	case errors.Is(err, errStopping):
 		return refusal.New(refusal.Stopping, errStopping)
+	// The caller cannot know whether its call succeeded, so tell it how to find out.
 	case errors.Is(err, coord.ErrUnknown):
 		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": look at the deployment, then repeat the call"))
 	case errors.Is(err, context.Canceled):
@@ -80,21 +83,22 @@ func line(code connect.Code, text string) error {
 
 func oneLine(text string) error { return errors.New(strings.Join(strings.Fields(text), " ")) }
 
-// invalid is for an argument that is none.
+// invalid returns the error for an invalid argument.
 func invalid(field, value, want string) error {
 	return &deployment.InvalidError{Field: field, Value: value, Want: want}
 }
 
-// refuse is for what the service itself refuses.
+// refuse returns the error for a request that this service refuses.
 func refuse(reason string) error { return &upgradestate.RefusedError{Reason: reason} }
 
-// errorCodes has every method answer with connectError.
+// errorCodes maps the errors of every method with connectError.
 type errorCodes struct{ service *Service }
 
 var _ connect.Interceptor = errorCodes{}
 
-// of is connectError. That the deployment of this process is not there may be for want of a moment.
+// of is connectError, but adds a reason if this process's own deployment may only not exist yet.
 func (c errorCodes) of(err error) error {
+	// Only this process's own deployment can still be starting here.
 	if errors.Is(err, deployment.ErrNotFound) && strings.HasPrefix(err.Error(), c.service.own.Name()+":") {
 		if why := c.service.starting(c.service.own, ""); why != "" {
 			return line(connect.CodeNotFound, err.Error()+" yet: "+why)

@@ -1,12 +1,12 @@
 package api
 
-// Fields of requests that confirm what a call is about to change. A controller that does not know
-// one ignores it and does what was asked for unconfirmed. So callers ask first, see GetVersion.
+// These request fields confirm the effects of a call. An old controller ignores a field that it
+// does not know, and would then act without confirmation. Callers therefore check GetVersion first.
 const (
 	ConfirmsLoss     = "BeginUpgradeRequest.confirm"
 	ConfirmsComplete = "CompleteRequest.confirm"
 	CountsWaived     = "WaiveKindRequest.count"
 )
 
-// Features are those that this controller knows.
+// Features returns the features of this controller.
 func Features() []string { return []string{ConfirmsLoss, ConfirmsComplete, CountsWaived} }

@@ -14,36 +14,36 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Planner says what an upgrade of the deployment would need and do. It changes nothing.
+// Planner plans upgrades of the deployment. It changes nothing.
 type Planner interface {
-	// Plan plans for a version; empty means the next one. It reports what it is about with
+	// Plan plans an upgrade to a version; empty means the next one. It reports its work with
 	// progress.
 	Plan(ctx context.Context, targetVersion string, progress func(Work)) (*pb.PlanReport, error)
 }
 
-// Rehearser does a whole upgrade into scratch namespaces and throws them away. It is
-// called once at a time.
+// Rehearser runs a whole upgrade into scratch namespaces and drops them. Calls do not overlap.
 type Rehearser interface {
-	// Rehearse reports what it is about with progress.
+	// Rehearse reports its work with progress.
 	Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(Work)) (*pb.RehearseReport, error)
 }
 
-// Updates are the data updates that this binary has.
+// Updates provides the data updates that this binary contains.
 type Updates interface {
 	Tasks() []*pb.ListUpdatesResponse_Task
-	// Task is an update as BeginUpdate wants it, with Name, Version, Kind and Hash. The
-	// error says, for an operator, which ones there are.
+	// Task returns an update for BeginUpdate, with Name, Version, Kind and Hash. The error lists
+	// the available updates, for an operator.
 	Task(name string) (upgradestate.Update, error)
 }
 
-// Loss counts what a rollback to the snapshot would lose. It changes nothing, and is
-// called once at a time.
+// Loss counts the records that a rollback to the snapshot would lose. It changes nothing, and calls
+// do not overlap.
 type Loss interface {
-	// EstimateLoss reports the number of groups compared with progress.
+	// EstimateLoss reports the number of compared groups with progress.
 	EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error)
 }
 
-// cannot is what a controller says that lacks a hook, or is configured for another deployment.
+// cannot returns the error of a controller that lacks a hook, or is configured for another
+// deployment.
 func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
 	switch {
 	case s != v.own:
@@ -84,6 +84,7 @@ func (v *Service) plan(ctx context.Context, req *pb.PlanRequest, progress func(W
 	if err := v.cannot("plan", s, v.cfg.Planner != nil); err != nil {
 		return nil, err
 	}
+	// Fail before the plan begins if the deployment does not exist.
 	if _, err := s.Get(ctx); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (v *Service) plan(ctx context.Context, req *pb.PlanRequest, progress func(W
 	return report, nil
 }
 
-// maxRehearsalSeconds bounds what a caller may ask for.
+// maxRehearsalSeconds bounds the time limit in a request.
 const maxRehearsalSeconds = 366 * 24 * 60 * 60
 
 func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
@@ -114,11 +115,13 @@ func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.Rehearse
 	if _, err := s.Get(ctx); err != nil {
 		return err
 	}
+	// A rehearsal loads the databases, so run one at a time.
 	if !v.rehearsing.TryLock() {
 		return refuse("rehearse: a rehearsal runs already: wait for its end")
 	}
 	defer v.rehearsing.Unlock()
 	var report *pb.RehearseReport
+	// Only the last message carries the report, so a broken stream has none.
 	err = v.reported(ctx, func(w *pb.WorkProgress) error {
 		return stream.Send(&pb.RehearseResponse{Progress: workText(w), Work: w})
 	}, func(ctx context.Context, say func(Work)) (err error) {
@@ -142,8 +145,9 @@ func (v *Service) ListUpdates(_ context.Context, req *connect.Request[pb.ListUpd
 	return connect.NewResponse(&pb.ListUpdatesResponse{Tasks: v.cfg.Updates.Tasks()}), nil
 }
 
-// verbError gives a hook's error the verb before it; a refusal has it already. What a hook
-// says is about the deployment or its databases, unless the call ended or one of them is away.
+// verbError puts the verb before a hook's error, unless it is a refusal, which has one. Errors of
+// hooks are refusals about the deployment or its databases, except cancelled calls and unavailable
+// services.
 func verbError(what string, err error) error {
 	var refused *upgradestate.RefusedError
 	if errors.As(err, &refused) {

@@ -10,15 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ToJSON is the JSON of the API, on one line: every field is there, empty ones too, so
-// that "readyShards": [] is no riddle; only an absent message (no upgradeState: no
-// upgrade) is left out.
+// ToJSON returns the JSON of the API on one line. It contains every field, even empty ones, so that
+// scripts find "readyShards": []. Only absent messages are left out (no upgradeState: no upgrade).
 func ToJSON(m proto.Message) ([]byte, error) {
 	b, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	// protojson varies its blanks on purpose; the output of a command must not.
+	// protojson varies its blanks on purpose, but the output of a command must be stable.
 	var out bytes.Buffer
 	if err := json.Compact(&out, b); err != nil {
 		return nil, err
@@ -26,8 +25,8 @@ func ToJSON(m proto.Message) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// jsonCodec is what curl meets. An unknown field is an error: a misspelt one that is
-// ignored would begin the wrong upgrade.
+// jsonCodec is the codec for JSON clients such as curl. It refuses unknown fields: ignoring a
+// misspelt field could begin the wrong upgrade.
 type jsonCodec struct{ name string }
 
 var _ connect.Codec = jsonCodec{}
@@ -47,6 +46,7 @@ func (c jsonCodec) Unmarshal(b []byte, v any) error {
 	if !ok {
 		return fmt.Errorf("%T is no message", v)
 	}
+	// An empty body stands for an empty message.
 	if len(bytes.TrimSpace(b)) == 0 {
 		b = []byte("{}")
 	}

@@ -12,29 +12,30 @@ import (
 	"dbcontroller.dev/deployment"
 )
 
-// An application that dies takes its connections with it. The one in which it waits for news
-// of its location tells of that at once, where its registration would tell only when its time
-// is over, and each switch until then would wait for it in vain.
+// When an application dies, its connections close. A broken call for its location shows this at
+// once. The registration would show it only after its time, and each switch until then would wait
+// for the application in vain.
 
-// lapseAfter is how long a client whose call broke off has to call again, at any controller.
+// lapseAfter is how long a client with a broken call may take to call again, at any controller.
 const lapseAfter = time.Second
 
-// calls knows what clients call at this process, while something waits to see it.
+// calls counts the calls of clients at this process, while something waits for them.
 type calls struct {
 	mu    sync.Mutex
 	byKey map[string]*called
 }
 
 type called struct {
-	calls   int // so far
-	waiting int // that are under way and not broken off
-	watched int // by so many; when there are none the entry goes
+	calls   int // in all
+	waiting int // under way and not broken
+	watched int // number of users; at 0 the entry is deleted
 }
 
 // note counts a call.
 func (c *calls) note(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Nobody waits for the calls of other clients.
 	if one := c.byKey[key]; one != nil {
 		one.calls++
 	}
@@ -57,8 +58,8 @@ func (c *calls) begin(key string) {
 	one.watched++
 }
 
-// broken says that a call which waited does so no longer, and returns how to tell whether the
-// client has called since, or waits in another call.
+// broken records that a waiting call has ended. alive then reports whether the client has called
+// since, or waits in another call.
 func (c *calls) broken(key string) (alive func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +73,7 @@ func (c *calls) broken(key string) (alive func() bool) {
 	}
 }
 
-// end forgets a call, after broken.
+// end releases the entry of a call, after broken.
 func (c *calls) end(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,34 +83,36 @@ func (c *calls) end(key string) {
 	}
 }
 
-// whileCalled does something for a registered client, and ends its registration if the client
-// is gone before that is done. A client that has moved to another controller has its
-// registration under a lease of that one, which stays.
+// whileCalled runs do for a registered client. If the call breaks off and the client does not call
+// again, it ends the registration. A client that moved to another controller has a lease of that
+// controller, and keeps its registration.
 func (v *Service) whileCalled(ctx context.Context, s *deployment.Store, id string, do func() error) error {
 	key := s.Name() + "/" + id
 	v.clients.calls.begin(key)
 	defer v.clients.calls.end(key)
-	// Even if the call has broken off by now: a process may die young.
+	// Even if the call has broken off already: the process may have died right after the call.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	lease, err := s.RegisteredUnder(short, id)
 	cancel()
-	unregistered := errors.Is(err, deployment.ErrNotRegistered) // it learns of that when it registers again
+	unregistered := errors.Is(err, deployment.ErrNotRegistered) // it learns this when it registers
+	// A client without a registration still gets its answer.
 	if err == nil || unregistered {
 		err = do()
 	}
 	alive := v.clients.calls.broken(key)
+	// A client that ended its call normally is alive.
 	if errors.Is(ctx.Err(), context.Canceled) && !unregistered && lease != 0 {
 		v.lapse(context.WithoutCancel(ctx), s, id, lease, alive)
 	}
 	return err
 }
 
-// lapse ends the registration of a client whose call broke off, unless it calls again.
+// lapse ends the registration of a client with a broken call, unless it calls again.
 func (v *Service) lapse(ctx context.Context, s *deployment.Store, id string, lease coord.LeaseID, alive func() bool) {
 	timer := time.NewTimer(lapseAfter)
 	defer timer.Stop()
 	select {
-	case <-v.stopping: // who stops cannot tell: its clients go to another one
+	case <-v.stopping: // a stopping controller breaks calls itself: its clients move on
 		return
 	case <-timer.C:
 	}

@@ -12,8 +12,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// mayLose refuses the rollback to a snapshot that loses something for nothing, or that
-// nobody has accepted. Nothing of that is asked where the record refuses it anyway.
+// mayLose refuses a rollback to a snapshot if nothing requires the loss, or nobody has accepted it.
+// It leaves requests that the record refuses anyway to the record.
 func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, req *pb.BeginUpgradeRequest) error {
 	last := d.LastSwitch
 	switch {
@@ -30,6 +30,7 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 	if err := v.cannot("begin-upgrade", s, v.cfg.Loss != nil); err != nil {
 		return err
 	}
+	// Show the loss in numbers before anybody accepts it.
 	report, err := v.estimate(ctx, func(int64) {})
 	if err != nil {
 		return err
@@ -42,14 +43,14 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 		last.From, lossText(report), lacks, want))
 }
 
-// confirmsLoss reports whether a request is for this database; one that changes nothing may
-// leave it open.
+// confirmsLoss reports whether a request is confirmed for this database. A dry run may omit the
+// confirmation.
 func confirmsLoss(d upgradestate.Deployment, req *pb.BeginUpgradeRequest) bool {
 	want, _ := Confirmation(d, d.CurrentVersion)
 	return req.Confirm == want || req.Confirm == "" && req.DryRun
 }
 
-// lossText is a report in one line.
+// lossText returns a report as one line.
 func lossText(r *pb.LossReport) string {
 	text := fmt.Sprintf("%d created, %d changed, %d deleted of %d groups compared", r.Created, r.Changed, r.Deleted, r.Compared)
 	if len(r.Examples) > 0 {
@@ -58,8 +59,9 @@ func lossText(r *pb.LossReport) string {
 	return text
 }
 
-// estimate counts the loss, one caller at a time.
+// estimate counts the loss, for one caller at a time.
 func (v *Service) estimate(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
+	// An estimate reads whole collections, so run one at a time.
 	if !v.estimating.TryLock() {
 		return nil, refuse("estimate loss: an estimate runs already: wait for its end")
 	}
@@ -67,6 +69,7 @@ func (v *Service) estimate(ctx context.Context, progress func(compared int64)) (
 	ctx, cancel := v.untilStopped(ctx)
 	defer cancel()
 	report, err := v.cfg.Loss.EstimateLoss(ctx, progress)
+	// The controller stops or the caller left; the hook's error would only be a symptom.
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -85,6 +88,7 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	if err != nil {
 		return err
 	}
+	// Only the version before the latest switch can be the snapshot.
 	switch last := d.LastSwitch; {
 	case last == nil:
 		return refuse("estimate loss: nothing was switched yet, so there is no snapshot to go back to")
@@ -97,6 +101,7 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 		return err
 	}
 	var report *pb.LossReport
+	// Report the number of compared groups, so that a caller sees it move.
 	err = v.reported(ctx, func(w *pb.WorkProgress) error {
 		return stream.Send(&pb.EstimateLossResponse{Compared: w.Done, Work: w})
 	}, func(ctx context.Context, say func(Work)) (err error) {
@@ -106,16 +111,18 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	if err != nil {
 		return err
 	}
+	// The report contains the text that confirms the loss.
 	report.Confirm, report.ConfirmLacks = Confirmation(d, d.CurrentVersion)
 	return stream.Send(&pb.EstimateLossResponse{Compared: report.Compared, Report: report})
 }
 
-// Confirmation is what a person gives to confirm an operation on a version's database. It names
-// the deployment, the cluster and the database, so that staging's does not fit production,
-// where deployments and databases often have the same names. lacks says what is not known
-// of that, and how weak the confirmation is for it; it is empty as a rule.
+// Confirmation returns the text that confirms an operation on a version's database. The text names
+// the deployment, the cluster and the database. A text for staging therefore does not fit
+// production, where deployments and databases often have equal names. lacks explains what is
+// unknown, and how that weakens the confirmation. It is usually empty.
 func Confirmation(d upgradestate.Deployment, version string) (confirm, lacks string) {
 	ns, ok := d.Namespace(version)
+	// A retired version's database may still be kept, and needs a confirmation too.
 	if kept, is := upgradestate.KeptNamespace(d, version); !ok && is {
 		ns = kept.Namespace
 	}
@@ -130,8 +137,8 @@ func Confirmation(d upgradestate.Deployment, version string) (confirm, lacks str
 		fmt.Sprintf("an older binary has not noted which cluster %s is in, so deployment and database alone are named, which may be the same elsewhere", version)
 }
 
-// unconfirmed says why an operation on a version's database is refused that was confirmed with
-// what was given, and what confirms it; would is what it does.
+// unconfirmed returns the refusal of an operation with a missing or wrong confirmation. It names
+// the right one; would describes the operation.
 func unconfirmed(d upgradestate.Deployment, version, given, would string) string {
 	want, lacks := Confirmation(d, version)
 	what := "this is final"

@@ -22,6 +22,7 @@ func progressStatus(s deployment.State, own []upgradestate.Blocker) *pb.Progress
 	}
 	switching := s.Record.Upgrade != nil && s.Record.Upgrade.State == upgradestate.Switching
 	var lag int64
+	// The lag is known only if every shard reports one.
 	copying, lagKnown := false, len(byShard) == s.Record.RingSize
 	for shard := range s.Record.RingSize {
 		p, ok := byShard[shard]
@@ -44,12 +45,13 @@ func progressStatus(s deployment.State, own []upgradestate.Blocker) *pb.Progress
 		case *p.LagMillis > lag:
 			lag = *p.LagMillis
 		}
+		// One error is enough; 'get' shows those of all shards.
 		if out.LastError == "" && p.LastError != "" {
 			out.LastError = fmt.Sprintf("shard %d: %s", shard, p.LastError)
 		}
 		copying = copying || p.Copied < p.Total
 		if p.WaitsFor == syncer.ForSwitch && !switching {
-			p.WaitsFor = "" // the switch is over, and the shard has said nothing since
+			p.WaitsFor = "" // the switch is over, and the shard has not reported since
 		}
 		out.Shards = append(out.Shards, &pb.ShardProgress{
 			Shard: int32(p.Shard), Owner: p.Owner, State: p.State, Copied: p.Copied, Total: p.Total, Rate: p.Rate,
@@ -66,7 +68,8 @@ func progressStatus(s deployment.State, own []upgradestate.Blocker) *pb.Progress
 	return out
 }
 
-// eta is nil while it cannot be told: nothing moves, or a shard does not report.
+// eta returns the seconds that the copy still needs. It is nil if nothing moves or a shard does not
+// report.
 func eta(p *pb.Progress, copying, complete bool) *int64 {
 	var seconds int64
 	switch {
@@ -81,11 +84,12 @@ func eta(p *pb.Progress, copying, complete bool) *int64 {
 	return &seconds
 }
 
-// waitsFor says what the upgrade, or the copy before one, waits for.
+// waitsFor lists the conditions that the upgrade, or the copy before one, still needs.
 func waitsFor(s deployment.State, own []upgradestate.Blocker, shards []*pb.ShardProgress) (waits []string) {
 	for _, b := range own {
 		waits = append(waits, b.Text)
 	}
+	// Nothing is synced, so shards wait for nothing.
 	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
 		return waits
 	}
@@ -103,21 +107,22 @@ func waitsFor(s deployment.State, own []upgradestate.Blocker, shards []*pb.Shard
 		}
 	}
 	if u := s.Record.Upgrade; u != nil && u.State == upgradestate.InitialSyncing && upgradestate.AllReady(s.Record) {
-		// Pending operations are among the waits already.
+		// Pending operations are in the list already.
 		if why := upgradestate.SwitchBlocker(s.Record); why != "" && !strings.HasPrefix(why, "an earlier operation") {
 			waits = append(waits, why)
 		}
 	}
 	if s.Record.Upgrade == nil && len(s.Progress) == 0 {
-		return waits // nobody copies before an upgrade begins
+		return waits // nothing is copied before an upgrade begins
 	}
 	return append(waits, shardsWaitFor(shards)...)
 }
 
-// shardsWaitFor says the same thing of several shards once.
+// shardsWaitFor combines the shards that wait for the same thing.
 func shardsWaitFor(shards []*pb.ShardProgress) []string {
 	var texts []string
 	who := map[string][]int{}
+	// Keep the order of the shards, so that the list is stable between calls.
 	for _, p := range shards {
 		if p.WaitsFor == "" {
 			continue
@@ -141,15 +146,15 @@ func shardsWaitFor(shards []*pb.ShardProgress) []string {
 	return waits
 }
 
-// heldBack says why controllers hold bulk work back now, each reason once.
+// heldBack returns the reasons why controllers hold back bulk work, each once.
 func heldBack(ps []syncer.Progress, paused bool) []string {
 	if paused {
-		return nil // the pace says it, with the reason
+		return nil // the pace shows it, with the reason
 	}
 	var reasons []string
 	for _, p := range ps {
 		if strings.HasPrefix(p.Pace, "paused") {
-			continue // it was resumed since
+			continue // resumed since
 		}
 		if p.Pace != "" && !slices.Contains(reasons, p.Pace) {
 			reasons = append(reasons, p.Pace)
@@ -172,16 +177,18 @@ func updateStatus(u *upgradestate.Update) *pb.DataUpdate {
 	return out
 }
 
-// addUpdating adds to a run's status what controllers say of it, in the order in which they
-// did: how far the shards are that are not done, and what is waited for.
+// addUpdating adds the controllers' published progress to the status of a data update. It covers
+// the unfinished shards, and what the controllers wait for.
 func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []backfill.Progress) {
 	failed, example := u.Count.Failed, u.Example
 	shards := map[int]backfill.ShardProgress{}
 	var says []string
 	for _, p := range ps {
+		// Ignore progress of an earlier run.
 		if p.ID != u.Run() {
 			continue
 		}
+		// Controllers may know the total at different times; show the largest.
 		out.Total = max(out.Total, p.Total)
 		for _, text := range []string{p.Waits, p.Problem} {
 			if text != "" && !slices.Contains(says, text) {
@@ -189,6 +196,7 @@ func addUpdating(out *pb.DataUpdate, u *upgradestate.Update, ps []backfill.Progr
 			}
 		}
 		for _, sp := range p.Shards {
+			// The record already counts finished shards; counting them here would count them twice.
 			if !slices.Contains(u.Done, sp.Shard) {
 				shards[sp.Shard] = sp
 			}

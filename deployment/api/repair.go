@@ -10,7 +10,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Repair asks the controllers to compare and correct what Verify found.
+// Repair asks the controllers to compare again and to correct the differences that Verify found.
 func (v *Service) Repair(ctx context.Context, req *connect.Request[pb.RepairRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -20,6 +20,7 @@ func (v *Service) Repair(ctx context.Context, req *connect.Request[pb.RepairRequ
 	if err != nil {
 		return nil, err
 	}
+	// Repair needs a difference, or it would compare everything for nothing.
 	x := upgradestate.OpenDifferent(d)
 	if x == nil {
 		return nil, refuse("repair: no comparison has found a difference that is not resolved: run 'verify'")

@@ -6,8 +6,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// replacedStatus shows collections that applications have replaced until what follows them is
-// compared again. What a shard has published for an earlier copy does not count.
+// replacedStatus describes collections that applications have replaced, until the comparison of
+// their copies is complete. It ignores the progress of an earlier copy.
 func replacedStatus(s deployment.State) *pb.Replaced {
 	x := upgradestate.OpenAnew(s.Record)
 	if x == nil {
@@ -21,6 +21,7 @@ func replacedStatus(s deployment.State) *pb.Replaced {
 	}
 	images, _ := upgradestate.ImagesOf(s.Record, x.To)
 	for _, p := range s.Progress {
+		// Only progress of the current copy counts.
 		if p.Epoch != s.Record.Epoch || p.Generation != images.Generation {
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
+// DecideRestored implements the API. After a database was restored from a backup, an operator
+// decides which data counts: follow uses the restored data, keep the other version's.
 func (v *Service) DecideRestored(ctx context.Context, req *connect.Request[pb.DecideRestoredRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -25,18 +27,20 @@ func (v *Service) DecideRestored(ctx context.Context, req *connect.Request[pb.De
 	}
 	_, found := upgradestate.WasRestored(d)
 	other, followed := upgradestate.Followed(d)
-	if u := d.Upgrade; found && u != nil && u.Snapshot { // decided, and on its way
+	if u := d.Upgrade; found && u != nil && u.Snapshot { // decided, and already running
 		found = false
 	}
 	if found && req.Msg.Keep && !followed {
 		return nil, refuse("restored: no other version follows " + d.CurrentVersion + ", so there are no other data to keep")
 	}
 	var ev upgradestate.Event = upgradestate.FollowRestored{Version: d.CurrentVersion, Epoch: d.Epoch}
+	// Both decisions are transitions of the record; keep is a switch to a snapshot.
 	if found && req.Msg.Keep {
 		if ev, err = v.keepOther(ctx, s, d, other.TargetVersion); err != nil {
 			return nil, err
 		}
 	}
+	// Without a decision to make there is nothing to confirm.
 	if found {
 		if err := v.confirmsDecision(ctx, s, d, req.Msg, other.TargetVersion); err != nil {
 			return nil, err
@@ -49,7 +53,7 @@ func (v *Service) DecideRestored(ctx context.Context, req *connect.Request[pb.De
 	})
 }
 
-// keepOther is the switch to the other version as it is. An upgrade that runs ends with it.
+// keepOther returns the switch to the other version as it is. It ends a running upgrade.
 func (v *Service) keepOther(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, to string) (upgradestate.Event, error) {
 	hash, err := v.transformHash(s, d, to, true)
 	if err != nil {
@@ -59,6 +63,7 @@ func (v *Service) keepOther(ctx context.Context, s *deployment.Store, d upgrades
 	if err != nil {
 		return nil, err
 	}
+	// A version that servers cannot serve must not become current.
 	if err := upgradestate.CheckServers(servers, to); err != nil {
 		return nil, err
 	}
@@ -72,11 +77,12 @@ func (v *Service) keepOther(ctx context.Context, s *deployment.Store, d upgrades
 	if d.Upgrade.State == upgradestate.Switching {
 		return nil, refuse(fmt.Sprintf("restored: upgrade %s to %s is switching: abort it, or wait for its end", d.Upgrade.ID, d.Upgrade.TargetVersion))
 	}
+	// In one transition, so that nothing else can begin between the abort and the switch.
 	return upgradestate.Together{Events: []upgradestate.Event{upgradestate.Abort{ID: d.Upgrade.ID, Reason: "the data of " + to + " are kept as they are"}, begin}}, nil
 }
 
-// confirmsDecision refuses a decision that was not confirmed for this database, with what it gives
-// up. A dry run is one without a confirmation that shows what it would do.
+// confirmsDecision refuses a decision that is not confirmed for this database, and describes what
+// it gives up. A dry run needs no confirmation.
 func (v *Service) confirmsDecision(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, req *pb.DecideRestoredRequest, other string) error {
 	want, lacks := Confirmation(d, d.CurrentVersion)
 	switch {
@@ -90,6 +96,7 @@ func (v *Service) confirmsDecision(ctx context.Context, s *deployment.Store, d u
 		if err := v.cannot("restored", s, v.cfg.Loss != nil); err != nil {
 			return err
 		}
+		// Show the effect in numbers before anybody confirms it.
 		r, err := v.estimate(ctx, func(int64) {})
 		if err != nil {
 			return err

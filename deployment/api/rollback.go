@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// reverseSync says whether the version that the latest switch came from is kept in sync.
+// reverseSync reports whether the version before the latest switch is kept in sync.
 func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	switch last := d.LastSwitch; {
 	case last == nil:
@@ -22,15 +22,15 @@ func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	}
 }
 
-// backVerb is the command that goes back to where the latest switch came from.
+// backVerb returns the command that goes back to the version before the latest switch.
 func backVerb(last *upgradestate.Switch) string {
-	if last.Back { // 'rollback' has done its work
+	if last.Back { // 'rollback' was used already
 		return "'begin-upgrade deployment --target-version " + last.From + "'"
 	}
 	return "'rollback'"
 }
 
-// noReverseSync says why the version that the latest switch came from is not kept in sync.
+// noReverseSync explains why the version before the latest switch is not kept in sync.
 func noReverseSync(d upgradestate.Deployment) string {
 	from := d.LastSwitch.From
 	switch {
@@ -39,7 +39,7 @@ func noReverseSync(d upgradestate.Deployment) string {
 	case d.LastSwitch.Snapshot:
 		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
 	}
-	// After a switch this holds until a controller has announced the direction back.
+	// After a switch this is true until a controller announces the direction back.
 	return fmt.Sprintf("%s does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
@@ -50,8 +50,8 @@ func records(n int64) string {
 	return fmt.Sprintf("%d records", n)
 }
 
-// rollbackSafe is nil where there is nowhere to go back to: before the first switch, after
-// the rollback, and when the version that was left is gone.
+// rollbackSafe returns whether a rollback would lose nothing. It is nil if there is no version to
+// go back to: before the first switch, after the rollback, and after the old version was retired.
 func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 	d := s.Record
 	last := d.LastSwitch
@@ -59,6 +59,7 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 		return nil
 	}
 	out := &pb.RollbackSafe{Blocking: s.Back.Blocking, Waived: s.Back.Waived}
+	// Report the most important reason only.
 	_, followed := deployment.BackDirection(d)
 	switch {
 	case !followed && d.Upgrade != nil && d.Upgrade.TargetVersion != last.From:

@@ -21,10 +21,10 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// Upgrades knows the transformers that this binary has.
+// Upgrades provides the transformations of this binary.
 type Upgrades interface {
-	// TransformHash identifies the transformation between two versions. The error says,
-	// for an operator, what is unknown or not configured.
+	// TransformHash identifies the transformation between two versions. The error explains what is
+	// unknown or not configured, for an operator.
 	TransformHash(from, to string) (string, error)
 }
 
@@ -33,7 +33,7 @@ type Verifier interface {
 	Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error)
 }
 
-// Config configures a Service.
+// Config configures a Service. Hooks that are nil are not available.
 type Config struct {
 	Upgrades Upgrades // nil: no upgrade can begin here
 	Verifier Verifier // nil: nothing can be verified here
@@ -43,49 +43,51 @@ type Config struct {
 	Updates   Updates   // nil: no data update can begin here
 	Loss      Loss      // nil: no rollback to a snapshot can begin here
 
-	// Initial decides where this process's deployment begins; nil: a version must be named.
+	// Initial decides how this process's deployment begins. Nil: requests must name a version.
 	Initial Initial
-	// Waits returns what this process waits for before it can work; nil: nothing.
+	// Waits returns the conditions that this process needs before it can work. Nil: none.
 	Waits func() []upgradestate.Blocker
-	// Starting returns why this process has not prepared a version of its deployment yet, for an
-	// operator, or, without a version, its deployment; "": it has. nil: nothing is prepared.
+	// Starting explains, for an operator, why this process has not prepared a version of its
+	// deployment yet. Without a version it is about the deployment. "" means prepared. Nil: nothing
+	// needs preparation.
 	Starting func(version string) string
-	// RollbackLacks returns what the version that was left lacks of the indexes and options of the
-	// active one, for people; nil: nobody looks.
+	// RollbackLacks returns the indexes and options of the active version that the previous version
+	// lacks, in sentences. Nil: not checked.
 	RollbackLacks func(d upgradestate.Deployment) []string
-	// ViewsLeft says, for people, which views the upgrade that runs leaves behind; nil: nobody looks.
+	// ViewsLeft names the views that the running upgrade leaves behind, in a sentence. Nil: not
+	// checked.
 	ViewsLeft func(d upgradestate.Deployment) string
-	// Encryption returns which keys the records of this process's deployment are under, by version;
-	// nil: there are none.
+	// Encryption returns the encryption keys of the deployment's records, by version. Nil: no
+	// encryption.
 	Encryption func() map[string]*pb.Encryption
-	// KeysLack returns, for an operator, who lacks which key of the records that a version has; ""
-	// if nobody does. No upgrade to it begins then. nil: there are no keys.
+	// KeysLack names the processes that lack an encryption key of a version's records, for an
+	// operator. Unless it returns "", no upgrade to the version begins. Nil: no encryption.
 	KeysLack func(ctx context.Context, version string) (string, error)
 
-	// KindsLack returns, for an operator, which kinds a rollback to a version moves that this process
-	// is not configured for; "" if there are none. No rollback begins then: nobody would sync them.
-	// nil: nothing is asked.
+	// KindsLack names the kinds that a rollback to a version moves and this process is not
+	// configured for, for an operator. Unless it returns "", no rollback begins, because nobody
+	// would sync those kinds. Nil: not checked.
 	KindsLack func(d upgradestate.Deployment, version string) string
 
-	// ServedLost refuses a rollback that the database of the current version cannot take part in: it
-	// is lost, or does not answer. nil: nothing is asked.
+	// ServedLost refuses a rollback if the database of the current version is lost or does not
+	// answer. Nil: not checked.
 	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
 
-	// Policy is that of upgrades whose request has none. The zero value switches as soon as
+	// Policy is the policy of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy
 
-	Build Build // what answers
+	Build Build // the program that answers
 
 	Log *zap.Logger // nil: none
 }
 
-// Build is what a program knows of itself.
+// Build describes the program, for GetVersion.
 type Build struct{ Version, Commit, Date, Go, Platform string }
 
-// Service is the API of all deployments of a coordination store. Upgrades begin, and are
-// verified, only for the one that this process is configured with. Run must run for
-// clients to be registered, and ends the long calls when it ends.
+// Service implements the API for all deployments of a coordination store. Upgrades begin, and are
+// verified, only for the deployment that this process is configured for. Run must be running for
+// clients to register. When Run ends, long calls end too. Methods may be called concurrently.
 type Service struct {
 	coord coord.Store
 	own   *deployment.Store
@@ -102,8 +104,8 @@ type Service struct {
 
 var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
 
-// New returns the API over a coordination store. own is the deployment that this
-// process is configured with, and that a request without a name means.
+// New returns the API over a coordination store. own is the deployment that this process is
+// configured for. Requests without a name mean it.
 func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -111,11 +113,11 @@ func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}, places: shares{most: limits.Clients}}}
 }
 
-// NewHandler returns the path that a service is mounted at, and its handler. Interceptors of opts
-// see of an error what the caller gets.
+// NewHandler returns the path of a service and its handler. Interceptors in opts see errors in the
+// form that the caller gets.
 func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
 	opts = append(append([]connect.HandlerOption{
-		connect.WithCompression("gzip", nil, nil), // what is small when it comes stays small
+		connect.WithCompression("gzip", nil, nil), // requests must not be compressed: they could unpack to a huge size
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(limits.RequestBytes),
@@ -131,6 +133,7 @@ func (v *Service) store(name string) (*deployment.Store, error) {
 	return v.own.Other(name)
 }
 
+// GetDeployment implements the API. With wait_revision it waits for a newer record.
 func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.GetDeploymentRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -143,8 +146,8 @@ func (v *Service) GetDeployment(ctx context.Context, req *connect.Request[pb.Get
 	return v.answer(ctx, s, d)
 }
 
-// starting says why this process has not prepared a version of a deployment, or without one the
-// deployment; "": it has, or it is another process's.
+// starting explains why this process has not prepared a version of a deployment, or without a
+// version the deployment. It returns "" if it has, or if the deployment is another process's.
 func (v *Service) starting(s *deployment.Store, version string) string {
 	if v.cfg.Starting == nil || s.Name() != v.own.Name() {
 		return ""
@@ -155,7 +158,7 @@ func (v *Service) starting(s *deployment.Store, version string) string {
 	return ""
 }
 
-// waits are what this process waits for, where a status is of its own deployment.
+// waits returns the conditions that this process still needs, if s is its own deployment.
 func (v *Service) waits(s *deployment.Store) []upgradestate.Blocker {
 	if v.cfg.Waits == nil || s.Name() != v.own.Name() {
 		return nil
@@ -163,7 +166,7 @@ func (v *Service) waits(s *deployment.Store) []upgradestate.Blocker {
 	return v.cfg.Waits()
 }
 
-// answer completes a record to a status.
+// answer reads the rest of the state and returns the status.
 func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestate.Deployment) (*connect.Response[pb.Deployment], error) {
 	now, err := s.State(ctx, d)
 	if err != nil {
@@ -172,7 +175,7 @@ func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestat
 	return connect.NewResponse(v.status(s, now)), nil
 }
 
-// status is what this process says of a deployment's state.
+// status returns the status of a deployment, with this process's own information.
 func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
 	p := Process{Waits: v.waits(s)}
 	if v.cfg.RollbackLacks != nil && s.Name() == v.own.Name() {
@@ -192,13 +195,14 @@ const (
 	longestWait = 5 * time.Minute
 )
 
-// await returns the record, newer than a revision if it becomes so in time.
+// await returns the record. If revision is not 0, it waits up to the timeout for a newer one.
 func (v *Service) await(ctx context.Context, s *deployment.Store, revision int64, timeoutMs int32) (upgradestate.Deployment, error) {
 	timeout, err := between("timeout_ms", timeoutMs, defaultWait, 0, longestWait)
 	if err != nil {
 		return upgradestate.Deployment{}, err
 	}
 	d, err := s.Get(ctx)
+	// A record newer than the given revision is a change already.
 	if err != nil || revision == 0 || d.Revision > revision {
 		return d, err
 	}
@@ -214,10 +218,11 @@ func (v *Service) await(ctx context.Context, s *deployment.Store, revision int64
 	if ctx.Err() != nil {
 		return upgradestate.Deployment{}, context.Cause(ctx)
 	}
+	// Timed out: an unchanged record is a normal answer.
 	return d, nil
 }
 
-// untilStopped ends ctx with errStopping when the controller stops.
+// untilStopped returns a context that ends with errStopping when the controller stops.
 func (v *Service) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -237,6 +242,7 @@ func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.Lis
 	}
 	res := &pb.ListDeploymentsResponse{}
 	for _, d := range ds {
+		// Lists show the record alone: the rest would take several reads for each deployment.
 		res.Deployments = append(res.Deployments, recordStatus(d))
 	}
 	for _, name := range slices.Sorted(maps.Keys(unreadable)) {

@@ -15,28 +15,30 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Process is what the process that is asked says of itself.
+// Process is the information of the answering process about itself.
 type Process struct {
-	Waits      []upgradestate.Blocker    // for what it waits before it can work
-	Encryption map[string]*pb.Encryption // of what is stored, by version
-	Lacks      []string                  // what a rollback will lack of indexes and options
-	Views      string                    // what becomes of views that the upgrade leaves behind
+	Waits      []upgradestate.Blocker    // why it cannot work yet
+	Encryption map[string]*pb.Encryption // of stored records, by version
+	Lacks      []string                  // indexes and options that a rollback will lack
+	Views      string                    // views that the upgrade leaves behind
 }
 
-// Status is a state as the API shows it.
+// Status converts a state to the API's form.
 func Status(s deployment.State, asked Process) *pb.Deployment {
 	d := recordStatus(s.Record)
+	// Old progress would show a copy that no longer runs.
 	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
-		s.Progress = nil // what was reported is of a direction that has ended
+		s.Progress = nil // progress of a direction that has ended
 	}
 	d.Progress = progressStatus(s, asked.Waits)
 	for i, ns := range s.Record.Namespaces {
 		if e := asked.Encryption[ns.Version]; e != nil {
-			e = proto.CloneOf(e) // the next answer has another record
+			e = proto.CloneOf(e) // copy, because the next answer has another record
 			e.Declined = ns.DeclinedKey
 			d.Namespaces[i].Encryption = e
 		}
 	}
+	// A pause by an operator explains everything, and needs no further reasons.
 	d.Pace.Now = heldBack(s.Progress, s.Record.Pace.Paused)
 	if d.Update != nil {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
@@ -50,6 +52,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	d.Replaced = replacedStatus(s)
 	d.History, d.HistoryDropped = historyStatus(s.Record), int64(s.Record.HistoryDropped)
 	d.Controllers, d.Unreadable = s.Controllers, s.Unreadable
+	// Warnings of controllers are about the whole deployment.
 	for _, c := range s.Insecure {
 		for _, w := range c.Warnings {
 			d.Warnings = append(d.Warnings, "controller "+c.ID+": "+w)
@@ -58,7 +61,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	for _, state := range s.Servers {
 		active := state.Active
 		if state.Client {
-			active = "" // an application does not say where it writes
+			active = "" // an application does not report where it writes
 		}
 		d.Servers = append(d.Servers, &pb.Server{
 			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
@@ -69,12 +72,12 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 	return d
 }
 
-// holdsFor reports whether a server acknowledged the hold of the present attempt.
+// holdsFor reports whether a server acknowledged the hold of the current attempt.
 func holdsFor(state upgradestate.ServerState, u *upgradestate.Upgrade) bool {
 	return u != nil && u.State == upgradestate.Switching && state.AckID == u.ID && state.AckAttempt == u.Attempt
 }
 
-// recordStatus is what follows from the record alone.
+// recordStatus returns the status that follows from the record alone.
 func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	d := &pb.Deployment{
 		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
@@ -84,6 +87,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	if r.Retire != nil {
 		d.Retiring = r.Retire.Version
 	}
+	// Collections of retired versions that are not dropped yet.
 	for _, kept := range r.Kept {
 		ns := kept.Namespace
 		out := &pb.KeptNamespace{Version: ns.Version, Location: ns.Location, Until: kept.Until}
@@ -99,6 +103,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 				Kind: k.Kind, Fixed: k.Fixed, PhysicalName: k.Physical, Id: k.ID,
 				FenceClass: k.Fence, FenceGuarantee: FenceGuarantee(k.Fence),
 			}
+			// Servers need the announced name before the rename.
 			if k.Pending != nil {
 				kind.NextName = k.Pending.To
 			}
@@ -110,6 +115,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	for _, b := range upgradestate.OpenBreaches(r) {
 		d.Breaches = append(d.Breaches, &pb.Breach{At: b.At, Version: b.Version, Kind: b.Kind, What: b.What, Aside: b.Aside, Count: b.Count})
 	}
+	// An offer of the current version is left from before the switch.
 	for _, a := range r.Available {
 		if a.TargetVersion != r.CurrentVersion {
 			d.AvailableUpgrades = append(d.AvailableUpgrades, &pb.AvailableUpgrade{TargetVersion: a.TargetVersion, TransformHash: a.TransformHash})
@@ -131,6 +137,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 	if l := r.LastSwitch; l != nil {
 		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: map[string]int32{}}
 		for step, ms := range l.Millis {
+			// The parts add up to the pause.
 			d.LastSwitch.Millis[step] = clamp(ms)
 			d.LastSwitch.PauseMillis = clamp(int64(d.LastSwitch.PauseMillis) + ms)
 		}
@@ -149,8 +156,7 @@ func phase(p upgradestate.Phase) pb.UpgradeState_State {
 	}
 }
 
-// FenceGuarantee says what a fence class lets through, before anybody relies on it; empty
-// for none.
+// FenceGuarantee describes the writes that a fence class stops. It is empty for an unknown class.
 func FenceGuarantee(class string) string {
 	switch class {
 	case "uuid":
@@ -166,32 +172,34 @@ func FenceGuarantee(class string) string {
 	}
 }
 
-// locationOf is where an application finds its data. Until the new version is open, that is
-// the old one: its collections stand still and can be read, while those of the new version
-// do not bear their names yet, so that who read there would find nothing.
+// locationOf returns where an application finds its data. Until the new version is open, that is
+// the old version. Its collections no longer change but can be read. The new version's collections
+// do not have their final names yet, and readers would find nothing.
 func locationOf(r upgradestate.Deployment) *pb.Location {
 	version, places := upgradestate.WritePlaces(r)
 	ns, _ := r.Namespace(version)
+	// During and right after a switch there are no places to write.
 	opening := len(places) == 0 && len(ns.Kinds) > 0
-	// A source that is being left has hidden collections as well, and is the version to read.
+	// During the switch the source has hidden collections too, and is still the version to read.
 	u := r.Upgrade
 	switching := u != nil && u.State == upgradestate.Switching
+	// After the flip, the new version's collections get their names one by one.
 	if last := r.LastSwitch; opening && !switching && last != nil && last.To == version {
 		if old, ok := r.Namespace(last.From); ok && anyHidden(ns) && !upgradestate.Retired(r, last.From) {
 			version, ns = last.From, old
 		}
 	}
-	_, database, _ := strings.Cut(ns.Location, ":") // behind the backend
+	_, database, _ := strings.Cut(ns.Location, ":") // after the backend's name
 	out := &pb.Location{
 		State: pb.Location_OPEN, Version: version, Database: database, Revision: r.Revision,
 		Hosts: ns.Hosts, Cluster: ns.Identity.Cluster, Deployment: r.Name, Epoch: int64(r.Epoch),
 	}
-	// Without places to write, writes wait: in SWITCHING, and after it until the
-	// collections bear their names again.
+	// Without places to write, writes wait. This is so during SWITCHING, and afterwards until the
+	// collections have their names again.
 	if opening {
 		out.State = pb.Location_HOLD
 		if last := r.LastSwitch; last != nil {
-			out.UpgradeId = last.ID // its collections are still being given their names
+			out.UpgradeId = last.ID // its collections are still being renamed
 		}
 	}
 	if switching {
@@ -200,14 +208,14 @@ func locationOf(r upgradestate.Deployment) *pb.Location {
 	for _, k := range ns.Kinds {
 		kind := &pb.KindLocation{Kind: k.Kind, Database: database, Collection: k.Physical, Fixed: k.Fixed}
 		if k.Fixed {
-			kind.Collection = k.Kind // the name that applications know, whatever it bears meanwhile
+			kind.Collection = k.Kind // the name that applications know, whatever its current name
 		}
 		out.Kinds = append(out.Kinds, kind)
 	}
 	return out
 }
 
-// anyHidden reports whether a collection of a version does not bear its application's name.
+// anyHidden reports whether a collection of a version does not have its application's name.
 func anyHidden(ns upgradestate.Namespace) bool {
 	return slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Fixed && k.Hidden })
 }
@@ -245,7 +253,7 @@ func usageStatus(state upgradestate.ServerState) []*pb.VersionUsage {
 	return all
 }
 
-// formerNames are those that the latest switch left, and nothing of one before it.
+// formerNames returns the use of names from before the latest switch. It ignores earlier switches.
 func formerNames(s deployment.State) *pb.FormerNames {
 	f, last := s.Names, s.Record.LastSwitch
 	if f == nil || last == nil || f.ID != last.ID {
@@ -262,8 +270,8 @@ func formerNames(s deployment.State) *pb.FormerNames {
 	return out
 }
 
-// pauseOf is how long the attempt that switched held writes, in all; 0 for what has not switched.
-// The latest switch was measured by its driver, earlier ones follow from when phases were entered.
+// pauseOf returns how many milliseconds writes were held by the attempt that switched, 0 if none
+// did. The driver measured the latest switch. For earlier ones, the times of the phases show it.
 func pauseOf(r upgradestate.Deployment, e upgradestate.Entry) (ms int64) {
 	if e.What != "upgrade" || e.Outcome != "switched" {
 		return 0
@@ -274,6 +282,7 @@ func pauseOf(r upgradestate.Deployment, e upgradestate.Entry) (ms int64) {
 		}
 		return ms
 	}
+	// Older entries have no measured times, but the times of their phases.
 	ended, err := time.Parse(time.RFC3339Nano, e.Ended)
 	if err != nil {
 		return 0

@@ -18,21 +18,25 @@ import (
 // streamEvery is the least time between two messages of WatchDeployment.
 const streamEvery = 500 * time.Millisecond
 
-// waitsEvery is how often a stream asks for what its own process waits for.
+// waitsEvery is how often a stream checks the conditions that its own process needs.
 const waitsEvery = 2 * time.Second
 
+// WatchDeployment implements the API.
 func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.WatchDeploymentRequest], stream *connect.ServerStream[pb.Deployment]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return err
 	}
+	// Report a missing deployment at once, instead of waiting for it.
 	if _, err := s.Get(ctx); err != nil {
 		return err
 	}
 	most := int64(limits.Watches)
+	// Keep a share for operators, so that dashboards cannot lock them out.
 	if c, ok := access.CallerOf(ctx); ok && !c.May(access.Operator) {
 		most -= limits.Watches / limits.OperatorShare
 	}
+	// Add first and check then, so that concurrent calls cannot both take the last place.
 	if v.watches.Add(1) > most {
 		v.watches.Add(-1)
 		return &FullError{"watches at this controller", int(most), "ask another one, or ask with GetDeployment and wait_revision"}
@@ -51,7 +55,7 @@ func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 	return err
 }
 
-// send sends what is new, not more often than streamEvery.
+// send sends each new status, at most one per streamEvery.
 func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deployment.Feed, send func(*pb.Deployment) error) error {
 	var last *pb.Deployment
 	pace := time.NewTimer(0)
@@ -67,10 +71,11 @@ func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deploymen
 		for {
 			select {
 			case <-feed.Changed():
-			case <-waits.C: // what the process waits for is in no watch
+			case <-waits.C: // no watch covers this process's own waits
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			// Build the state from the watches, without reading the store again.
 			now, ok, err := feed.State()
 			if err != nil {
 				return err
@@ -78,6 +83,7 @@ func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deploymen
 			if !ok {
 				continue
 			}
+			// Many changes do not show in a status; do not send equal ones.
 			if d := v.status(s, now); !proto.Equal(d, last) {
 				if err := send(d); err != nil {
 					return err
@@ -90,6 +96,7 @@ func (v *Service) send(ctx context.Context, s *deployment.Store, feed *deploymen
 	}
 }
 
+// GetLocation implements the API. A call with a client id also shows that the client is alive.
 func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -100,6 +107,7 @@ func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLo
 		d, err = v.await(ctx, s, req.Msg.WaitRevision, req.Msg.TimeoutMs)
 		return err
 	}
+	// A call without an id reads the location only.
 	switch id := req.Msg.ClientId; {
 	case id == "":
 		err = await()

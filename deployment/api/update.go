@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
+// BeginUpdate implements the API.
 func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.BeginUpdateRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -25,6 +26,7 @@ func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.Begin
 	if err != nil {
 		return nil, verbError("update", err)
 	}
+	// The id is new for each call; the record ignores a repeated begin.
 	u.ID = randomID("d")
 	return v.change(ctx, s, req.Msg, upgradestate.BeginUpdate{Update: u}, func(before, after upgradestate.Deployment) []string {
 		if before.Update != nil {
@@ -36,6 +38,7 @@ func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.Begin
 	})
 }
 
+// CancelUpdate implements the API.
 func (v *Service) CancelUpdate(ctx context.Context, req *connect.Request[pb.CancelUpdateRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -50,12 +53,14 @@ func (v *Service) CancelUpdate(ctx context.Context, req *connect.Request[pb.Canc
 		return nil, err
 	}
 	id := req.Msg.UpdateId
+	// Without an id the caller means the running update; read which one that is.
 	if id == "" && d.Update != nil {
-		id = d.Update.ID // the one that was seen
+		id = d.Update.ID // the one that the caller saw
 	}
 	if id == "" {
 		return nil, refuse("cancel update: no data update runs")
 	}
+	// A finished update cannot be cancelled, and its end is not an error.
 	return v.change(ctx, s, req.Msg, upgradestate.CancelUpdate{ID: id, Reason: reason}, func(before, after upgradestate.Deployment) []string {
 		u := before.Update
 		if u == nil || after.Update != nil {

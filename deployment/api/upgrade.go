@@ -20,6 +20,8 @@ import (
 	"dbcontroller.dev/verify"
 )
 
+// BeginUpgrade implements the API. It checks facts outside the record: transformations,
+// servers, encryption keys, and the acceptance of losses.
 func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.BeginUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -47,6 +49,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	if err != nil {
 		return nil, err
 	}
+	// The version may only be missing because this controller is still starting.
 	if !offered(d, target) && d.Upgrade == nil && d.CurrentVersion != target {
 		if why := v.starting(s, target); why != "" {
 			return nil, refusal.New(refusal.NotReady, oneLine("begin-upgrade: "+why))
@@ -54,12 +57,13 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	}
 	if d.Upgrade == nil {
 		if !req.Msg.ToSnapshot && !offered(d, target) {
-			hash = "" // nobody copies for it: the record says so
+			hash = "" // no controller copies for it: the record refuses with the reason
 		}
 		servers, err := s.Servers(ctx)
 		if err != nil {
 			return nil, err
 		}
+		// A switch would wait in vain for servers that cannot serve the target.
 		if err := upgradestate.CheckServers(servers, target); err != nil {
 			return nil, err
 		}
@@ -72,6 +76,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 			}
 		}
 	}
+	// A rollback needs the current database to drain from.
 	if l := d.LastSwitch; d.Upgrade == nil && l != nil && l.From == target && v.cfg.ServedLost != nil && s == v.own {
 		if err := v.cfg.ServedLost(ctx, d); err != nil {
 			return nil, err
@@ -84,6 +89,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		ID: randomID("u"), TargetVersion: target, TransformHash: hash, Shards: int(req.Msg.TotalShardsCount),
 		Snapshot: req.Msg.ToSnapshot, Policy: v.policy(d, req.Msg.Policy),
 	}
+	// The effects name the parked groups that a rollback would lack.
 	parked, err := s.ParkedBack(ctx, d)
 	if err != nil {
 		return nil, err
@@ -94,8 +100,8 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	})
 }
 
-// keysLack refuses an upgrade to records that cannot be decrypted once they serve. Versions that
-// the record refuses anyway are left to it.
+// keysLack refuses an upgrade to records that some process could not decrypt. It leaves versions
+// that the record refuses anyway to the record.
 func (v *Service) keysLack(ctx context.Context, d upgradestate.Deployment, target string) error {
 	if _, known := d.Namespace(target); !known || v.cfg.KeysLack == nil || upgradestate.Retired(d, target) {
 		return nil
@@ -110,8 +116,9 @@ func (v *Service) keysLack(ctx context.Context, d upgradestate.Deployment, targe
 	return nil
 }
 
-// policy is that of a request, its zero fields as configured. One that runs is compared
-// only with what is asked for: it may have been changed since.
+// policy returns the requested policy, with the configured values in place of zero fields. A
+// running upgrade is compared only with the requested fields, because its policy may have changed
+// since.
 func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
 	asked := upgradestate.Policy{Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs(),
 		MaxHoldMillis: p.GetMaxHoldMs(), Retries: int(p.GetRetries())}
@@ -126,16 +133,19 @@ func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgrades
 	return asked
 }
 
-// beginEffects says what an upgrade does that begins now; parked is what is so on the rollback.
+// beginEffects describes an upgrade that begins now. parked counts the parked groups on the way
+// back.
 func beginEffects(before, after upgradestate.Deployment, parked deployment.ParkedCount) []string {
 	u := after.Upgrade
 	if u == nil || before.Upgrade != nil {
 		return nil
 	}
 	does := make([]string, 0, 5)
+	// The new upgrade ends a running data update.
 	if run := before.Update; run != nil && after.Update == nil {
 		does = append(does, fmt.Sprintf("end data update %s, which is begun again after the upgrade; until then both keys stay in use", run.Name))
 	}
+	// Going back needs other words than an upgrade.
 	back := before.LastSwitch != nil && before.LastSwitch.From == u.TargetVersion
 	switch {
 	case u.Snapshot:
@@ -166,6 +176,7 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	if u.Policy.MaxPauseMillis > 0 {
 		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", u.Policy.MaxPauseMillis))
 	}
+	// A paused deployment does not switch, whatever the policy is.
 	if why := upgradestate.SwitchBlocker(after); before.Pace.Paused && why != "" {
 		does = append(does, "wait for "+why)
 	}
@@ -186,13 +197,13 @@ func backEffects(to, from string, parked deployment.ParkedCount) []string {
 	return does
 }
 
-// offered reports whether a controller has found the upgrade to be possible.
+// offered reports whether a controller has announced the upgrade as possible.
 func offered(d upgradestate.Deployment, target string) bool {
 	return slices.ContainsFunc(d.Available, func(a upgradestate.Available) bool { return a.TargetVersion == target })
 }
 
-// unfollowed reports whether the target is what the latest switch left, and no controller has
-// announced yet that it follows.
+// unfollowed reports whether the target is the version before the latest switch, and no controller
+// has announced yet that it follows.
 func unfollowed(d upgradestate.Deployment, target string) bool {
 	l := d.LastSwitch
 	return l != nil && l.From == target && d.Upgrade == nil && !offered(d, target)
@@ -201,14 +212,14 @@ func unfollowed(d upgradestate.Deployment, target string) bool {
 // followWithin is how long a rollback waits for that announcement.
 const followWithin = 10 * time.Second
 
-// awaitFollowing gives controllers the time to announce, after a switch, that what it left follows.
-// A rollback that is typed in the meantime would be refused for nothing.
+// awaitFollowing waits for controllers to announce, after a switch, that the previous version
+// follows. Without it, a rollback right after a switch would be refused for nothing.
 func (v *Service) awaitFollowing(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, target string) upgradestate.Deployment {
 	if s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || d.LastSwitch.Snapshot || upgradestate.Retired(d, target) {
 		return d
 	}
 	if _, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target); err != nil {
-		return d // nobody here will announce it
+		return d // no controller with this configuration will announce it
 	}
 	ctx, stop := context.WithTimeout(ctx, followWithin)
 	defer stop()
@@ -220,8 +231,8 @@ func (v *Service) awaitFollowing(ctx context.Context, s *deployment.Store, d upg
 	return d
 }
 
-// transformHash finds the transformation that this controller has for the upgrade. Of
-// versions that the record refuses anyway it returns none, and the record says why.
+// transformHash returns the hash of this controller's transformation for the upgrade. For versions
+// that the record refuses anyway it returns none, and the record gives the reason.
 func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, target string, snapshot bool) (string, error) {
 	if _, known := d.Namespace(target); !known || target == d.CurrentVersion {
 		return "", nil
@@ -242,9 +253,10 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 	return hash, nil
 }
 
-// longestReason keeps the record small.
+// longestReason bounds a reason in bytes, to keep the record small.
 const longestReason = 500
 
+// AbortUpgrade implements the API.
 func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.AbortUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -262,6 +274,7 @@ func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.Abor
 		return nil, err
 	}
 	id := req.Msg.UpgradeId
+	// A switched upgrade cannot be aborted; say so instead of doing nothing.
 	switch l := d.LastSwitch; {
 	case d.Upgrade == nil && l != nil && (id == l.ID || id == ""):
 		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already, which abort does not undo", l.ID, l.To))
@@ -270,7 +283,7 @@ func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.Abor
 	case d.Upgrade != nil && id != "" && id != d.Upgrade.ID:
 		return nil, refuse(fmt.Sprintf("abort: %s is not running, %s is", id, d.Upgrade.ID))
 	case d.Upgrade != nil:
-		// The one that was seen: another that begins meanwhile is not meant.
+		// Abort the upgrade that the caller saw, not another one that begins meanwhile.
 		id = d.Upgrade.ID
 	}
 	return v.change(ctx, s, req.Msg, upgradestate.Abort{ID: id, Reason: reason}, abortEffects, func(d upgradestate.Deployment) string {
@@ -293,6 +306,7 @@ func abortEffects(before, after upgradestate.Deployment) []string {
 	}
 }
 
+// Verify implements the API. It compares once, for one caller at a time.
 func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequest], stream *connect.ServerStream[pb.VerifyResponse]) error {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -301,6 +315,7 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 	if _, err := s.Get(ctx); err != nil {
 		return err
 	}
+	// Only a controller with the transformations can compare.
 	if v.cfg.Verifier == nil || s != v.own {
 		return refuse(fmt.Sprintf("verify: this controller is not configured for %s: ask one that is", s.Name()))
 	}
@@ -317,6 +332,7 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 		return stream.Send(&pb.VerifyResponse{Work: w, Progress: &pb.VerifyProgress{Compared: r.Compared, Mismatched: r.Mismatched}})
 	}, func(ctx context.Context, say func(Work)) (err error) {
 		report, err = v.cfg.Verifier.Verify(ctx, func(r verify.Report) {
+			// Another goroutine sends the progress, so hand the report over.
 			now.Store(&r)
 			say(Work{Doing: r.Doing, Done: r.Scanned, Total: r.Total})
 		})
@@ -328,6 +344,7 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 	return stream.Send(&pb.VerifyResponse{
 		Progress: &pb.VerifyProgress{Compared: report.Compared, Mismatched: report.Mismatched},
 		Report: &pb.VerifyReport{
+			// Differences in indexes and options count too.
 			Equal: report.Mismatched == 0 && len(report.Shapes) == 0, Shapes: report.Shapes, RollbackLacks: report.Lacks, Compared: report.Compared, Mismatched: report.Mismatched,
 			Examples: report.Examples, Millis: time.Since(start).Milliseconds(),
 			Waived: report.Waived, WaivedExamples: report.WaivedExamples,
@@ -339,7 +356,7 @@ func randomID(prefix string) string { return prefix + "-" + strings.ToLower(rand
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// between reads a number of milliseconds: 0 is the default.
+// between converts milliseconds to a duration and checks the bounds. 0 means the default.
 func between(field string, ms int32, def, least, most time.Duration) (time.Duration, error) {
 	d := time.Duration(ms) * time.Millisecond
 	switch {

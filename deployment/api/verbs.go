@@ -14,23 +14,24 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Every method here that changes something can be repeated, and can be asked what it would
-// do. Either way the answer's effects say what that is, or that there is nothing to do.
+// Every changing method here can be repeated, and has a dry run. In both cases the effects of the
+// answer describe the change, or say that there is nothing to do.
 
-// request is what all requests that change something have in common.
+// request is the common part of all changing requests.
 type request interface {
 	GetDryRun() bool
 	GetRequestedBy() string
 }
 
-// longestName bounds who asks, which the history keeps.
+// longestName bounds the requester's name in bytes, because the history stores it.
 const longestName = 200
 
-// nameless is who asks without a name.
+// nameless is the requester's name in requests without one.
 const nameless = "an API client"
 
-// asked has the history ascribe what ctx is for to the one who asks.
+// asked returns a context whose transitions the history attributes to the requester.
 func asked(ctx context.Context, r request) (context.Context, error) {
+	// The name is stored in the history, so bound it and allow no control characters.
 	who := r.GetRequestedBy()
 	switch {
 	case len(who) > longestName:
@@ -39,6 +40,7 @@ func asked(ctx context.Context, r request) (context.Context, error) {
 		return nil, invalid("requested_by", who, "one line of text")
 	case who == "":
 		who = nameless
+		// A proven identity is better than no name.
 		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
 			who = caller.Name
 		}
@@ -46,18 +48,19 @@ func asked(ctx context.Context, r request) (context.Context, error) {
 	return deployment.AskedBy(ctx, who), nil
 }
 
-// effects says what a transition does, in lines for people that begin with a verb. None
-// means that it changes nothing.
+// effects describes a transition in sentences that begin with a verb. An empty result means that it
+// changes nothing.
 type effects func(before, after upgradestate.Deployment) []string
 
-// change makes a transition, or says what it would do. idle is said of one that changes
-// nothing.
+// change makes a transition, or in a dry run describes it. idle returns the sentence for a
+// transition that changes nothing.
 func (v *Service) change(ctx context.Context, s *deployment.Store, r request, ev upgradestate.Event, does effects, idle func(upgradestate.Deployment) string) (*connect.Response[pb.Deployment], error) {
 	ctx, err := asked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	var before, after, shown upgradestate.Deployment
+	// A dry run uses the same state machine, but stores nothing.
 	if r.GetDryRun() {
 		if before, err = s.Get(ctx); err == nil {
 			shown = before
@@ -70,10 +73,12 @@ func (v *Service) change(ctx context.Context, s *deployment.Store, r request, ev
 	if err != nil {
 		return nil, err
 	}
+	// Show the stored record, also in a dry run.
 	res, err := v.answer(ctx, s, shown)
 	if err != nil {
 		return nil, err
 	}
+	// Empty effects mean that the record did not change.
 	res.Msg.Effects = does(before, after)
 	if len(res.Msg.Effects) == 0 {
 		res.Msg.Effects = []string{nothing(idle(after))}
@@ -84,8 +89,8 @@ func (v *Service) change(ctx context.Context, s *deployment.Store, r request, ev
 	return res, nil
 }
 
-// noteRepeat tells the history of a call that changes nothing: that it was made may be what
-// somebody asks for later.
+// noteRepeat records in the history a call that changed nothing. An operator may later need to know
+// that somebody made it.
 func noteRepeat(ctx context.Context, s *deployment.Store, r request, text string) error {
 	if r.GetDryRun() {
 		return nil
@@ -94,10 +99,10 @@ func noteRepeat(ctx context.Context, s *deployment.Store, r request, text string
 	return err
 }
 
-// nothing is the effect of what changes nothing.
+// nothing returns the effect of a call that changes nothing.
 func nothing(why string) string { return "nothing: " + why }
 
-// checkReason keeps the record small.
+// checkReason trims a reason and refuses a long one, to keep the record small.
 func checkReason(reason string) (string, error) {
 	reason = strings.TrimSpace(reason)
 	if len(reason) > longestReason {
@@ -106,8 +111,8 @@ func checkReason(reason string) (string, error) {
 	return reason, nil
 }
 
-// running is the id of the upgrade that a request means: the one that runs, as it was
-// seen, for another that begins meanwhile is not meant.
+// running returns the id of the upgrade that a request means: the running one that the caller saw.
+// Another one that begins meanwhile is not meant.
 func running(d upgradestate.Deployment, id string) string {
 	if id == "" && d.Upgrade != nil {
 		return d.Upgrade.ID
@@ -115,6 +120,7 @@ func running(d upgradestate.Deployment, id string) string {
 	return id
 }
 
+// Switch implements the API. It lets an upgrade that holds at ready switch.
 func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -125,10 +131,12 @@ func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequ
 		return nil, err
 	}
 	id := running(d, req.Msg.UpgradeId)
+	// A repeated call after the switch is a success.
 	if last := d.LastSwitch; id == "" && last != nil && last.ID == d.LastUpgradeID {
-		id = last.ID // the latest upgrade that was begun: it has switched
+		id = last.ID // the latest upgrade, which has switched
 	}
 	return v.change(ctx, s, req.Msg, upgradestate.AskSwitch{ID: id}, func(before, after upgradestate.Deployment) []string {
+		// The record ignores a second request.
 		was, is := before.Upgrade, after.Upgrade
 		if was == nil || is == nil || was.SwitchAsked == is.SwitchAsked {
 			return nil
@@ -146,6 +154,7 @@ func (v *Service) Switch(ctx context.Context, req *connect.Request[pb.SwitchRequ
 	})
 }
 
+// AcceptBreaches implements the API.
 func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.AcceptBreachesRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
@@ -160,11 +169,13 @@ func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.Ac
 	}, func(upgradestate.Deployment) string { return "no breach of a fence waits for anybody" })
 }
 
+// SetPolicy implements the API.
 func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPolicyRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
+	// An empty request is a mistake of the caller.
 	if req.Msg.Hold == nil && req.Msg.DeadlineMs == nil && req.Msg.MaxPauseMs == nil && req.Msg.MaxHoldMs == nil && req.Msg.Retries == nil {
 		return nil, refuse("set-policy: nothing to set: give hold, deadline, max pause, max hold or retries")
 	}
@@ -172,6 +183,7 @@ func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPoli
 	if err != nil {
 		return nil, err
 	}
+	// Only given fields change the policy.
 	ev := upgradestate.SetPolicy{
 		ID: running(d, req.Msg.UpgradeId), Hold: req.Msg.Hold,
 		DeadlineMillis: req.Msg.DeadlineMs, MaxPauseMillis: req.Msg.MaxPauseMs,
@@ -182,6 +194,7 @@ func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPoli
 		ev.Retries = &retries
 	}
 	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
+		// The record may refuse or ignore the change.
 		if before.Upgrade == nil || after.Upgrade == nil || before.Upgrade.Policy == after.Upgrade.Policy {
 			return nil
 		}
@@ -192,16 +205,19 @@ func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPoli
 	})
 }
 
+// SetPace implements the API.
 func (v *Service) SetPace(ctx context.Context, req *connect.Request[pb.SetPaceRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
 	m := req.Msg
+	// An empty request is a mistake of the caller.
 	if m.Paused == nil && m.Reason == nil && m.MaxRate == nil && m.MaxSourceLoad == nil && m.Window == nil {
 		return nil, refuse("pace: nothing to set: give paused, a rate, a source load or a window")
 	}
 	ev := upgradestate.SetPace{Paused: m.Paused, MaxRate: asInt(m.MaxRate), MaxSourceLoad: asInt(m.MaxSourceLoad), Window: m.Window}
+	// An unset reason keeps the old one; an empty reason removes it.
 	if m.Reason != nil {
 		reason, err := checkReason(m.GetReason())
 		if err != nil {
@@ -225,6 +241,7 @@ func asInt(n *int32) *int {
 func paceEffects(before, after upgradestate.Deployment) []string {
 	was, is := before.Pace, after.Pace
 	var does []string
+	// Describe each change that an operator would notice.
 	switch {
 	case is.Paused && !was.Paused:
 		does = append(does, "pause bulk work (copying, comparing as a whole, data updates) on all controllers, and begin no switch, until 'resume'; changes are followed all the time")
@@ -252,7 +269,7 @@ func reasonOf(reason string) string {
 	return fmt.Sprintf(" (it was paused: %s)", reason)
 }
 
-// paceText is a pace in one line.
+// paceText returns a pace as one line.
 func paceText(p upgradestate.Pace) string {
 	parts := []string{rateText(p.MaxRate), loadText(p.MaxSourceLoad), windowText(p.Window)}
 	if p.Paused {

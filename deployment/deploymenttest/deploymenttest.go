@@ -1,6 +1,6 @@
-// Package deploymenttest makes deployments in a coordination store in memory, at the points
-// of an upgrade that tests begin at. It is for tests of package deployment and of its API;
-// it does not move data, and drives nothing.
+// Package deploymenttest creates deployments in a coordination store in memory, at the points of an
+// upgrade where tests begin. It serves the tests of package deployment and its API. It moves no
+// data and drives no upgrade. Begin with New.
 //
 // It is not for users and may change with any version.
 package deploymenttest
@@ -18,16 +18,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Name is the deployment of a World.
+// Name is the name of a World's deployment.
 const Name = "services/bbs.example.com/deployments/us-west2"
 
-// World is one deployment of two versions with a fixed-Name kind, copied already.
+// World is one deployment with two versions and a fixed-name kind.
 type World struct {
 	Coord *memcoord.Store
 	Store *deployment.Store
 }
 
-// New returns a deployment at v1 that knows no other version yet.
+// New returns a World at v1 that knows no other version yet.
 func New(t *testing.T) World {
 	t.Helper()
 	w := World{Coord: memcoord.New()}
@@ -53,7 +53,7 @@ func (w World) WithVersions(t *testing.T) World {
 	return w
 }
 
-// Apply makes one transition.
+// Apply makes one transition. An error fails the test.
 func (w World) Apply(t *testing.T, ev upgradestate.Event, conditions ...coord.Condition) upgradestate.Deployment {
 	t.Helper()
 	d, err := w.Store.Apply(t.Context(), ev, conditions...)
@@ -69,7 +69,7 @@ func (w World) Begin(t *testing.T) upgradestate.Deployment {
 	return w.Apply(t, upgradestate.Begin{ID: "u1", TargetVersion: "v2", TransformHash: "h1"})
 }
 
-// Switching brings the upgrade to SWITCHING, where servers are to hold.
+// Switching moves the upgrade to SWITCHING, where servers must hold writes.
 func (w World) Switching(t *testing.T) upgradestate.Deployment {
 	t.Helper()
 	w.Begin(t)
@@ -77,17 +77,18 @@ func (w World) Switching(t *testing.T) upgradestate.Deployment {
 	return w.Apply(t, upgradestate.StartSwitch{ID: "u1"})
 }
 
-// Flip goes through a whole switch, long ago.
+// Flip runs a whole switch with a time in the past.
 func (w World) Flip(t *testing.T) upgradestate.Deployment {
 	t.Helper()
 	return w.FlipAt(t, "2026-01-02T03:04:05Z")
 }
 
-// FlipAt is Flip at a time.
+// FlipAt is Flip at a given time, in RFC 3339.
 func (w World) FlipAt(t *testing.T, at string) upgradestate.Deployment {
 	t.Helper()
 	w.Switching(t)
 	d := w.Apply(t, upgradestate.Held{ID: "u1"})
+	// Confirm each operation and report as controllers would, until the flip.
 	for d.CurrentVersion == "v1" {
 		for _, ns := range d.Namespaces {
 			for _, k := range ns.Kinds {
@@ -110,10 +111,10 @@ func (w World) FlipAt(t *testing.T, at string) upgradestate.Deployment {
 	return d
 }
 
-// Key is the place of something of a World.
+// Key returns a key of a World's deployment.
 func Key(rest string) string { return deployment.DefaultPrefix + "/" + Name + "/" + rest }
 
-// Put stores a value, whatever was there.
+// Put stores a value without any condition, and returns the key as stored.
 func Put(t *testing.T, c coord.Store, key, value string) coord.KV {
 	t.Helper()
 	if _, err := c.Commit(t.Context(), nil, []coord.Op{{Key: key, Value: []byte(value)}}); err != nil {
@@ -126,7 +127,7 @@ func Put(t *testing.T, c coord.Store, key, value string) coord.KV {
 	return kv
 }
 
-// Lock is the condition that a key is the one that was read.
+// Lock returns the condition that a key is still the one that was read.
 func Lock(kv coord.KV) coord.Condition {
 	return coord.Condition{Key: kv.Key, Create: true, Revision: kv.Create}
 }
@@ -142,15 +143,15 @@ func Lease(t *testing.T, c coord.Store) coord.Lease {
 	return l
 }
 
-// Server is one that knows v1 and v2, and serves v1.
+// Server returns the state of a server that knows v1 and v2, and serves v1.
 func Server(id string) upgradestate.ServerState {
 	return upgradestate.ServerState{ID: id, Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}, Active: "v1"}
 }
 
-// Direction is that of the upgrade of a World.
+// Direction is the direction of a World's upgrade.
 const Direction syncer.DirectionKey = "1-v1-v2-h1"
 
-// Parked is a group that is parked, the i-th one.
+// Parked returns the i-th parked group of a shard.
 func Parked(d syncer.DirectionKey, shard, i int) syncer.Parked {
 	return syncer.Parked{
 		Direction: d, Shard: shard, Kind: "packages", Key: fmt.Sprintf("p-%d", i),
@@ -158,7 +159,7 @@ func Parked(d syncer.DirectionKey, shard, i int) syncer.Parked {
 	}
 }
 
-// Once lets the first commit fail.
+// Once returns a hook that applies fault to the first commit only.
 func Once(fault memcoord.Fault) func([]coord.Condition, []coord.Op) memcoord.Fault {
 	var mu sync.Mutex
 	return func([]coord.Condition, []coord.Op) memcoord.Fault {

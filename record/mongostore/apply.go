@@ -11,13 +11,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// prepare answers what needs no database and makes side collections. It returns the
-// groups that remain.
+// prepare builds the job of a batch and creates the side collections that it needs. It answers the
+// groups that are refused without the database, and returns the indexes of the others.
 func (n *Namespace) prepare(ctx context.Context, b record.Batch) (*job, []record.Result, []int, error) {
 	j, err := newJob(b)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	// Creating a collection inside the transaction would conflict with other appliers.
 	for _, kind := range j.kinds {
 		if j.targets[kind].fixed {
 			if err := n.ensureSide(ctx, kind); err != nil {
@@ -37,7 +38,9 @@ func (n *Namespace) prepare(ctx context.Context, b record.Batch) (*job, []record
 	return j, results, remaining, nil
 }
 
-// Apply writes the groups whose guards are all lower, many of them in one transaction.
+// Apply writes each group whose guards are all lower, many groups in one transaction. Results have
+// the order of the batch's groups. After an error, nothing is known about any group; applying the
+// batch again is safe.
 func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	j, results, groups, err := n.prepare(ctx, b)
 	if err != nil {
@@ -45,6 +48,7 @@ func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 	}
 	err = j.checked(groups, results, func(groups []int) error {
 		chunks := j.chunks(groups)
+		// Groups that exchange unique values succeed only in one transaction.
 		if b.Together && j.fitsOne(groups) {
 			chunks = [][]int{groups}
 		}
@@ -61,8 +65,8 @@ func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 	return results, nil
 }
 
-// checked writes groups. Documents are looked into only when the server finds one of
-// them malformed, for which it refuses a whole command; they are then refused one by one.
+// checked writes groups. The server refuses a whole command for one malformed document. Only then
+// does checked validate each document, refuse the malformed groups, and write the others.
 func (j *job) checked(groups []int, results []record.Result, write func([]int) error) error {
 	err := write(groups)
 	if !hasCode(err, codeInvalidBSON) {
@@ -76,6 +80,7 @@ func (j *job) checked(groups []int, results []record.Result, write func([]int) e
 		}
 		valid = append(valid, g)
 	}
+	// No document is malformed by our rules, so a second attempt would fail the same way.
 	if len(valid) == len(groups) {
 		return err
 	}
@@ -95,12 +100,13 @@ func (p *plan) validate() error {
 	return nil
 }
 
-// chunks cuts groups into what transactions are given.
+// chunks cuts groups into runs that each fit in one transaction.
 func (j *job) chunks(groups []int) [][]int {
 	var out [][]int
 	start, writes, bytes := 0, 0, 0
 	for i, g := range groups {
 		p := &j.groups[g]
+		// A group larger than the limits gets a transaction of its own.
 		if i > start && (writes+len(p.Writes) > txnWrites || bytes+p.bytes > txnBytes) {
 			out = append(out, groups[start:i])
 			start, writes, bytes = i, 0, 0
@@ -114,7 +120,7 @@ func (j *job) chunks(groups []int) [][]int {
 	return out
 }
 
-// fitsOne reports whether groups are not more than a single one may be.
+// fitsOne reports whether the groups together are within the limits of a single group.
 func (j *job) fitsOne(groups []int) bool {
 	writes, bytes := 0, 0
 	for _, g := range groups {
@@ -123,38 +129,36 @@ func (j *job) fitsOne(groups []int) bool {
 	return writes <= MaxGroupWrites && bytes <= MaxGroupBytes
 }
 
-// attempt is how a transaction makes its writes.
+// attempt holds the options of one transaction.
 type attempt struct {
 	repair bool // Batch.Repair
-	// bypass writes fixed-name kinds past their validator, which is a fence's. That fence
-	// is for the application: behind it the kind is the target of the rollback, and its
-	// guards keep late appliers out.
+	// bypass skips the validator of fixed-name kinds because the validator is a fence. The fence
+	// stops the application only. Behind it, the kind is the target of the rollback, and guards
+	// keep late appliers out.
 	bypass bool
-	// moderate are the collections of fixed-name kinds whose own validator is written past.
+	// moderate lists the collections of fixed-name kinds whose own validator the writes bypass.
 	moderate []string
-	// clear deletes what is there before anything is inserted, so that unique values
-	// that move between records of the transaction are free when they are taken.
+	// clear deletes existing documents before the inserts. Unique values that move between records
+	// of the transaction are then free when the inserts need them.
 	clear bool
 }
 
-// refusal is the failure of one group, which the database has rolled back together
-// with the rest of its transaction.
+// refusal is the failure of one group. The database rolled back the whole transaction.
 type refusal struct {
 	group    int
 	conflict bool
-	coll     string   // that refused it
-	code     int      // the server's
-	answer   bson.Raw // the server's, of a conflict
+	coll     string   // collection that refused the group
+	code     int      // server's error code
+	answer   bson.Raw // server's answer, for a conflict
 	err      error
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// resolve brings groups to an outcome. A group that the database refuses is taken out
-// and the others are tried again; after a few of those, halves are tried on their own,
-// so that many refusals cost a logarithm each and not a transaction of everything. Halves
-// are tried as well of what was too much for the server.
+// resolve finds the outcome of each group. It removes a refused group and retries the others. After
+// a few refusals it tries each half on its own, so that a refusal costs a logarithmic number of
+// transactions. It also halves when the transaction is too large for the server.
 func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	const beforeHalving = 3
 	for refused := 0; len(groups) > 0; {
@@ -167,11 +171,13 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 		}
 		var r *refusal
 		switch {
+		// The fence stops the application, not an Apply: retry past the validator.
 		case errors.Is(err, errValidatorFence) && !how.bypass:
 			how.bypass = true
 			continue
 		case errors.Is(err, errTooMuch) && len(groups) > 1:
 			return n.resolveHalves(ctx, j, groups, results, how)
+		// One group alone is too large, and no retry can change that.
 		case errors.Is(err, errTooMuch):
 			results[groups[0]] = record.Result{Outcome: record.Refused, Err: err}
 			return nil
@@ -179,17 +185,20 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 			return err
 		}
 		if r.code == codeValidation && !how.bypass && !slices.Contains(how.moderate, r.coll) {
-			// Writing past it again where that does not help would have no end. A strict validator
-			// of another kind in the transaction still refuses.
+			// Bypass a collection once only, or the loop would never end when the bypass does not
+			// help. A strict validator of another kind can still refuse the transaction.
 			if may, err := n.moderate(ctx, record.Token{Name: r.coll}); err == nil && may {
 				how.moderate = append(slices.Clone(how.moderate), r.coll)
 				continue
 			}
 		}
+		// The value may only be moving between two records of this transaction; deleting first
+		// frees it.
 		if r.conflict && !how.clear {
 			how.clear = true
 			continue
 		}
+		// Look for the holder outside the failed transaction, which can read nothing any more.
 		results[r.group] = record.Result{Outcome: record.Refused, Err: n.located(ctx, r.coll, r.code, n.holder(ctx, j, r))}
 		rest := make([]int, 0, len(groups)-1)
 		for _, g := range groups {
@@ -198,6 +207,7 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 			}
 		}
 		groups = rest
+		// Many refusals are likely to be spread over the batch. Halving isolates them faster.
 		if refused++; refused == beforeHalving && len(groups) > 1 {
 			return n.resolveHalves(ctx, j, groups, results, how)
 		}
@@ -213,11 +223,13 @@ func (n *Namespace) resolveHalves(ctx context.Context, j *job, groups []int, res
 	return n.resolve(ctx, j, groups[half:], results, how)
 }
 
-// applyOnce is one transaction: read the guards, decide, write.
+// applyOnce runs one transaction: it reads the guards, decides each outcome, and writes the groups
+// that win.
 func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
 	outcomes := make([]record.Outcome, len(groups))
 	squeezed, met := 0, map[int]int{}
 	err := n.transact(ctx, "transaction", func(ctx context.Context) error {
+		// Read the guards inside the transaction, so that a write in between conflicts with it.
 		have, err := n.readState(ctx, j, groups)
 		if err != nil {
 			return err
@@ -229,11 +241,13 @@ func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how att
 				winners = append(winners, g)
 			}
 		}
+		// All groups are stale or changed; an empty transaction needs no write.
 		if len(winners) == 0 {
 			return nil
 		}
 		err = n.writeGroups(ctx, j, winners, have, how)
 		var exists *existsError
+		// A record that our snapshot never shows has an _id that only the server takes for equal.
 		if errors.As(err, &exists) {
 			if met[exists.group]++; met[exists.group] == existsTries {
 				return &refusal{group: exists.group, err: fmt.Errorf("%w: another record of the target has this _id to the server, and a name that differs from it: delete that one", exists.err)}
@@ -250,12 +264,13 @@ func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how att
 	return outcomes, err
 }
 
-// existsTries is how often in a row a transaction may meet a record that its own snapshot does
-// not show. Another writer shows in the next snapshot; what never does is refused.
+// existsTries is how often in a row a transaction may meet a record that its own snapshot does not
+// show. A record of another writer shows in the next snapshot. A record that never shows is
+// refused.
 const existsTries = 8
 
-// A server whose cache is full rolls transactions back. After roomTries of them in a row, one
-// that writes at least roomBytes counts as too large for this server.
+// Limits for a server with a full cache, which rolls transactions back. After roomTries rollbacks
+// in a row, a transaction that writes at least roomBytes counts as too large for this server.
 const (
 	roomTries = 4
 	roomBytes = 8 << 20
@@ -268,8 +283,9 @@ func (j *job) bytesOf(groups []int) (bytes int) {
 	return bytes
 }
 
-// decide compares what is there with what a group brings.
+// decide compares the stored guards of a group with the group's own guard.
 func decide(p *plan, have state, how attempt) record.Outcome {
+	// Stale goes first: a group with one newer member must not be written, whatever it expects.
 	for i := range p.Writes {
 		w := &p.Writes[i]
 		if !have[w.Kind][w.Key].guard.Older(p.guard, how.repair) {
@@ -284,12 +300,12 @@ func decide(p *plan, have state, how attempt) record.Outcome {
 	return record.Applied
 }
 
-// state is what a transaction's snapshot holds of the keys it was asked for.
+// state holds the records that a transaction's snapshot has, by kind and key.
 type state map[string]map[record.Key]held
 
 type held struct {
 	guard record.Guard
 	id    bson.RawValue // as stored
-	data  bool          // a document, be it a tombstone, is in the kind's collection
+	data  bool          // a document or a tombstone is in the kind's collection
 	side  bool          // an entry is in the side collection
 }

@@ -14,11 +14,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// readState reads the guards of all records of the groups within the transaction. It
-// is the first use of each collection, carries its UUID, and so holds the collection
-// until the transaction ends: a rename waits, or comes first and is met here.
+// readState reads the guards of all records of the groups within the transaction. It is the first
+// access to each collection and carries the collection's UUID. It therefore holds the collection
+// until the transaction ends: a rename waits, or has already happened and fails this read.
 func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state, error) {
 	have := make(state, len(j.kinds))
+	// One find per kind, whatever the number of groups.
 	for _, kind := range j.kinds {
 		keys := make([]record.Key, 0, len(groups))
 		for _, g := range groups {
@@ -44,6 +45,7 @@ func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state,
 		if err != nil {
 			return nil, err
 		}
+		// Guards of fixed-name kinds are in the side collection, in the same snapshot.
 		if !t.fixed {
 			continue
 		}
@@ -75,8 +77,8 @@ func addHeld(found map[record.Key]held, doc []byte, managed bool, set func(*held
 	return nil
 }
 
-// writeGroups writes groups whole, in as few commands as there are collections and
-// verbs: first what frees unique values, then what takes them.
+// writeGroups writes whole groups, with one command for each collection and verb. Deletes come
+// first, because they free the unique values that inserts need.
 func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have state, how attempt) error {
 	for _, kind := range j.kinds {
 		if err := n.writeKind(ctx, j, kind, groups, have, how); err != nil {
@@ -91,6 +93,7 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 	bypass := t.fixed && (how.bypass || slices.Contains(how.moderate, t.coll))
 	deletes := writeCommand{verb: "delete", place: t.place}
 	updates := writeCommand{verb: "update", place: t.place, bypass: bypass}
+	// No UUID here: the read of the kind's collection in this transaction already meets a fence.
 	inserts := writeCommand{verb: "insert", place: t.place, bypass: bypass}
 	sideUpdates := writeCommand{verb: "update", place: place{coll: GuardsName(kind)}}
 	sideInserts := writeCommand{verb: "insert", place: place{coll: GuardsName(kind)}}
@@ -118,11 +121,16 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 					sideInserts.addInsert(g, guardWrite{side: true, id: id, guard: guard, tombstone: !live})
 				}
 			}
+			// Managed documents carry the guard themselves; fixed-name documents must stay as they
+			// are.
 			write := guardWrite{doc: w.Doc, layout: p.layouts[i], id: w.Key.Value(), guard: guard, tombstone: !live}
 			if t.fixed {
 				write.guard = nil
 			}
+			// A tombstone of a fixed-name kind exists only in the side collection.
 			stored := !t.fixed || live
+			// A replacement that begins with a $ field would be read as an update; insert it
+			// instead.
 			anew := how.clear || write.layout.dollar
 			if h.data && (anew || !stored) {
 				deletes.addDelete(g, h.id)
@@ -131,7 +139,7 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 			case !stored:
 			case h.data && !anew:
 				if !live {
-					write.id = h.id // an _id keeps the number type that it has
+					write.id = h.id // keep the number type of the stored _id
 				}
 				updates.addReplace(g, h.id, write)
 			default:
@@ -139,6 +147,7 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 			}
 		}
 	}
+	// The order of commands is deletes, updates, inserts.
 	for _, c := range commands {
 		if err := n.runWrites(ctx, c); err != nil {
 			return err
@@ -147,12 +156,12 @@ func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups [
 	return nil
 }
 
-// guardWrite is one document to be written.
+// guardWrite is one document to write.
 type guardWrite struct {
 	doc       []byte // live document
 	layout    layout
-	id        bson.RawValue // of a tombstone or side entry
-	guard     []byte        // nil: none is put into the document
+	id        bson.RawValue // of a tombstone or a side entry
+	guard     []byte        // nil: the document gets no guard
 	tombstone bool
 	side      bool
 }
@@ -205,8 +214,8 @@ func appendQuery(dst []byte, id bson.RawValue) []byte {
 	return endDocument(dst, q)
 }
 
-// appendIDQuery appends the condition on _id. An _id that is a document goes behind $eq,
-// because its first field could bear an operator's name.
+// appendIDQuery appends the condition on _id. It wraps a document in $eq, because the first field
+// of the document could have the name of an operator.
 func appendIDQuery(dst []byte, id bson.RawValue) []byte {
 	if id.Type != bson.TypeEmbeddedDocument {
 		return appendValueElement(dst, "_id", id)
@@ -216,7 +225,7 @@ func appendIDQuery(dst []byte, id bson.RawValue) []byte {
 	return endDocument(dst, eq)
 }
 
-// runWrites sends a command's parts within a transaction.
+// runWrites sends the parts of a command within a transaction. It stops at the first failure.
 func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
 	for _, part := range c.parts {
 		_, err := n.run(ctx, c.finish(part))
@@ -232,14 +241,16 @@ func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
 	return nil
 }
 
-// writeFailure returns what a failed write in a transaction means: try again, a fence,
-// the refusal of one group, or an error of the server.
+// writeFailure maps a failed write of a transaction to its meaning: retry, a fence, the refusal of
+// one group, or an error of the server.
 func writeFailure(what string, err error, owners []int) error {
 	var exception mongo.WriteException
+	// A transient error concerns the whole transaction. Its write errors are only symptoms.
 	if isTransient(err) || !errors.As(err, &exception) || len(exception.WriteErrors) == 0 {
 		return classify(what, err)
 	}
 	we := exception.WriteErrors[0]
+	// The server named no statement of ours, so no single group can be blamed.
 	if we.Index < 0 || we.Index >= len(owners) {
 		return classify(what, err)
 	}
@@ -248,7 +259,7 @@ func writeFailure(what string, err error, owners []int) error {
 	case refused:
 		return &refusal{group: owners[we.Index], conflict: errors.Is(reason, record.ErrConflict), code: we.Code, answer: we.Raw, err: reason}
 	case present:
-		// It was absent in the snapshot, so somebody has written since. A new snapshot
+		// The snapshot did not show the record, so another writer inserted it since. A new snapshot
 		// shows it.
 		return &existsError{group: owners[we.Index], err: reason}
 	default:
@@ -256,7 +267,7 @@ func writeFailure(what string, err error, owners []int) error {
 	}
 }
 
-// existsError has a transaction tried again that was to insert a record which is there.
+// existsError reports that a record to insert already exists. The transaction is retried.
 type existsError struct {
 	group int
 	err   error
@@ -265,28 +276,30 @@ type existsError struct {
 func (e *existsError) Error() string { return e.err.Error() }
 func (e *existsError) Unwrap() error { return errAgain }
 
-// verdict is what an error of a single write means.
+// verdict is the meaning of an error of a single write.
 type verdict int
 
 const (
-	failed  verdict = iota // the server's trouble, not the document's
-	refused                // this document cannot be stored as it is
-	present                // a document with this _id is there
+	failed  verdict = iota // a problem of the server, not of the document
+	refused                // this document cannot be stored
+	present                // a document with this _id exists
 )
 
-// errValidatorFence: the validator that refused a write is a fence.
+// errValidatorFence reports that a fence's validator refused a write.
 var errValidatorFence = fmt.Errorf("%w: by a validator", record.ErrFenced)
 
-// judge returns what the error of a single write means.
+// judge returns the meaning of an error of a single write, and the error to report.
 func judge(what string, we mongo.WriteError) (verdict, error) {
 	switch we.Code {
 	case codeDuplicateKey:
 		d := duplicateOf(we.Raw, we.Message)
+		// The same _id is no conflict of values: the record exists.
 		if d.onID {
 			return present, fmt.Errorf("%s: record exists", what)
 		}
 		return refused, fmt.Errorf("%s: %w", what, conflictError(d))
 	case codeValidation:
+		// A fence's validator has its mark in the details.
 		if strings.Contains(we.Details.String(), fencePrefix) {
 			return failed, fmt.Errorf("%s: %w", what, errValidatorFence)
 		}
@@ -298,11 +311,12 @@ func judge(what string, we mongo.WriteError) (verdict, error) {
 		return failed, fmt.Errorf("%s: %w: %w", what, errNoRoom, errAgain)
 	case codeTransactionTooLarge, codeTooLargeForCache:
 		return failed, fmt.Errorf("%s: %w: %s", what, errTooMuch, we.Message)
+	// Each of these means that the token can no longer write.
 	case codeUUIDMismatch, codeQueryPlanKilled, codeViewWrite, codeWriteBlocked:
 		return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
 	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436, codeOutOfDiskSpace:
-		// Privileges, locks, time limits, elections, shard versions, a full disk: another time or
-		// another server would take the same document.
+		// Privileges, locks, time limits, elections, shard versions, a full disk: the same document
+		// succeeds later or on another server, so it must not be parked.
 		return failed, refusedError(what, we)
 	default:
 		return refused, refusedError(what, we)

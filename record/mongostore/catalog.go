@@ -17,7 +17,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// More server error codes, of DDL and of failovers.
+// More server error codes, for DDL and failovers.
 const (
 	codeHostUnreachable          = 6
 	codeUnknownError             = 8
@@ -41,26 +41,26 @@ const (
 	codeBackgroundOperation      = 12587
 	codeNotPrimaryNoSecondaryOk  = 13435
 	codeNotPrimaryOrSecondary    = 13436
-	codeOutOfDiskSpace           = 14031 // less than the server wants to see free: to build an index, say
+	codeOutOfDiskSpace           = 14031 // less free disk than the server requires
 	codeUnknownField             = 40415
 	codeCannotConvertIndexUnique = 359
 )
 
-// Names of what this package keeps in a namespace next to the kinds.
+// Names that this package uses in a namespace next to the kinds.
 const (
-	// scratchName begins the names of the collections that privileges are tried with.
+	// scratchName is the prefix of the collections that privilege tests use.
 	scratchName = "dbc_selftest_"
 	gatePrefix  = "dbc_fence."
-	// fencePrefix stands before the mark in the validators and views of fences.
+	// fencePrefix precedes the mark in the validator or view of a fence.
 	fencePrefix = "dbc-fence:"
-	// closingMark stands before the mark of a validator fence that is not yet in force on
-	// every shard of a cluster.
+	// closingMark precedes the mark of a validator fence that is not yet in force on every shard of
+	// a cluster.
 	closingMark = "closing/"
 
-	// markBlocked is the field of a mark that only write blocks count up.
+	// markBlocked is a counter in a mark that only write blocks increment.
 	markBlocked = "blocked"
 
-	unfencedNotes   = "lifted/" // the word of the format, which stays as it is
+	unfencedNotes   = "lifted/" // stored in databases, so the word cannot change
 	noteStrays      = "stray/"
 	noteRestore     = "restore/"
 	noteProvisioned = "provisioned/"
@@ -83,7 +83,7 @@ func (c collection) is(uuid bson.Binary) bool {
 
 func (c collection) id() string { return hex.EncodeToString(c.Info.UUID.Data) }
 
-// fenceMark returns the mark of a fence's validator or view, or "".
+// fenceMark returns the mark in a fence's validator or view, or "" if there is none.
 func (c collection) fenceMark() string {
 	var text string
 	if c.Type == "view" {
@@ -100,13 +100,13 @@ func (c collection) fenceMark() string {
 	return mark
 }
 
-// viewOn is what a view shows, or "".
+// viewOn returns the collection that a view shows, or "".
 func (c collection) viewOn() string {
 	on, _ := c.Options.Lookup("viewOn").StringValueOK()
 	return on
 }
 
-// list returns the collections and views that a filter selects.
+// list returns the collections and views that match a filter.
 func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, error) {
 	cursor, err := n.db.ListCollections(ctx, filter)
 	if err != nil {
@@ -119,7 +119,7 @@ func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, erro
 	return found, nil
 }
 
-// collectionNamed returns the collection or view of a name, nil if there is none.
+// collectionNamed returns the collection or view with a name, nil if there is none.
 func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collection, error) {
 	found, err := n.named(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -131,7 +131,7 @@ func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collecti
 // named returns the collections and views that have one of the names.
 func (n *Namespace) named(ctx context.Context, names ...string) ([]collection, error) {
 	found, err := n.names.ask(ctx, names)
-	var some []collection // what is found is shared with others
+	var some []collection // found is shared with other callers, so copy
 	for _, c := range found {
 		if slices.Contains(names, c.Name) {
 			some = append(some, c)
@@ -144,11 +144,12 @@ func (n *Namespace) listNamed(ctx context.Context, asked [][]string) ([]collecti
 	return n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: slices.Concat(asked...)}}}})
 }
 
-// mark writes the document of a fence, acknowledged by a majority.
-// That of a write block, which leaves no other trace in the changes, is their marker.
+// mark writes the document of a fence and waits for a majority. A write block leaves no other trace
+// in the change stream, so its mark is also its marker.
 func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
-	n.pulse.quicken() // what waits for the marker waits for the shards
+	n.pulse.quicken() // shards must write soon, or the marker arrives late
 	count := bson.D{{Key: "n", Value: int64(1)}}
+	// Watch streams select on this counter.
 	if f.Class == record.FenceWriteBlock {
 		count = append(count, bson.E{Key: markBlocked, Value: int64(1)})
 	}
@@ -161,13 +162,13 @@ func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// notice is an update of one document of the marks.
+// notice is an update of one document in dbc_marks.
 type notice struct {
 	id     string
 	update bson.D
 }
 
-// note updates one document of the marks, acknowledged by a majority.
+// note updates one document in dbc_marks and waits for a majority.
 func (n *Namespace) note(ctx context.Context, id string, update bson.D) error {
 	if _, err := n.notes.ask(ctx, notice{id, update}); err != nil {
 		return fmt.Errorf("write mark %s: %w", id, err)
@@ -184,6 +185,7 @@ func (n *Namespace) writeNotes(ctx context.Context, asked []notice) (struct{}, e
 			{Key: "upsert", Value: true},
 		}
 	}
+	// The majority matters: a fence that a failover could forget is no fence.
 	return struct{}{}, n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: marksCollection},
 		{Key: "updates", Value: updates},
@@ -191,7 +193,7 @@ func (n *Namespace) writeNotes(ctx context.Context, asked []notice) (struct{}, e
 	}).Err()
 }
 
-// noted returns a document of the marks, nil if there is none.
+// noted returns a document of dbc_marks, nil if there is none.
 func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: marksCollection},
@@ -207,15 +209,16 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 	return doc, nil
 }
 
-// errUnfenced: a fence has ended, and can no longer be set.
+// errUnfenced reports that a fence was removed and cannot be set again.
 var errUnfenced = errors.New("the fence was removed")
 
-// unfenced returns those names to which fences have ended.
+// unfenced returns the names, out of asked, whose fences were removed.
 func (n *Namespace) unfenced(ctx context.Context, asked []string) (names []string, err error) {
 	ids := make(bson.A, len(asked))
 	for i, to := range asked {
 		ids[i] = unfencedNotes + to
 	}
+	// Notes must survive a failover, so read only those that a majority has.
 	marks := n.db.Collection(marksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
@@ -233,8 +236,8 @@ func (n *Namespace) unfenced(ctx context.Context, asked []string) (names []strin
 	return names, nil
 }
 
-// refuseUnfenced fails when a fence was removed: a caller that slept since must not take
-// the application's collection away from it again.
+// refuseUnfenced fails if a fence was removed. A caller that paused since then must not take the
+// collection away from the application again.
 func (n *Namespace) refuseUnfenced(ctx context.Context, f record.Fence) error {
 	ended, err := n.ends.ask(ctx, f.To)
 	if err != nil {
@@ -266,8 +269,8 @@ func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
 
 var errNoPrivilege = errors.New("the database user lacks a privilege")
 
-// privilegeError names what to grant. The server's message is left out of the text: it
-// repeats the whole command.
+// privilegeError names the privilege to grant. Its text omits the server's message, which repeats
+// the whole command.
 type privilegeError struct {
 	text string
 	err  error
@@ -276,7 +279,7 @@ type privilegeError struct {
 func (e *privilegeError) Error() string   { return e.text }
 func (e *privilegeError) Unwrap() []error { return []error{errNoPrivilege, e.err} }
 
-// withPrivilege adds what to grant when the server refused a command for want of it.
+// withPrivilege adds the role to grant if the server refused a command for a missing privilege.
 func withPrivilege(err error) error {
 	if !hasCode(err, codeUnauthorized) || errors.Is(err, errNoPrivilege) {
 		return err
@@ -284,6 +287,7 @@ func withPrivilege(err error) error {
 	refused := ""
 	var command mongo.CommandError
 	if errors.As(err, &command) {
+		// The message continues with the whole command, which may hold values.
 		what, _, _ := strings.Cut(command.Message, ":")
 		refused = " (" + strings.Replace(what, "execute command { ", "run ", 1) + ")"
 	}

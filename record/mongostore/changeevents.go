@@ -9,19 +9,20 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// This file decides what events of the server mean to a stream.
+// This file maps the server's change events to changes and errors of a stream.
 
-// event reads one event. ok means that change is to be delivered.
+// event reads one event. ok reports whether to deliver change.
 func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
 	if s.follower != nil {
 		return s.followed(raw, batch)
 	}
 	var e struct {
 		op, coll, to string
-		uuid         string // the collection's identity; a view has none
+		uuid         string // collection UUID; empty for a view
 		id           bson.RawValue
 		description  bson.Raw
 	}
+	// One pass over the elements: a lookup for each field would scan the event each time.
 	elems, err := raw.Elements()
 	if err != nil {
 		return change, false, fmt.Errorf("watch: %w", err)
@@ -54,13 +55,15 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 			}
 		}
 	}
+	// The pipeline lets only marks of write blocks through.
 	if e.coll == marksCollection {
 		return s.writeBlock(e.op, e.id)
 	}
 	kind, current := s.kindOf(e.coll)
 	if away, ok := s.away[e.coll]; ok && e.uuid != "" && away != e.uuid || strings.HasPrefix(e.to, asidePrefix) {
-		// It was made under the name of a kind that a fence has moved away. What the end of the
-		// fence brings into the kind comes as the kind's own, and what stays is for a person.
+		// The collection was created under the name of a kind that a fence moved away. Removing the
+		// fence copies its documents into the kind, and those copies arrive as the kind's own
+		// changes. The rest is for an operator.
 		return change, false, nil
 	}
 	switch e.op {
@@ -74,63 +77,70 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		}
 		return record.Change{Kind: kind, Key: key, Delete: e.op == "delete"}, true, nil
 	case "rename":
-		if s.kinds[e.to] { // given back, or taken by the kind's next collection
+		if s.kinds[e.to] { // given back, or replaced by the kind's next collection
 			delete(s.away, e.to)
 		} else if s.kinds[e.coll] && physicalOf(e.to, e.coll) {
 			s.away[e.coll] = e.uuid
 		}
 		return s.rename(e.coll, e.to)
 	case "modify":
+		// The collMod that sets a fence's validator is also the fence's marker.
 		mark := fenceMark(e.description)
 		if kind == "" || !current || mark == "" {
 			return change, false, nil
 		}
 		return record.Change{Kind: kind, Marker: mark}, true, nil
 	case "drop":
+		// A view has no UUID, and its drop loses no record.
 		if kind == "" || !current || e.uuid == "" {
 			return change, false, nil
 		}
+		// A fixed-name kind can continue with its next collection; a managed kind cannot.
 		if s.kinds[kind] {
 			return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was dropped"})
 		}
 		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
 			"put it back, or run 'dbcontroller recover'", record.ErrBroken, e.coll)
 	case "reshardCollection":
-		// It has all documents of the one before, and another identity.
+		// Resharding keeps all documents but gives the collection another UUID.
 		if !s.kinds[kind] || !current {
 			return change, false, nil
 		}
 		return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was moved or resharded, which makes the collection anew"})
 	case "dropDatabase", "invalidate":
-		// A database without any of the kinds: their own drops have come before.
+		// The database had none of the kinds left: drops of the kinds arrive earlier.
 		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)
 	default:
-		// Indexes, sharding and the like do not concern the records.
+		// Events about indexes, sharding and the like do not change records.
 		return change, false, nil
 	}
 }
 
-// writeBlock is the marker of a write block: it was written once the block was in force.
+// writeBlock returns the marker of a write block. The mark is written once the block is in force.
 func (s *stream) writeBlock(op string, id bson.RawValue) (record.Change, bool, error) {
 	mark, ok := id.StringValueOK()
 	kind, _, hidden := record.KindOfPhysical(mark)
+	// Anybody can write to dbc_marks: accept only marks of kinds that are watched.
 	if !ok || !hidden || !s.kinds[kind] || op == "delete" {
 		return record.Change{}, false, nil
 	}
 	return record.Change{Kind: kind, Marker: mark}, true, nil
 }
 
-// rename distinguishes a fence from what no engine can follow.
+// rename distinguishes a fence from a rename that no engine can follow.
 func (s *stream) rename(from, to string) (record.Change, bool, error) {
 	fromKind, fromCurrent := s.kindOf(from)
 	toKind, toCurrent := s.kindOf(to)
 	switch {
+	// A rename between names of one kind is an announced fence.
 	case toKind != "" && (fromKind == toKind || physicalOf(to, toKind)):
 		return record.Change{Kind: toKind, Marker: to}, true, nil
+	// The application moved its collection away.
 	case s.kinds[fromKind] && fromCurrent:
 		return record.Change{}, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: fromKind, What: from + " was renamed to " + to})
 	case s.kinds[toKind] && toCurrent:
 		return record.Change{}, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: toKind, What: "another collection, " + from + ", was renamed to " + to})
+	// No engine can follow a foreign rename of a managed kind's collection.
 	case toKind != "" && toCurrent, fromKind != "" && fromCurrent:
 		return record.Change{}, false, fmt.Errorf("watch: %w: %s was renamed to %s", record.ErrBroken, from, to)
 	default:
@@ -138,9 +148,9 @@ func (s *stream) rename(from, to string) (record.Change, bool, error) {
 	}
 }
 
-// kindOf returns the watched kind that a collection is or was of. current means that its
-// changes are the kind's: those of a fixed-name kind are only made under its own name,
-// its other names are hidden ones.
+// kindOf returns the watched kind that a collection belongs or belonged to. current reports whether
+// its changes count for the kind. A fixed-name kind counts only under its own name; its other names
+// are hidden collections.
 func (s *stream) kindOf(coll string) (kind string, current bool) {
 	if fixed, ok := s.kinds[coll]; ok && fixed {
 		return coll, true
@@ -170,8 +180,8 @@ func lookupString(v bson.RawValue, key string) string {
 	return text
 }
 
-// fenceMark finds the mark in what a collMod was described with, empty if it is none or
-// that of a fence which other shards do not have yet.
+// fenceMark returns the fence's mark from the description of a collMod. It is empty for another
+// collMod, and for a fence that some shards do not have yet.
 func fenceMark(description bson.Raw) string {
 	values, err := description.Values()
 	if err != nil {
@@ -180,6 +190,7 @@ func fenceMark(description bson.Raw) string {
 	for _, v := range values {
 		switch v.Type {
 		case bson.TypeString:
+			// A copied mark with "closing" is not yet in force everywhere, so it is no marker.
 			if mark, ok := strings.CutPrefix(v.StringValue(), fencePrefix); ok && !strings.HasPrefix(mark, closingMark) {
 				return mark
 			}

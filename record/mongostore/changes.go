@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	streamWait  = time.Second // of a getMore that finds nothing
-	streamBatch = 2000        // changes of one getMore, and of one ChangeBatch but for a commit at its end
-	// fullReply is how many bytes of events make a reply that may have ended for want of
-	// room. The server sends 16 MiB at most, and an event takes three times its _id.
+	streamWait  = time.Second // wait of a getMore without events
+	streamBatch = 2000        // changes of a getMore, and of a ChangeBatch before its last commit
+	// fullReply is the size in bytes from which a reply may have ended for lack of room. The server
+	// sends at most 16 MiB, and an event needs three times its _id.
 	fullReply = 4 << 20
 )
 
-// stream is a database stream of keys. A place in it is a cluster time alone, from which
-// it is resumed inclusively: a resume token would distinguish the changes of one cluster
-// time, and positions that are ordered by At could then lose one. The price is that the
-// changes of one cluster time may come again.
+// stream is a change stream of a database that returns keys only. A position is a cluster time,
+// from which the stream resumes inclusively. Resume tokens would distinguish the changes of one
+// cluster time, and positions ordered by At could then lose one. As a consequence, a resumed stream
+// can repeat the changes of one cluster time.
 type stream struct {
 	cs    *mongo.ChangeStream
 	beat  func(context.Context) // behind mongos: makes the shards write; see pulse.go
-	got   func()                // behind mongos: called with changes
+	got   func()                // behind mongos: called when changes arrive
 	kinds map[string]bool       // name -> fixed
-	away  map[string]string     // fixed kind -> identity of its collection, while that has a hidden name
-	at    bson.Timestamp        // of the latest event or position
-	err   error                 // that ended the stream for good
+	away  map[string]string     // fixed kind -> UUID of its collection, while that has a hidden name
+	at    bson.Timestamp        // cluster time of the latest event or position
+	err   error                 // final error, returned by every later Next
 	ahead bool                  // cs.Current is not delivered yet
-	most  int                   // bytes of a batch
-	// follower is set in a stream of Follow; kinds and away are not.
+	most  int                   // bytes of a batch at most
+	// follower is set in a stream of Follow, which leaves kinds and away nil.
 	follower *follower
 	reply    replySize
 }
 
-// replySize is what was taken of one reply of the server.
+// replySize counts the events and bytes received of one reply of the server.
 type replySize struct{ events, bytes int }
 
-// full reports whether the server may have had more to send.
+// full reports whether the reply may have ended for lack of room.
 func (r replySize) full() bool { return r.events >= streamBatch || r.bytes >= fullReply }
 
 var _ record.Stream = (*stream)(nil)
 
-// Watch opens the changes of kinds from a position on. It watches the whole database,
-// because a collection's own stream ends with a rename.
+// Watch opens the changes of kinds after a position. It watches the whole database, because a
+// stream on one collection ends at a rename. The caller closes the stream.
 func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	if from.IsZero() {
 		return nil, errors.New("watch: no position")
@@ -72,8 +72,8 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	}
 	batch := int32(streamBatch)
 	if !slices.ContainsFunc(kinds, func(k record.KindSpec) bool { return !record.IsScratch(k.Name) }) {
-		// That anything is seen is what is asked of scratch collections. A reply with room for
-		// more would go on through all that a copy inserts meanwhile, and may never reach its end.
+		// For scratch collections, one event is enough. A larger reply would include all that a
+		// copy inserts meanwhile, and might never end.
 		batch = 1
 	}
 	start := s.at
@@ -90,11 +90,11 @@ func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []rec
 	return s, nil
 }
 
-// patternBytes bounds the names in a pattern: MongoDB 8.2 takes 16384 bytes in all.
+// patternBytes bounds the names in one pattern. MongoDB 8.2 takes 16384 bytes for a pattern.
 const patternBytes = 15 << 10
 
-// hiddenNames are patterns of the hidden names of kinds, as few as there can be: the server
-// tries each of them on each change.
+// hiddenNames returns patterns that match the hidden names of kinds. It returns as few as possible,
+// because the server tries each pattern on each change.
 func hiddenNames(kinds []record.KindSpec) (patterns bson.A) {
 	patterns = bson.A{}
 	var names strings.Builder
@@ -106,6 +106,7 @@ func hiddenNames(kinds []record.KindSpec) (patterns bson.A) {
 	}
 	for _, k := range kinds {
 		name := regexp.QuoteMeta(k.Name)
+		// The server limits the length of one pattern.
 		if names.Len()+len(name) > patternBytes {
 			end()
 		}
@@ -118,18 +119,18 @@ func hiddenNames(kinds []record.KindSpec) (patterns bson.A) {
 	return patterns
 }
 
-// Fields that streamPipeline computes: the collection of a change, and the name it gets.
+// Fields that streamPipeline computes: the collection of a change, and its new name in a rename.
 const (
 	nameField    = "dbcName"
 	newNameField = "dbcNewName"
 )
 
-// streamPipeline lets through what concerns the kinds, and of that the keys alone.
+// streamPipeline selects the events that concern the kinds, and projects them to their keys.
 //
-// The names are matched in fields that the pipeline computes. A match of ns.coll itself the
-// server turns into one of the oplog's entries, in which it compiles each pattern anew for each
-// entry: with a thousand kinds a change took twelve times as long as with one, and the marker
-// of a fence came late by as much (BenchmarkWatchManyKinds).
+// The match uses fields that the pipeline computes. The server rewrites a match on ns.coll into one
+// on oplog entries, and there it compiles each pattern again for each entry. With a thousand kinds
+// a change took twelve times as long as with one, and the marker of a fence was late by as much
+// (BenchmarkWatchManyKinds).
 func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 	names := hiddenNames(kinds)
 	var fixed []record.KindSpec
@@ -149,10 +150,11 @@ func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 		}}},
 		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: nameField, Value: in}},
+			// A rename to a watched name matters as much as one from it.
 			bson.D{{Key: newNameField, Value: in}},
 			bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"dropDatabase", "invalidate"}}}}},
-			// Only the marks of write blocks: the others have markers of their own, and a
-			// mark that is confirmed again late would hide a later one.
+			// Select only marks of write blocks. Other fences have markers of their own, and a mark
+			// that is confirmed again late would hide a later one.
 			bson.D{
 				{Key: nameField, Value: marksCollection},
 				{Key: "documentKey._id", Value: bson.D{{Key: "$in", Value: marks}}},
@@ -175,16 +177,19 @@ func streamPipeline(kinds []record.KindSpec) mongo.Pipeline {
 	}
 }
 
-// Next returns what the server has sent, or waits for it about a second. A batch ends where
-// the cluster time does: all changes of a transaction have one, that of its commit. The
-// server ends a reply within one only when the reply is full; then the first event of the
-// next reply shows it.
+// Next returns the changes that the server has sent, or waits about a second for some. A batch ends
+// where the cluster time changes, because all changes of a transaction have its commit time. The
+// server ends a reply within one cluster time only if the reply is full. The first event of the
+// next reply then shows whether the commit goes on.
+//
+// An empty batch still moves Pos forward. ErrHistoryLost and ErrBroken end the stream.
 func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	if s.err != nil {
 		return record.ChangeBatch{}, s.err
 	}
 	var batch record.ChangeBatch
 	for size, enough := 0, false; s.ahead || s.tryNext(ctx); {
+		// Keep an event of a later commit for the next call; a batch never splits a commit.
 		s.ahead = enough && !s.sameTime(s.cs.Current)
 		if s.ahead {
 			break
@@ -195,7 +200,7 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 				s.err = err
 				return record.ChangeBatch{}, err
 			}
-			// What came before it is delivered first.
+			// Deliver the changes before the error first. The next call returns the error.
 			s.err = err
 			break
 		}
@@ -204,6 +209,7 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 			size += change.Size()
 		}
 		last := s.cs.RemainingBatchLength() == 0
+		// A full reply may have cut a commit, so read on, but not beyond the byte limit.
 		if last && !s.mayBeCut() || size >= s.most {
 			break // the next TryNext would wait for the server
 		}
@@ -211,14 +217,18 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	}
 	if err := s.cs.Err(); err != nil && s.err == nil {
 		err = classify("watch", err)
+		// Every stream from this position would fail, so this one ends for good.
 		if errors.Is(err, record.ErrHistoryLost) {
 			s.err = err
 		}
+		// The caller opens the stream again at its last position, so the changes are not lost.
 		if s.err == nil || len(batch.Changes) == 0 {
 			return record.ChangeBatch{}, err
 		}
 	}
+	// Without changes, only the server's high-water mark shows progress.
 	if len(batch.Changes) == 0 {
+		// A closed cursor would look like an idle one for ever.
 		if s.err == nil && s.cs.ID() == 0 {
 			s.err = fmt.Errorf("watch: %w: the server closed the stream", record.ErrBroken)
 			return record.ChangeBatch{}, s.err
@@ -233,20 +243,20 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	return batch, nil
 }
 
-// mayBeCut reports whether the reply that ends here may have ended within a cluster time. A
-// token that is not that of the last event shows that the server has read further.
+// mayBeCut reports whether the reply may have ended within a cluster time. If the resume token
+// differs from the last event's, the server has read further, so nothing was cut.
 func (s *stream) mayBeCut() bool {
 	return s.reply.full() && bytes.Equal(s.cs.ResumeToken(), s.cs.Current.Lookup("_id").Value)
 }
 
-// sameTime reports whether an event is of the cluster time of the one before.
+// sameTime reports whether an event has the cluster time of the one before.
 func (s *stream) sameTime(event bson.Raw) bool {
 	t, i, ok := event.Lookup("clusterTime").TimestampOK()
 	return ok && s.at.Equal(bson.Timestamp{T: t, I: i})
 }
 
-// tryNext waits about a second for an event. Behind mongos it does so in short steps and
-// makes the shards write meanwhile.
+// tryNext waits about a second for an event. Behind mongos it waits in short steps and makes the
+// shards write in between.
 func (s *stream) tryNext(ctx context.Context) bool {
 	if s.cs.RemainingBatchLength() == 0 {
 		s.reply = replySize{}
@@ -268,21 +278,23 @@ func (s *stream) tryReply(ctx context.Context) bool {
 			s.got()
 			return true
 		}
+		// TryNext returned without an event; the loop ends only for a reason to stop.
 		if s.cs.Err() != nil || s.cs.ID() == 0 || ctx.Err() != nil || time.Now().After(end) {
 			return false
 		}
+		// mongos delivers an event only after every shard has reported a later time.
 		s.beat(ctx)
 	}
 }
 
-// advance moves the position of a stream without changes to the server's high-water mark.
+// advance moves the position of an idle stream to the server's high-water mark.
 func (s *stream) advance() {
 	if at, ok := tokenTime(s.cs.ResumeToken()); ok && at.After(s.at) {
 		s.at = at
 	}
 }
 
-// Close ends the stream.
+// Close closes the server's cursor. Next must not be called afterwards.
 func (s *stream) Close(ctx context.Context) error {
 	if err := s.cs.Close(ctx); err != nil {
 		return fmt.Errorf("close stream: %w", err)

@@ -15,15 +15,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Bounds of Check where the caller sets none: a person waits for its answer, first of
-// all for whether there is a server.
+// Time limits of Check. A person waits for the answer, and first wants to know whether a server is
+// there.
 const (
 	checkLimit = 15 * time.Second
 	helloLimit = 5 * time.Second
 )
 
-// Check refuses a server that cannot be served. Privileges are tried by doing, in
-// scratch collections, since roles can be composed in more ways than could be listed.
+// Check returns an error if this server cannot serve a namespace: no replica set, no change
+// streams, or missing privileges. It tests privileges by using them on scratch collections, because
+// roles combine in more ways than a list could cover. A missing privilege to end transactions is
+// only logged.
 func (n *Namespace) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
@@ -36,6 +38,7 @@ func (n *Namespace) Check(ctx context.Context) error {
 	if err := n.checkPrivileges(ctx); err != nil {
 		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
 	}
+	// A fence works without this privilege, only slower: never fail for it.
 	n.checkKill(ctx)
 	return nil
 }
@@ -47,6 +50,7 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
 	}
+	// A replica set has a name, and a router identifies itself by a message.
 	set, _ := hello.Lookup("setName").StringValueOK()
 	msg, _ := hello.Lookup("msg").StringValueOK()
 	if set == "" && msg != "isdbgrid" {
@@ -59,12 +63,13 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// reachable turns the driver's account of a failed server selection, which spans the
-// whole topology, into one line, and marks what waiting may cure as record.ErrUnavailable.
+// reachable reduces the driver's report of a failed server selection, which covers the whole
+// topology, to one line. It marks errors that waiting may cure as record.ErrUnavailable.
 func (n *Namespace) reachable(err error) error { return asUnavailable(err, n.oneLine(err)) }
 
 func (n *Namespace) oneLine(err error) error {
 	var selection topology.ServerSelectionError
+	// Any other error is one line already.
 	if !errors.As(err, &selection) && !errors.Is(err, context.DeadlineExceeded) && !mongo.IsNetworkError(err) {
 		return withPrivilege(err)
 	}
@@ -104,12 +109,13 @@ func (n *Namespace) checkChangeStream(ctx context.Context) error {
 	switch {
 	case hasCode(err, codeUnauthorized):
 		return fmt.Errorf("check %s: %w", n.location, missing("changeStream and find on the database", "read", n.name, err))
+	// A server that is busy or starting may still have change streams.
 	case err != nil && worthRepeating(err):
 		return fmt.Errorf("check %s: open change stream: %w", n.location, n.reachable(err))
 	case err != nil:
 		return &record.UnsupportedError{What: "server at " + n.location, Reason: "change streams cannot be opened: " + err.Error()}
 	}
-	// An idle cursor costs the server something until it times out.
+	// Close the cursor now. An idle cursor costs the server resources until it times out.
 	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
 		if err := n.db.RunCommand(ctx, bson.D{{Key: "killCursors", Value: "$cmd.aggregate"}, {Key: "cursors", Value: bson.A{id}}}).Err(); err != nil {
 			n.log.Debug("cannot close the change stream of a check", zap.Error(err))
@@ -118,7 +124,7 @@ func (n *Namespace) checkChangeStream(ctx context.Context) error {
 	return nil
 }
 
-// checkPrivileges does what provisioning and fencing will do.
+// checkPrivileges runs the operations of provisioning and fencing on a scratch collection.
 func (n *Namespace) checkPrivileges(ctx context.Context) error {
 	c, done, err := n.scratch(ctx)
 	if err != nil {
@@ -152,7 +158,8 @@ func (n *Namespace) checkPrivileges(ctx context.Context) error {
 			return refusedFor(err, step.privilege, step.role, n.name)
 		}
 	}
-	// What is needed only later, in the middle of an upgrade, is looked up.
+	// Privileges that only a later stage of an upgrade needs are looked up, not tried. Without this
+	// check the upgrade would fail halfway.
 	lacks, err := n.lacking(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for privileges: %w", err)
@@ -164,14 +171,15 @@ func (n *Namespace) checkPrivileges(ctx context.Context) error {
 	return nil
 }
 
-// checkKill tries what ends open transactions at a fence. Without it a fence waits for
-// them, a minute at most, and gives up sooner; that is worth a warning and no more.
+// checkKill tries the commands that end open transactions at a fence. Without the privilege a fence
+// waits for them, at most a minute. That deserves a warning, not an error.
 func (n *Namespace) checkKill(ctx context.Context) {
 	if n.quiet {
 		return
 	}
 	_, err := n.openTransactions(ctx)
 	if err == nil {
+		// The pattern names a session that does not exist, so the test ends nobody's transaction.
 		err = n.admin().RunCommand(ctx, bson.D{{Key: "killAllSessionsByPattern", Value: bson.A{bson.D{{Key: "lsid", Value: bson.D{
 			{Key: "id", Value: otherUUID()}, {Key: "uid", Value: bson.Binary{Data: make([]byte, 32)}},
 		}}}}}}).Err()

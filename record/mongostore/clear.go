@@ -9,14 +9,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ours are the beginnings of the names of what this package keeps next to kinds.
+// ours lists the name prefixes of the collections that this package creates next to kinds.
 var ours = []string{marksCollection, ownerCollection, scratchName, gatePrefix, GuardsName("")}
 
-// Clear drops what this package keeps next to kinds, once no kind is left, and returns the
-// names of what is in the database then. It drops nothing, and names all of it, while there
-// is a collection of anybody else, who may be a namespace that lives here as well. MongoDB
-// itself removes a database with its last collection, so that one which somebody begins to
-// use in this moment is not dropped under them.
+// Clear drops the collections that this package keeps next to kinds, once no kind is left. It
+// returns the names of the collections that remain. If a foreign collection or another namespace is
+// in the database, Clear drops nothing and returns all names. It never drops the database itself:
+// MongoDB removes it with its last collection, so a user who starts to use it at this moment loses
+// nothing.
 func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 	all, err := n.list(ctx, bson.D{})
 	if err != nil {
@@ -26,14 +26,17 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 	shared := false
 	for _, c := range all {
 		switch {
+		// MongoDB drops its own collections with the database.
 		case strings.HasPrefix(c.Name, "system."):
 		case c.Name == ownerCollection:
+			// Another namespace's mark means that the database is shared.
 			owned, err := n.owned(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("clear %s: %w", n.name, err)
 			}
 			drop = append(drop, c.Name)
 			shared = shared || owned
+		// Views hold no data and do not keep a database in use.
 		case c.Type != "view" && isOurs(c.Name):
 			drop = append(drop, c.Name)
 		default:
@@ -44,6 +47,7 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 	if shared {
 		return append(left, drop...), nil
 	}
+	// A collection created since the listing is not in drop and stays.
 	for _, name := range drop {
 		if err := n.dropNamed(ctx, name); err != nil {
 			return nil, classify(fmt.Sprintf("clear %s: drop %s", n.name, name), err)
@@ -52,9 +56,11 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 	return left, nil
 }
 
-// owned reports whether any namespace, or kind, is still somebody's.
+// owned reports whether the database still has an ownership mark of a namespace or kind.
 func (n *Namespace) owned(ctx context.Context) (bool, error) {
 	for _, prefix := range []string{ownerNamespace, ownerKind} {
+		// After an error nothing is known: report the database as owned, so that nothing is
+		// dropped.
 		if docs, err := n.ownerDocs(ctx, prefix); err != nil || len(docs) > 0 {
 			return true, err
 		}

@@ -13,57 +13,58 @@ import (
 
 var _ record.Client = (*Client)(nil)
 
-// Client reads and writes managed kinds for a service. Its methods may be called
-// concurrently.
+// Client reads and writes managed kinds for a service. Its methods may be called concurrently.
 //
 // # Reads
 //
-// Get is linearizable: it reads, at the primary, a majority-committed state that is not
-// older than a majority write which began after the call did, so that a primary that
-// was deposed without knowing it cannot answer with what it still has. Such a write is
-// an oplog note where the user may append one and an update of dbc_marks otherwise;
-// calls that wait at the same time share one. (Read concern "linearizable" means the
-// same, and waits for the journal's next flush: 100 ms where nothing else is written. A write of
-// a caller that begins after the call would do, too, but beside 2,000 of them a second none came
-// noticeably sooner than a write of its own.)
-// Through mongos the shared write may be on another shard, and Get is majority-committed
-// only. Select is like Get, at one snapshot.
+// Get is linearizable. It reads a majority-committed state at the primary, not older than a
+// majority write that began after the call. A deposed primary that does not know it yet can
+// complete no such write, so it cannot answer with old data. The write is an oplog note if the user
+// may append one, else an update of dbc_marks. Calls that wait at the same time share one write.
 //
-// List, ListNames and a Select as a list spare that write. They are majority-committed and, which
-// the server enforces (afterClusterTime), not before the Horizon. What they may miss is what a
-// newer primary has acknowledged to other processes while the old one has not noticed that it was
-// deposed, or an old one while no majority has the first entry of the new one yet. A Select as a
-// list of one key is one find, as the driver's own read is.
+// Read concern "linearizable" gives the same guarantee, but waits for the next flush of the
+// journal: 100 ms on an idle server. Another caller's write that begins after the call would serve
+// as well. Measured beside 2,000 such writes per second, waiting for one was not noticeably faster.
+//
+// Through mongos the shared write may reach another shard, so Get is only majority-committed there.
+// Select is like Get, at one snapshot.
+//
+// List, ListNames and a Select with AsList skip that write. They are majority-committed and not
+// older than the Horizon, which the server enforces with afterClusterTime. They can miss writes
+// that a newer primary acknowledged to other processes, in two cases: the old primary has not
+// noticed that it was deposed, or no majority has the first entry of the new primary yet. A Select
+// of one key with AsList is one find, like the driver's own read.
 //
 // # Writes
 //
-// One mutation is one command under a transaction number of our own, and after a lost
-// answer the very same command is sent again: the server returns the result of the first
-// execution, also when a fence came between. Several mutations are one transaction.
+// One mutation is one command with a transaction number that the Client assigns. After a lost
+// answer the Client sends the same command again. The server then returns the result of the first
+// execution, even if a fence came in between. Several mutations are one transaction.
 //
-// A 361 is ErrFenced. On a first attempt nothing was written, as the answer implies. On a
-// repetition it means that this node does not have the first attempt, and the answer
-// without a write concern error means that a majority has all that this node has: the
-// fence is in every history that can be acknowledged, the first attempt is not, and
-// where it still travels it will meet the fence itself. Any other refusal on a
-// repetition is definite only once the transaction number is used up, so that the first
-// attempt cannot run late; where that fails too the answer is ErrUnknown.
+// Error 361 is ErrFenced. On a first attempt, the answer shows that nothing was written. On a
+// retry, it shows that this node does not have the first attempt. If the answer has no write
+// concern error, a majority has everything that this node has. The fence is then in every history
+// that can be acknowledged, and the first attempt is not. If the first attempt is still on its way,
+// it will meet the fence too.
+//
+// Any other refusal of a retry is definite only once the Client has used up the transaction number,
+// so that the first attempt cannot run late. If that fails too, the result is ErrUnknown.
 //
 // # Servers that do not check collection UUIDs
 //
-// Tokens without an identity mean a namespace whose fences are validators. Deletes are
-// then tombstones, which meet the validator, and 121 from a fence's validator is
-// ErrFenced. Reads are not fenced there.
+// Tokens without a UUID belong to a namespace whose fences are validators. Deletes then write
+// tombstones, which meet the validator. Error 121 from a fence's validator is ErrFenced. Reads are
+// not fenced there.
 type Client struct {
 	ns       *Namespace
 	sessions sessions
-	// barrier gives out cluster times that are later than all that was acknowledged before
-	// the call.
+	// barrier returns cluster times later than every write acknowledged before the call.
 	barrier rounds[struct{}, bson.Timestamp]
-	habits  habits // of lists
+	habits  habits // of lists; see find.go
 }
 
-// Client returns a client of the namespace, which must stay open. A process needs one.
+// Client returns a client of the namespace. The namespace must stay open while the client is in
+// use. One client serves a whole process.
 func (n *Namespace) Client() *Client {
 	c := &Client{ns: n}
 	c.barrier.do = func(ctx context.Context, _ []struct{}) (bson.Timestamp, error) { return n.majorityNow(ctx) }
@@ -72,7 +73,7 @@ func (n *Namespace) Client() *Client {
 
 const readRetryLimit = 15 * time.Second
 
-// Get returns a live record.
+// Get returns a live record, or record.ErrNotFound. See Client for how recent it is.
 func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
 	if err := c.check(tok); err != nil {
 		return record.Record{}, err
@@ -87,8 +88,8 @@ func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (rec
 	return record.Record{Kind: tok.Kind, Key: key, Doc: doc}, nil
 }
 
-// newest returns what a majority has of a live record, nil if there is none, at a time that is not
-// before the one that notBefore returns.
+// newest returns the majority-committed live record of a key, nil if there is none. The state is
+// not older than the time that notBefore returns.
 func (c *Client) newest(ctx context.Context, tok record.Token, key record.Key, notBefore func() (bson.Timestamp, error)) (doc bson.Raw, err error) {
 	what := "get from " + tok.Name
 	p, err := placeOf(tok)
@@ -97,6 +98,7 @@ func (c *Client) newest(ctx context.Context, tok record.Token, key record.Key, n
 	}
 	var raw bson.Raw
 	err = reading(ctx, func() error {
+		// Ask for the time again on each retry: it must be later than the failover that caused it.
 		after, err := notBefore()
 		if err != nil {
 			return err
@@ -115,6 +117,7 @@ func (c *Client) newest(ctx context.Context, tok record.Token, key record.Key, n
 	if err != nil {
 		return nil, classify(what, err)
 	}
+	// Later lists of this process must not be older than this read.
 	c.ns.seen.answered(raw)
 	found, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
 	doc, _, err = liveDoc(found)
@@ -135,6 +138,7 @@ func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bso
 	if concern != nil {
 		cmd = append(cmd, bson.E{Key: "readConcern", Value: concern})
 	}
+	// Without the UUID, a fence would not stop this read.
 	cmd, err := withUUID(cmd, tok)
 	if err != nil {
 		return nil, err
@@ -147,10 +151,11 @@ func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bso
 	return doc, nil
 }
 
-// reading repeats a read after errors that go away, which is always safe.
+// reading retries a read after temporary errors. Repeating a read is always safe.
 func reading(ctx context.Context, read func() error) error {
 	return retry(ctx, readRetryLimit, func() error {
 		err := read()
+		// The token will not become valid again: report a fence at once.
 		if err == nil || ctx.Err() != nil || hasCode(err, codeUUIDMismatch) || !readAgain(err) {
 			return permanent(err)
 		}
@@ -158,12 +163,12 @@ func reading(ctx context.Context, read func() error) error {
 	})
 }
 
-// readAgain excludes what heldUp and lookups by name make worth repeating for fences.
+// readAgain excludes errors that only fences retry: lock timeouts and lookups by name.
 func readAgain(err error) bool {
 	return (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
 }
 
-// check refuses tokens that this client must not use.
+// check refuses tokens that a Client must not use.
 func (c *Client) check(tok record.Token) error {
 	switch {
 	case tok.Name == "":
@@ -177,7 +182,7 @@ func (c *Client) check(tok record.Token) error {
 	return nil
 }
 
-// liveDoc strips the guard of a document and reports whether it is a record.
+// liveDoc strips the guard of a document. It returns false if the document is a tombstone.
 func liveDoc(doc bson.Raw) (bson.Raw, bool, error) {
 	if doc == nil {
 		return nil, false, nil

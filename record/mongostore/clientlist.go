@@ -14,12 +14,13 @@ import (
 
 const defaultListLimit = 1000
 
-// List returns live records with string names, in name order.
+// List returns live records with string names, in name order, up to the request's limits.
 func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	what := "list " + req.Token.Name
 	var records []record.Record
 	var size int
 	err := c.listing(ctx, req, func() { records, size = records[:0], 0 }, func(doc bson.Raw) error {
+		// The cursor reuses its buffer, so keep a copy.
 		doc, live, err := liveDoc(append(bson.Raw(nil), doc...))
 		if err != nil || !live {
 			return err
@@ -29,6 +30,7 @@ func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 			return err
 		}
 		records = append(records, record.Record{Kind: req.Token.Kind, Key: key, Doc: doc})
+		// Stop at the byte limit here: the server knows only the limit of records.
 		if req.Full(&size, doc) {
 			return errEnough
 		}
@@ -37,8 +39,8 @@ func (c *Client) List(ctx context.Context, req record.ListRequest) ([]record.Rec
 	return records, classify(what, err)
 }
 
-// ListNames returns names alone, those of tombstones included: a document that is not looked at
-// does not show that it is one, and the index of _id answers alone.
+// ListNames returns names in name order, including the names of tombstones. It reads only the index
+// of _id, which does not show whether a document is a tombstone.
 func (c *Client) ListNames(ctx context.Context, req record.ListRequest) ([]string, error) {
 	what := "names of " + req.Token.Name
 	var names []string
@@ -52,8 +54,8 @@ func (c *Client) ListNames(ctx context.Context, req record.ListRequest) ([]strin
 	return names, classify(what, err)
 }
 
-// namesOf are the bounds of the names that a list asks for. Comparisons with a string select
-// strings only.
+// namesOf returns the condition on _id for the names that a list asks for. Comparisons with a
+// string match strings only.
 func namesOf(req record.ListRequest) bson.D {
 	names := bson.D{{Key: "$gte", Value: req.Prefix}}
 	if req.After != "" {
@@ -65,7 +67,7 @@ func namesOf(req record.ListRequest) bson.D {
 	return names
 }
 
-// errEnough is returned by the use of a find that needs no more of it.
+// errEnough stops a find whose user needs no more documents. It is not reported.
 var errEnough = errors.New("enough was read")
 
 // listing is finding in name order.
@@ -78,8 +80,8 @@ func (c *Client) listing(ctx context.Context, req record.ListRequest, begin func
 		bson.E{Key: "batchSize", Value: limit})...)
 }
 
-// finding runs a find as recent as a list to its end, again from its beginning after errors that
-// go away. An error of use is final; errEnough is none.
+// finding runs a find that is as recent as a list, and passes each document to use. After a
+// temporary error it calls begin and starts again. An error of use is final, except errEnough.
 func (c *Client) finding(ctx context.Context, tok record.Token, begin func(), use func(doc bson.Raw) error, selects ...bson.E) error {
 	if err := c.check(tok); err != nil {
 		return err
@@ -92,9 +94,11 @@ func (c *Client) finding(ctx context.Context, tok record.Token, begin func(), us
 	if err != nil {
 		return fmt.Errorf("start session: %w", err)
 	}
+	// End the session even after ctx was cancelled, or the driver's pool loses it.
 	defer session.EndSession(context.WithoutCancel(ctx))
 	ctx = mongo.NewSessionContext(ctx, session)
 	return reading(ctx, func() error {
+		// A retry starts over: begin discards what the failed attempt has collected.
 		begin()
 		cursor, err := c.ns.db.RunCommandCursor(ctx, cmd)
 		if err != nil {
@@ -110,6 +114,7 @@ func (c *Client) finding(ctx context.Context, tok record.Token, begin func(), us
 				return permanent(err)
 			}
 		}
+		// Only a complete find may raise the horizon.
 		if at := session.OperationTime(); at != nil && cursor.Err() == nil {
 			c.ns.seen.reach(*at)
 		}
@@ -117,8 +122,8 @@ func (c *Client) finding(ctx context.Context, tok record.Token, begin func(), us
 	})
 }
 
-// Select returns live records at one snapshot, which is not older than what was acknowledged
-// before the call, unless it is asked for as a list.
+// Select returns live records at one snapshot. The snapshot is not older than any write
+// acknowledged before the call, except with AsList.
 func (c *Client) Select(ctx context.Context, req record.SelectRequest) (found []record.Record, err error) {
 	if req.AsList && len(req.Select) == 1 && !req.Select[0].Prefix {
 		return c.selectOne(ctx, req.Tokens, req.Select[0])
@@ -127,7 +132,7 @@ func (c *Client) Select(ctx context.Context, req record.SelectRequest) (found []
 	return found, err
 }
 
-// selectOne is a Select of one key as a list, which needs no snapshot to be of one moment.
+// selectOne is a Select of one key with AsList. One document needs no snapshot.
 func (c *Client) selectOne(ctx context.Context, toks record.Tokens, sel record.Selector) ([]record.Record, error) {
 	tok := toks[sel.Kind]
 	if err := c.check(tok); err != nil {
@@ -150,6 +155,7 @@ func (c *Client) selecting(ctx context.Context, req record.SelectRequest, use fu
 		return nil
 	}
 	err := reading(ctx, func() error {
+		// The horizon alone is as recent as a list; otherwise wait for a new barrier.
 		notBefore := c.ns.seen.time()
 		if !req.AsList {
 			var err error

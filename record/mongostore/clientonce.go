@@ -14,10 +14,10 @@ import (
 
 var _ record.OnceClient = (*Client)(nil)
 
-// onceKind is, where tokens have no identity, part of a marker's key in place of it.
+// onceKind replaces the UUID in a marker's key if tokens have no UUID.
 const onceKind = "kind "
 
-// onceID is the key of a marker in the marks, as a kind keeps it.
+// onceID returns the _id in dbc_marks of a kind's marker.
 func onceID(tok record.Token, marker string) string {
 	of := tok.ID
 	if of == "" {
@@ -26,21 +26,23 @@ func onceID(tok record.Token, marker string) string {
 	return noteOnce + of + "/" + marker
 }
 
-// ownOnce selects the markers that a kind keeps.
+// ownOnce matches the markers of a kind.
 func ownOnce(tok record.Token) bson.Regex {
 	return bson.Regex{Pattern: "^" + regexp.QuoteMeta(onceID(tok, ""))}
 }
 
-// CreateOnce creates records together with a marker: documents of dbc_marks, one for each
-// kind, in the same transaction. Each attempt has a number, so that a call whose commit
-// has no known end finds out whether the marker is its own.
+// CreateOnce creates records together with a marker, in one transaction. It reports false if the
+// marker already exists. Each kind has a document for the marker in dbc_marks. Each call has a
+// number, so that a call with an unknown commit finds out whether the marker is its own.
 func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker string, records []record.Record) (made bool, err error) {
 	what := "create once (" + marker + ")"
+	// Check every record before the transaction, so that no locks are held for an invalid one.
 	stmts := make([]statement, len(records))
 	for i, r := range records {
 		if r.Doc == nil {
 			return false, fmt.Errorf("%s: %s %s: no document", what, r.Kind, r.Key)
 		}
+		// A record that exists already is no error here; the transaction leaves it out.
 		if stmts[i], err = c.statement(toks, record.Mutation{Kind: r.Kind, Key: r.Key, Doc: r.Doc, Absent: true}); err != nil {
 			return false, fmt.Errorf("%s: %s %s: %w", what, r.Kind, r.Key, record.Refuse(err))
 		}
@@ -51,7 +53,8 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			marks = append(marks, onceID(tok, marker))
 		}
 	}
-	slices.Sort(marks) // of two that meet one is first everywhere
+	slices.Sort(marks) // same order everywhere: two calls conflict at the first marker
+	// The number identifies this call's marker in all of its attempts.
 	call := bson.NewObjectID()
 	err = retry(ctx, writeLimit, func() error {
 		err := c.transact(ctx, what, func(ctx context.Context) error {
@@ -59,15 +62,16 @@ func (c *Client) CreateOnce(ctx context.Context, toks record.Tokens, marker stri
 			return err
 		})
 		if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
-			return err // the marker shows it
+			return err // retry: the marker shows whether the first attempt committed
 		}
 		return permanent(err)
 	})
 	return made && err == nil, err
 }
 
-// createOnce is one attempt, in a transaction.
+// createOnce is one attempt within a transaction.
 func (c *Client) createOnce(ctx context.Context, marks []string, call bson.ObjectID, stmts []statement) (made bool, err error) {
+	// Access each collection first, so that a fence fails the call even if the marker exists.
 	absent, err := c.absent(ctx, stmts)
 	if err != nil {
 		return false, err
@@ -86,6 +90,7 @@ func (c *Client) createOnce(ctx context.Context, marks []string, call bson.Objec
 	}
 	err = c.ns.db.RunCommand(ctx, bson.D{{Key: "insert", Value: marksCollection}, {Key: "documents", Value: docs}}).Err()
 	if hasCode(err, codeDuplicateKey) {
+		// Another call has committed the marker since our snapshot.
 		return false, fmt.Errorf("write marker: %w", errAgain)
 	}
 	if err != nil {
@@ -96,7 +101,7 @@ func (c *Client) createOnce(ctx context.Context, marks []string, call bson.Objec
 		absent = absent[len(run):]
 		err := c.writeRun(ctx, run)
 		if errors.Is(err, record.ErrExists) || errors.Is(err, errShort) {
-			err = fmt.Errorf("%w: %w", errAgain, err) // it has come since the snapshot
+			err = fmt.Errorf("%w: %w", errAgain, err) // the record was created since the snapshot
 		}
 		if err != nil {
 			return false, err
@@ -105,8 +110,8 @@ func (c *Client) createOnce(ctx context.Context, marks []string, call bson.Objec
 	return true, nil
 }
 
-// absent returns the statements whose keys hold no record. It carries the identity of
-// each collection, so that a fence is met even where nothing is left to create.
+// absent returns the statements whose keys hold no record. Its reads carry the UUID of each
+// collection, so that a fence fails the call even if nothing is left to create.
 func (c *Client) absent(ctx context.Context, stmts []statement) ([]statement, error) {
 	var absent []statement
 	for _, s := range stmts {

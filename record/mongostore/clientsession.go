@@ -17,12 +17,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// writeLimit bounds the repetitions of a write whose caller sets no deadline.
+// writeLimit bounds the retries of a write whose caller sets no deadline.
 const writeLimit = 15 * time.Second
 
-// sessions holds server sessions whose transaction numbers we count ourselves, because
-// commands that are run by hand get none from the driver. They never go back to the
-// driver's own pool, whose count would be behind; the server forgets them by itself.
+// sessions holds server sessions whose transaction numbers this package counts itself. The driver
+// assigns no numbers to commands that run through RunCommand. The sessions never return to the
+// driver's pool, where the driver's count would be too low; the server expires them.
 type sessions struct {
 	mu   sync.Mutex
 	free []*writeSession
@@ -46,8 +46,8 @@ func (s *sessions) take(client *mongo.Client) (*writeSession, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start session: %w", err)
 	}
-	// Above all numbers that the driver can have used, should it have taken the session
-	// out of its pool.
+	// Start above every number that the driver can have used, in case the session comes from its
+	// pool.
 	return &writeSession{session: session, number: 1 << 32}, nil
 }
 
@@ -57,35 +57,38 @@ func (s *sessions) give(w *writeSession) {
 	s.free = append(s.free, w)
 }
 
-// answer is what the server said of a write of one statement.
+// answer is the server's answer to a write of one statement.
 type answer struct {
 	n       int64
-	refused *mongo.WriteError // nil: it was executed
+	refused *mongo.WriteError // nil: the statement was executed
 }
 
-// ending classifies the end of one attempt.
+// ending is how one attempt of a write ended.
 type ending int
 
 const (
-	endDone       ending = iota + 1 // and a majority has it
+	endDone       ending = iota + 1 // a majority has the write
 	endRefused                      // this attempt had no effect
-	endRejected                     // as refused, for the command as a whole
-	endAgain                        // this attempt had no effect, another may
-	endUnresolved                   // it may have had an effect
+	endRejected                     // like endRefused, but for the whole command
+	endAgain                        // this attempt had no effect, a retry may
+	endUnresolved                   // this attempt may have had an effect
 )
 
-// write sends a command with one statement until its outcome is known.
+// write sends a command with one statement until its outcome is known. It returns record.ErrUnknown
+// if it has to give up with the outcome open.
 func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 	s, err := c.sessions.take(c.ns.client)
 	if err != nil {
 		return answer{}, err
 	}
+	// Retries use the same number, so the server executes the statement at most once.
 	s.number++
 	cmd = append(cmd,
 		bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
 		bson.E{Key: "txnNumber", Value: s.number})
 	inSession := mongo.NewSessionContext(ctx, s.session)
 	wait := newBackoff(ctx, writeLimit)
+	// doubt is set once an attempt may have had an effect.
 	doubt := false
 	for {
 		raw, err := c.ns.db.RunCommand(inSession, cmd).Raw()
@@ -96,13 +99,15 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			c.ns.seen.answered(raw)
 			n, _ := raw.Lookup("n").AsInt64OK()
 			if n == 0 && doubt {
-				// A condition that did not hold is a refusal, too.
+				// A condition that did not hold is a refusal too, so the first attempt must not run
+				// late.
 				if err := c.useUp(ctx, s, nil); err != nil {
 					return answer{}, err
 				}
 			}
 			return answer{n: n}, nil
 		case endRefused:
+			// A fence is definite without that: see Client.
 			if doubt && writeError.Code != codeUUIDMismatch {
 				if err := c.useUp(ctx, s, writeError); err != nil {
 					return answer{}, err
@@ -112,6 +117,7 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			c.ns.seen.answered(raw)
 			return answer{refused: writeError}, nil
 		case endRejected:
+			// The server rejected this attempt, but an earlier one may still have run.
 			if doubt {
 				return answer{}, fmt.Errorf("%w: %w", record.ErrUnknown, err)
 			}
@@ -122,7 +128,7 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			doubt = true
 		}
 		if stop := pause(ctx, wait.NextBackOff()); stop != nil {
-			// The session goes, too: its number may still be in use.
+			// Do not give the session back: its number may still be in use.
 			if doubt {
 				return answer{}, fmt.Errorf("%w: %w", record.ErrUnknown, errors.Join(stop, err))
 			}
@@ -133,7 +139,8 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 
 var errGaveUp = errors.New("gave up")
 
-// pause waits, or says why there is no time left for another attempt. Stop is negative.
+// pause waits for d. It returns an error if no time is left for another attempt. A negative d means
+// that the backoff has ended.
 func pause(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -149,14 +156,15 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// useUp makes the transaction number of an earlier attempt, whose answer was lost,
-// unusable: if that attempt is still on its way, it cannot run any longer.
+// useUp makes the transaction number of an earlier attempt, whose answer was lost, unusable. If
+// that attempt is still on its way, it can no longer run.
 func (c *Client) useUp(ctx context.Context, s *writeSession, why error) error {
+	// A higher number in the same session invalidates every lower one.
 	s.number++
 	err := c.ns.db.RunCommand(mongo.NewSessionContext(ctx, s.session), bson.D{
 		{Key: "update", Value: marksCollection},
 		{Key: "updates", Value: bson.A{bson.D{
-			// Spread, so that clients that lost the same server do not queue.
+			// Spread the documents, so that clients that lost the same server do not queue.
 			{Key: "q", Value: bson.D{{Key: "_id", Value: fmt.Sprintf("settled/%d", rand.IntN(64))}}},
 			{Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}}},
 			{Key: "upsert", Value: true},
@@ -170,16 +178,17 @@ func (c *Client) useUp(ctx context.Context, s *writeSession, why error) error {
 	return nil
 }
 
-// endOf classifies the end of one attempt at a write of one statement.
+// endOf classifies the result of one attempt to write one statement.
 func endOf(err error) (ending, *mongo.WriteError) {
 	if err == nil {
 		return endDone, nil
 	}
 	var exception mongo.WriteException
 	if errors.As(err, &exception) {
+		// Without a majority, neither a success nor a refusal counts.
 		if exception.WriteConcernError != nil {
 			if len(exception.WriteErrors) > 0 {
-				return endAgain, nil // refused by a node that may not be the one that counts
+				return endAgain, nil // a node refused that may have been deposed
 			}
 			return endUnresolved, nil
 		}
@@ -187,13 +196,14 @@ func endOf(err error) (ending, *mongo.WriteError) {
 			first := exception.WriteErrors[0]
 			switch first.Code {
 			case codeQueryPlanKilled, codeWriteConflict, codeTemporarilyUnavailable:
-				// Killed by a rename in mid-flight, say; the next attempt meets the fence.
+				// A rename killed it in mid-flight, for example; the next attempt meets the fence.
 				return endAgain, nil
 			}
 			return endRefused, &first
 		}
 	}
 	var server mongo.ServerError
+	// No answer came. Only a command that never left the process certainly had no effect.
 	if !errors.As(err, &server) {
 		if neverSent(err) {
 			return endAgain, nil
@@ -201,8 +211,10 @@ func endOf(err error) (ending, *mongo.WriteError) {
 		return endUnresolved, nil
 	}
 	switch {
+	// With this label the server guarantees that nothing was written.
 	case server.HasErrorLabel("NoWritesPerformed"):
 		return endAgain, nil
+	// The server returns these codes before it runs the statement.
 	case hasCode(err, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeTemporarilyUnavailable):
 		return endAgain, nil
 	case outcomeUnknown(err), worthRepeating(err) && !hasCode(err, codeUUIDMismatch, codeNamespaceNotFound):
@@ -212,10 +224,10 @@ func endOf(err error) (ending, *mongo.WriteError) {
 	}
 }
 
-// neverSent reports whether a command did not leave this process.
+// neverSent reports whether a command never left this process.
 func neverSent(err error) bool {
 	var selection topology.ServerSelectionError
 	var queue topology.WaitQueueTimeoutError
-	var cleared driver.RetryablePoolError // no connection was had: another one's login was refused, say
+	var cleared driver.RetryablePoolError // no connection: another's login failed, for example
 	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared)
 }

@@ -13,13 +13,13 @@ import (
 
 var notTrue = bson.D{{Key: "$ne", Value: true}}
 
-// statement is a mutation with its token, checked.
+// statement is a checked mutation with its token.
 type statement struct {
 	record.Mutation
 	tok     record.Token
-	doc     bson.Raw // as stored: _id first
-	whole   bson.Raw // what Match compares the whole document with, as stored
-	emptyTS bool     // the server would replace an empty timestamp by the present time
+	doc     bson.Raw // as stored, _id first
+	whole   bson.Raw // the whole document that Match compares with, as stored
+	emptyTS bool     // the server would replace an empty timestamp by the current time
 }
 
 func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, error) {
@@ -46,6 +46,7 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 		return s, errors.New("mutation deletes what must be absent")
 	}
 	var err error
+	// An empty path stands for the whole document.
 	if m.Match != nil && m.Match.Path == "" {
 		if m.Match.Value.Type != bson.TypeEmbeddedDocument {
 			return s, errors.New("mutation matches a whole document with what is none")
@@ -54,26 +55,28 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 			return s, fmt.Errorf("mutation matches a document: %w", err)
 		}
 	}
+	// A delete has no document to check.
 	if m.Doc == nil {
 		return s, nil
 	}
 	var touch []byte
 	if s.whole != nil && bytes.Equal(m.Doc, m.Match.Value.Value) {
-		// A write of what is there already is none to the server, and would not meet a
-		// concurrent one. A guard that is none makes it one.
+		// To the server, a write of the stored content is no write and would not conflict with a
+		// concurrent one. A changing value in the guard field makes it a write.
 		id := bson.NewObjectID()
 		touch = id[:]
 	}
 	if s.doc, s.emptyTS, err = stored(m.Key, m.Doc, touch); err != nil {
 		return s, err
 	}
+	// Document and condition travel in one statement, which has one limit.
 	if size := s.size(); size > maxStatement {
 		return s, fmt.Errorf("%w: document and condition have %d bytes, and MongoDB takes %d together: make them smaller", record.ErrOversize, size, maxStatement)
 	}
 	return s, nil
 }
 
-// size is about what the statement has in a command.
+// size estimates the bytes that the statement takes in a command.
 func (s statement) size() int {
 	const overhead = 256
 	n := len(s.doc) + len(s.whole) + len(s.Key) + overhead
@@ -83,7 +86,7 @@ func (s statement) size() int {
 	return n
 }
 
-// stored is a document of a key as it is stored, with touch as its guard unless it is nil.
+// stored returns a document as the kind stores it. If touch is not nil, it becomes the guard field.
 func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS bool, err error) {
 	l, err := checkDoc(doc, true)
 	if err != nil {
@@ -99,6 +102,7 @@ func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS b
 	if id != key {
 		return nil, false, fmt.Errorf("document has the _id %s", id)
 	}
+	// A document in stored order needs no copy.
 	if l.idStart != 4 || touch != nil {
 		doc = appendStored(nil, doc, l, touch)
 	}
@@ -108,12 +112,14 @@ func stored(key record.Key, doc bson.Raw, touch []byte) (out bson.Raw, emptyTS b
 	return doc, l.emptyTS, nil
 }
 
-// live is the filter of the record as the mutation's condition wants it.
+// live returns the filter for a live record that meets the mutation's condition.
 func (s statement) live() bson.D {
 	q := bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField + ".x", Value: notTrue}}
 	switch {
 	case s.Match == nil:
 	case s.whole != nil:
+		// The stored document may have a guard field, which the application never sees; compare
+		// without it.
 		record := bson.D{{Key: "$unsetField", Value: bson.D{{Key: "field", Value: guardField}, {Key: "input", Value: "$$ROOT"}}}}
 		q = append(q, bson.E{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{record, bson.D{{Key: "$literal", Value: s.whole}}}}}})
 	default:
@@ -122,30 +128,32 @@ func (s statement) live() bson.D {
 	return q
 }
 
-// filter selects what the statement replaces.
+// filter returns the filter for the document that the statement replaces.
 func (s statement) filter() bson.D {
 	switch {
 	case s.Absent:
+		// A create replaces a tombstone only.
 		return bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField + ".x", Value: true}}
 	case s.Doc != nil && !s.Exists && s.Match == nil:
+		// An unconditional write replaces whatever is there, a tombstone included.
 		return bson.D{{Key: "_id", Value: s.Key.Value()}}
 	default:
 		return s.live()
 	}
 }
 
-// deletes reports whether the statement is a delete to the server, too. Without a
-// collection UUID nothing would stop a late one, so it is a tombstone there.
+// deletes reports whether the statement is a delete command. Without a collection UUID nothing
+// would stop a late delete, so the statement writes a tombstone instead.
 func (s statement) deletes() bool { return s.Doc == nil && s.tok.ID != "" }
 
-// conditional reports whether the statement must find a record.
+// conditional reports whether the statement requires an existing record.
 func (s statement) conditional() bool { return s.Exists || s.Match != nil }
 
-// upserts reports whether the statement may insert; outside transactions creates are
-// inserts first, which cost half as much.
+// upserts reports whether the statement may insert. Outside transactions, creates first try an
+// insert, which costs half as much.
 func (s statement) upserts() bool { return s.Doc != nil && !s.conditional() }
 
-// element is the statement as part of an update or delete command.
+// element returns the statement as an element of an update or delete command.
 func (s statement) element() bson.D {
 	if s.deletes() {
 		return bson.D{{Key: "q", Value: s.filter()}, {Key: "limit", Value: 1}}
@@ -164,7 +172,7 @@ func (s statement) replacement() any {
 	return bson.D{{Key: "_id", Value: s.Key.Value()}, {Key: guardField, Value: bson.D{{Key: "x", Value: true}}}}
 }
 
-// command is an update or delete command of statements on one collection.
+// command returns one update or delete command for statements on one collection.
 func command(stmts []statement) (bson.D, error) {
 	elements, emptyTS := make(bson.A, len(stmts)), false
 	for i, s := range stmts {
@@ -188,7 +196,7 @@ func keepTimestamps(cmd bson.D, emptyTS bool) bson.D {
 	return cmd
 }
 
-// refusalOf maps what the server answered to one statement.
+// refusalOf maps the server's answer to one statement to an error of the contract.
 func refusalOf(s statement, we *mongo.WriteError) error {
 	switch we.Code {
 	case codeUUIDMismatch:
@@ -201,24 +209,27 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 			return record.ErrLabel
 		}
 		return record.Refuse(invalidError("write", *we))
+	// Which record has the key decides between a refusal and a retry.
 	case codeDuplicateKey:
 		d := duplicateOf(we.Raw, we.Message)
 		switch {
 		case d.onID && s.Absent:
 			return record.ErrExists
 		case d.onID:
-			return errAgain // two upserts met
+			return errAgain // two upserts inserted at the same time
 		}
 		return conflictError(d)
 	case codeDocumentTooLarge, codeResultTooLarge:
 		return fmt.Errorf("%w: %w", record.ErrOversize, refusedError("write", *we))
 	}
+	// The other codes mean the same as in an Apply.
 	verdict, err := judge("write", *we)
 	switch {
 	case verdict == refused:
 		return record.Refuse(err)
 	case errors.Is(err, errTooMuch):
 		return err
+	// Space can be freed, so the caller may retry.
 	case we.Code == codeOutOfDiskSpace:
 		return &unavailableError{err}
 	default:
@@ -226,7 +237,7 @@ func refusalOf(s statement, we *mongo.WriteError) error {
 	}
 }
 
-// rejection maps the error of a whole command.
+// rejection maps the error of a whole command to an error of the contract.
 func rejection(err error) error {
 	if errors.Is(err, record.ErrUnknown) {
 		return err
@@ -237,12 +248,12 @@ func rejection(err error) error {
 	return classify("write", err)
 }
 
-// onID reports whether a refusal is about the key.
+// onID reports whether the index of _id refused a write.
 func onID(we *mongo.WriteError) bool {
 	return we.Code == codeDuplicateKey && duplicateOf(we.Raw, we.Message).onID
 }
 
-// byFence reports whether the validator that refused is a fence's.
+// byFence reports whether a fence's validator refused a write.
 func byFence(we *mongo.WriteError) bool {
 	text, _ := we.Details.Lookup("details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
 	return len(text) >= len(fencePrefix) && text[:len(fencePrefix)] == fencePrefix

@@ -11,10 +11,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// maxStatements bounds one command of a transaction.
+// maxStatements bounds the statements of one command in a transaction.
 const maxStatements = 500
 
-// Write makes all mutations or none.
+// Write makes all mutations or none. It returns record.ErrExists, ErrNotFound or ErrMismatch for a
+// condition that does not hold, ErrFenced behind a fence, and ErrUnknown if the outcome stays open.
 func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Mutation) error {
 	stmts := make([]statement, len(ms))
 	for i, m := range ms {
@@ -35,14 +36,14 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 	}
 	err := c.writeAll(ctx, stmts, maxStatements)
 	if errors.Is(err, errShort) {
-		// Some condition did not hold; one statement at a time shows which.
+		// One of the conditions did not hold. One statement at a time shows which one.
 		err = c.writeAll(ctx, stmts, 1)
 	}
 	return err
 }
 
-// writeOne makes one mutation. It starts over where the record changed between a
-// refusal and the look at its reason.
+// writeOne makes one mutation. It starts over if the record changed between a refusal and the read
+// that explains it.
 func (c *Client) writeOne(ctx context.Context, s statement) error {
 	for {
 		if s.Absent {
@@ -50,14 +51,14 @@ func (c *Client) writeOne(ctx context.Context, s statement) error {
 			if done || err != nil {
 				return err
 			}
-			// There is something: a record, or a tombstone that the update replaces.
+			// The key is taken by a record, or by a tombstone that the update replaces.
 		}
 		cmd, err := command([]statement{s})
 		if err != nil {
 			return err
 		}
 		if s.Absent {
-			// Not an upsert here: what is absent now was purged, and starts over.
+			// Not an upsert: if the tombstone was purged meanwhile, start over with an insert.
 			cmd[1].Value = bson.A{bson.D{{Key: "q", Value: s.filter()}, {Key: "u", Value: s.replacement()}}}
 		}
 		a, err := c.write(ctx, cmd)
@@ -65,9 +66,10 @@ func (c *Client) writeOne(ctx context.Context, s statement) error {
 		case err != nil:
 			return rejection(err)
 		case a.refused != nil && s.upserts() && !s.Absent && onID(a.refused):
-			continue // two upserts met
+			continue // two upserts inserted at the same time
 		case a.refused != nil:
 			return refusalOf(s, a.refused)
+		// Without a condition, a delete of a missing record is done too.
 		case a.n > 0, !s.conditional() && !s.Absent:
 			return nil
 		}
@@ -75,13 +77,14 @@ func (c *Client) writeOne(ctx context.Context, s statement) error {
 		if reason != nil || err != nil {
 			return errors.Join(reason, err)
 		}
+		// The condition holds now, so try again.
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// insert creates a record; done is false where its key is taken by whatever.
+// insert creates a record. done is false if the key is taken by a record or a tombstone.
 func (c *Client) insert(ctx context.Context, s statement) (done bool, err error) {
 	cmd, err := withUUID(keepTimestamps(bson.D{
 		{Key: "insert", Value: s.tok.Name},
@@ -96,6 +99,7 @@ func (c *Client) insert(ctx context.Context, s statement) (done bool, err error)
 		return false, rejection(err)
 	case a.refused == nil:
 		return true, nil
+	// The key is taken; the caller looks by what.
 	case onID(a.refused):
 		return false, nil
 	default:
@@ -103,14 +107,14 @@ func (c *Client) insert(ctx context.Context, s statement) (done bool, err error)
 	}
 }
 
-// reason looks why a condition did not hold. It is nil where the condition holds now.
+// reason explains why a condition did not hold. It is nil if the condition holds now.
 func (c *Client) reason(ctx context.Context, s statement) (reason, err error) {
 	at, err := c.barrier.ask(ctx, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("look for the reason: %w", err)
 	}
-	c.ns.seen.reach(at) // the caller that is refused finds by what
-	// Both at one time, or a record that comes or goes between could look changed.
+	c.ns.seen.reach(at) // the refused caller must see in later lists what refused it
+	// Both reads at one time, or a record that comes or goes in between could look changed.
 	snapshot := bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}}
 	err = reading(ctx, func() error {
 		reason, err = c.reasonAt(ctx, s, snapshot)
@@ -120,6 +124,7 @@ func (c *Client) reason(ctx context.Context, s statement) (reason, err error) {
 }
 
 func (c *Client) reasonAt(ctx context.Context, s statement, concern bson.D) (reason, err error) {
+	// First without Match, to tell a missing record from one that does not match.
 	anything := s
 	anything.Match = nil
 	live, err := c.find(ctx, s.tok, anything.live(), concern)
@@ -136,6 +141,7 @@ func (c *Client) reasonAt(ctx context.Context, s statement, concern bson.D) (rea
 	case s.Match == nil:
 		return nil, nil
 	}
+	// A record that matches now has changed since, so the caller tries again.
 	matching, err := c.find(ctx, s.tok, s.live(), concern)
 	if err != nil || matching != nil {
 		return nil, err
@@ -143,13 +149,14 @@ func (c *Client) reasonAt(ctx context.Context, s statement, concern bson.D) (rea
 	return record.ErrMismatch, nil
 }
 
-// errShort reports that a command of several statements found fewer records than it needs.
+// errShort reports that a command of several statements changed fewer records than it needs.
 var errShort = errors.New("a condition does not hold")
 
-// transact is the namespace's. What it commits is in the horizon.
+// transact runs a transaction of the namespace, and raises the horizon to its commit.
 func (c *Client) transact(ctx context.Context, what string, body func(context.Context) error) error {
 	var session *mongo.Session
 	err := c.ns.transact(ctx, what, func(ctx context.Context) error {
+		// Keep the session: its operation time is the time of the commit.
 		session = mongo.SessionFromContext(ctx)
 		return body(ctx)
 	})
@@ -162,8 +169,7 @@ func (c *Client) transact(ctx context.Context, what string, body func(context.Co
 	return nil
 }
 
-// writeAll makes the mutations in one transaction, with at most so many statements in
-// one command.
+// writeAll makes the mutations in one transaction, with at most most statements in a command.
 func (c *Client) writeAll(ctx context.Context, stmts []statement, most int) error {
 	return c.transact(ctx, "write", func(ctx context.Context) error {
 		for rest := stmts; len(rest) > 0; {
@@ -177,11 +183,12 @@ func (c *Client) writeAll(ctx context.Context, stmts []statement, most int) erro
 	})
 }
 
-// runLength is how many statements from the first on can be one command.
+// runLength returns how many of the first statements fit in one command.
 func runLength(stmts []statement, most int) int {
 	first, size := stmts[0], 0
 	for i, s := range stmts {
 		size += s.size()
+		// One command has one collection, one verb, and one rule for statements that match nothing.
 		if i == most || s.tok != first.tok || s.deletes() != first.deletes() ||
 			mustHit(s) != mustHit(first) || (i > 0 && size > maxCommandBytes) {
 			return i
@@ -190,7 +197,7 @@ func runLength(stmts []statement, most int) int {
 	return len(stmts)
 }
 
-// mustHit reports whether a statement that changes no document has failed.
+// mustHit reports whether a statement fails if it changes no document.
 func mustHit(s statement) bool { return s.Doc != nil || s.conditional() }
 
 func (c *Client) writeRun(ctx context.Context, run []statement) error {
@@ -201,6 +208,8 @@ func (c *Client) writeRun(ctx context.Context, run []statement) error {
 	raw, err := c.ns.db.RunCommand(ctx, cmd).Raw()
 	if err != nil {
 		var exception mongo.WriteException
+		// An interrupted or transient transaction is retried as a whole; the statement is not to
+		// blame.
 		if errors.As(err, &exception) && len(exception.WriteErrors) > 0 && !isTransient(err) && !hasCode(err, codeInterrupted) {
 			first := exception.WriteErrors[0]
 			s := run[min(max(first.Index, 0), len(run)-1)]
@@ -209,6 +218,7 @@ func (c *Client) writeRun(ctx context.Context, run []statement) error {
 		return classify("write", err)
 	}
 	n, _ := raw.Lookup("n").AsInt64OK()
+	// An unconditional delete may match nothing.
 	if !mustHit(run[0]) || n >= int64(len(run)) {
 		return nil
 	}
@@ -220,6 +230,7 @@ func (c *Client) writeRun(ctx context.Context, run []statement) error {
 	if err != nil {
 		return classify("write", err)
 	}
+	// The snapshot shows no reason, so a retry of the transaction must decide.
 	if reason == nil {
 		return fmt.Errorf("write %s %s: %w", s.Kind, s.Key, errAgain)
 	}

@@ -16,16 +16,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// maxCommandBytes bounds the documents of one command. The server takes 16 MiB and
-// 16 KiB as the body of a message; one document of 16 MiB always fits alone.
+// maxCommandBytes bounds the documents of one command. The server takes messages of 16 MiB and 16
+// KiB. One document of 16 MiB always fits alone.
 const maxCommandBytes = 15 << 20
 
 const (
-	largeWrite    = 64 << 10 // bytes from which on a write is worth a look at its buffer
-	writeOverhead = 1 << 10  // of a statement, and of a command, in addition to the document and its _id
+	largeWrite    = 64 << 10 // bytes from which next checks the room in its buffer
+	writeOverhead = 1 << 10  // bytes of a statement and of a command, beyond document and _id
 )
 
-// buffers holds command bodies for reuse; the driver copies what it sends.
+// buffers holds command bodies for reuse. This is safe because the driver copies what it sends.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
 
 func getBuffer() *[]byte {
@@ -34,15 +34,15 @@ func getBuffer() *[]byte {
 	return b
 }
 
-// putBuffer keeps ordinary buffers only, so that one huge document does not stay in
-// memory for good.
+// putBuffer returns a buffer to the pool. It drops huge ones, so that one huge document does not
+// stay in memory.
 func putBuffer(b *[]byte) {
 	if cap(*b) <= 4<<20 {
 		buffers.Put(b)
 	}
 }
 
-// place is a collection as commands name it.
+// place is a collection as a command names it.
 type place struct {
 	coll string
 	uuid []byte // nil: the command carries none
@@ -63,7 +63,7 @@ func placeOf(tok record.Token) (place, error) {
 	return p, nil
 }
 
-// appendCommand begins a command document on a collection.
+// appendCommand begins a command on a collection. The caller closes it with endDocument.
 func appendCommand(dst []byte, verb string, p place) []byte {
 	_, dst = bsoncore.AppendDocumentStart(dst)
 	dst = bsoncore.AppendStringElement(dst, verb, p.coll)
@@ -80,8 +80,8 @@ func endDocument(dst []byte, start int) []byte {
 	return dst
 }
 
-// beginElement opens an embedded document or array element and returns where its
-// length stands.
+// beginElement opens an embedded document or array. It also returns the offset of its length, for
+// endDocument.
 func beginElement(dst []byte, t bson.Type, key string) ([]byte, int) {
 	dst = bsoncore.AppendHeader(dst, bsoncore.Type(t), key)
 	return append(dst, 0, 0, 0, 0), len(dst)
@@ -98,19 +98,19 @@ func appendValueElement(dst []byte, key string, v bson.RawValue) []byte {
 	return append(dst, v.Value...)
 }
 
-// writeCommand gathers writes of one verb on one collection. It is one or more raw
-// commands, each within the server's limits.
+// writeCommand gathers writes of one verb on one collection, in one or more raw commands within the
+// server's limits.
 type writeCommand struct {
 	verb   string // insert, update, delete
 	place  place
 	parts  []*writePart
-	bypass bool // of the collection's validator
-	single bool // in a transaction the session carries the concern, outside the command does
+	bypass bool // skip the collection's validator
+	single bool // outside a transaction: the command carries the write concern, unordered
 }
 
 type writePart struct {
 	buf     *[]byte
-	array   int // where the array's length stands
+	array   int // offset of the array's length
 	owners  []int
 	emptyTS bool
 }
@@ -122,10 +122,10 @@ func (c *writeCommand) list() string {
 	return c.verb + "s"
 }
 
-// next makes room for one more write of about size bytes, on behalf of a group, and
-// returns the part to append the write's document to, its header being there already.
-// Room for large documents is made in large steps: growing by small ones leaves several
-// times the command behind as garbage.
+// next makes room for one more write of about size bytes for the group owner. It returns the part
+// to append the write's document to, with the element's header already written. Room for large
+// documents grows in large steps, because small steps leave several times the command's size as
+// garbage.
 func (c *writeCommand) next(owner, size int) *writePart {
 	var part *writePart
 	if len(c.parts) > 0 {
@@ -137,6 +137,7 @@ func (c *writeCommand) next(owner, size int) *writePart {
 		*part.buf, part.array = beginElement(b, bson.TypeArray, c.list())
 		c.parts = append(c.parts, part)
 	}
+	// Grow to several times the size at once; append alone would grow too often.
 	if b := *part.buf; size > largeWrite && cap(b)-len(b) < size+writeOverhead {
 		*part.buf = append(make([]byte, 0, max(min(4*cap(b), maxCommandBytes), len(b)+size)+2*writeOverhead), b...)
 	}
@@ -145,10 +146,11 @@ func (c *writeCommand) next(owner, size int) *writePart {
 	return part
 }
 
-// finish closes a part and returns its bytes, valid until release.
+// finish closes a part and returns its bytes, which are valid until release.
 func (c *writeCommand) finish(part *writePart) []byte {
 	b := endDocument(*part.buf, part.array)
 	if c.single {
+		// Unordered, so that one refused document does not stop the others.
 		b = bsoncore.AppendBooleanElement(b, "ordered", false)
 		b = appendMajority(b)
 	}
@@ -156,7 +158,7 @@ func (c *writeCommand) finish(part *writePart) []byte {
 		b = bsoncore.AppendBooleanElement(b, "bypassDocumentValidation", true)
 	}
 	if part.emptyTS {
-		// Without it the server would fill in the time of the write.
+		// Without it, the server would replace an empty timestamp by the time of the write.
 		b = bsoncore.AppendBooleanElement(b, "bypassEmptyTsReplacement", true)
 	}
 	*part.buf = endDocument(b, 0)
@@ -173,7 +175,7 @@ func (c *writeCommand) release() {
 // reply is one batch of a cursor.
 type reply struct {
 	docs []byte // the raw array
-	id   int64  // of the cursor; 0 when it is exhausted
+	id   int64  // of the cursor, 0 when it is exhausted
 	at   bson.Timestamp
 }
 
@@ -195,6 +197,7 @@ func parseReply(raw bson.Raw) (reply, error) {
 		case "firstBatch", "nextBatch":
 			r.docs = v.Value
 		case "id":
+			// The last batch has id 0 and needs no killCursors.
 			r.id, _ = v.Int64OK()
 		case "atClusterTime":
 			r.at.T, r.at.I, _ = v.TimestampOK()
@@ -206,8 +209,8 @@ func parseReply(raw bson.Raw) (reply, error) {
 	return r, nil
 }
 
-// each calls yield for every document of a raw array. The bytes are those of the reply,
-// which belongs to the caller.
+// each calls yield for each document of a raw array. The bytes belong to the reply; yield must copy
+// what it keeps.
 func each(array []byte, yield func(doc []byte) error) error {
 	if len(array) < 5 {
 		return errReply
@@ -218,6 +221,7 @@ func each(array []byte, yield func(doc []byte) error) error {
 			at++
 		}
 		at++
+		// Check the lengths, or a damaged reply would panic.
 		if rest[0] != byte(bson.TypeEmbeddedDocument) || at+5 > len(rest) {
 			return errReply
 		}
@@ -233,20 +237,21 @@ func each(array []byte, yield func(doc []byte) error) error {
 	return nil
 }
 
-// appendIndexed appends the header of an array's i-th element.
+// appendIndexed appends the header of an array's element i.
 func appendIndexed(dst []byte, t byte, i int) []byte {
 	dst = append(dst, t)
 	dst = strconv.AppendInt(dst, int64(i), 10)
 	return append(dst, 0)
 }
 
-// noDeadline is a context whose deadline ends commands but is not sent to the server: the
-// driver would turn it into maxTimeMS, which a getMore refuses.
+// noDeadline hides the deadline of a context from the driver, but still ends with it. The driver
+// would turn the deadline into maxTimeMS, which a getMore refuses.
 type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// getMore asks for the next batch of an open cursor, within the session that opened it.
+// getMore returns the next batch of an open cursor. ctx must hold the session that opened the
+// cursor.
 func (n *Namespace) getMore(ctx context.Context, p place, id int64, batch int) (reply, error) {
 	raw, err := n.run(noDeadline{ctx}, appendGetMore(nil, p, id, batch))
 	if err != nil {

@@ -13,32 +13,33 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// concealed is a server's answer with a text that quotes no document: a duplicate key error
-// has the key, one of a validator or a geographic index the document, and one of a missing
-// privilege the whole command. Other errors, of the network and of ourselves, stay.
+// concealed gives a server's error a text that quotes no document. A duplicate key error quotes the
+// key, a validator or a geographic index quotes the document, and a missing privilege quotes the
+// whole command. Other errors stay as they are.
 func concealed(err error) error {
 	if err == nil {
 		return nil
 	}
 	var server mongo.ServerError
 	var done *record.ConcealedError
+	// Not an answer of the server, or concealed already.
 	if !errors.As(err, &server) || errors.As(err, &done) {
 		return err
 	}
 	return &record.ConcealedError{Err: err, Text: record.Conceal(err.Error())}
 }
 
-// Codes of answers about a value that a geographic index does not take.
+// geoCodes are the error codes for a value that a geographic index cannot hold.
 var geoCodes = []int{16755, 16804, 16756, 13027, 13026}
 
-// refusedText is why a server refuses a document: its code, and the beginning of its
-// message, up to where it may quote the document or one of its values.
+// refusedText explains why a server refuses a document: the code, and the server's message up to
+// where it may quote a value.
 func refusedText(we mongo.WriteError) string {
 	const values = "{[\"'`:0123456789"
-	// An apostrophe, as the server has it, is no quote.
+	// Protect the apostrophe in words like "can't", which is no quote of a value.
 	said := strings.ReplaceAll(we.Message, "n't ", "n\u2019t ")
 	for rest, ok := said, true; ok; _, rest, ok = strings.Cut(said, " :: caused by :: ") {
-		said = rest // which part of the server it went through
+		said = rest // skip the parts of the server that the error passed
 	}
 	if i := strings.IndexAny(said, values); i >= 0 {
 		said = said[:i]
@@ -50,8 +51,8 @@ func refusedText(we mongo.WriteError) string {
 	return text
 }
 
-// refusedError is the refusal of a document, with the server's own words for those who may
-// see values.
+// refusedError is the refusal of a document. The server's own words are in it for users who may see
+// values.
 func refusedError(what string, we mongo.WriteError) error {
 	return &record.ConcealedError{
 		Err:  fmt.Errorf("%s: error %d: %w", what, we.Code, we),
@@ -59,8 +60,8 @@ func refusedError(what string, we mongo.WriteError) error {
 	}
 }
 
-// invalidError is the refusal of a document by a validator: which fields do not fit, and by
-// which rule, of what the server returns in errInfo.
+// invalidError is the refusal of a document by a validator. It names the fields that do not fit and
+// the rule, taken from the server's errInfo.
 func invalidError(what string, we mongo.WriteError) error {
 	text := what + ": the collection's validator refuses the document"
 	if fields := unfit(we.Details, "", 0); len(fields) > 0 {
@@ -69,8 +70,8 @@ func invalidError(what string, we mongo.WriteError) error {
 	return &record.ConcealedError{Err: fmt.Errorf("%s: %w", text, we), Text: text}
 }
 
-// unfit finds the fields, with their paths, in the details of a failed validation. The names
-// come from the validator, except where the server names fields that there are too many.
+// unfit returns the paths of the fields that failed a validation. The names come from the
+// validator, except for additional fields, which are in the document only.
 func unfit(details bson.Raw, path string, depth int) []string {
 	const deepest, most = 50, 20
 	if depth > deepest {
@@ -87,6 +88,7 @@ func unfit(details bson.Raw, path string, depth int) []string {
 	var found []string
 	for _, e := range elems {
 		switch e.Key() {
+		// These elements quote values of the document.
 		case "specifiedAs", "consideredValue", "consideredValues", "consideredType", "additionalProperties":
 			continue
 		case "missingProperties":
@@ -110,6 +112,7 @@ func unfit(details bson.Raw, path string, depth int) []string {
 			}
 		}
 	}
+	// Only the innermost rule names the field precisely.
 	if rule, ok := details.Lookup("operatorName").StringValueOK(); ok && len(found) == 0 && path != "" && rule != "properties" {
 		found = append(found, path+" ("+rule+")")
 	}
@@ -118,16 +121,17 @@ func unfit(details bson.Raw, path string, depth int) []string {
 	return found[:min(len(found), most)]
 }
 
-// located adds to a refusal the fields that it may be about, where its code shows of which
-// indexes they are.
+// located adds the possible fields to a refusal, if its code comes from a geographic index. The
+// server does not name the index.
 func (n *Namespace) located(ctx context.Context, coll string, code int, err error) error {
 	if !slices.Contains(geoCodes, code) {
 		return err
 	}
 	listed, listErr := n.listIndexes(ctx, record.Token{Name: coll})
 	if listErr != nil {
-		return err // it is good enough
+		return err // the refusal without the fields is good enough
 	}
+	// An index of another type cannot have refused the value.
 	var fields []string
 	for _, ix := range listed {
 		key, _ := ix.spec.Lookup("key").DocumentOK()

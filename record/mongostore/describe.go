@@ -9,12 +9,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// maxNamespace is how many bytes the names of a database and its collection may have together.
+// maxNamespace bounds the bytes of a database's name and a collection's name together, with the
+// dot.
 const maxNamespace = 255
 
-// Describe returns what a collection is. The shape is the declared one: without the
-// validator of a fence, and without the condition under which a managed kind's tombstones
-// pass, and without a label.
+// Describe returns the token and the declared shape of a collection. The shape leaves out a fence's
+// validator, the condition that lets a managed kind's tombstones pass, and a label. Info.Exists is
+// false if there is no such collection. A collection that cannot be a source or target is a
+// record.UnsupportedError.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
 	if err != nil {
@@ -33,6 +35,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	if err != nil || c == nil {
 		return info, err
 	}
+	// Refuse before reading the shape: views have neither indexes nor these options.
 	if err := n.refuse(ctx, c); err != nil {
 		return info, err
 	}
@@ -47,8 +50,8 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	return info, err
 }
 
-// tokenOf is the token of a collection. On a server that does not check collection
-// UUIDs tokens have none, which is how all data commands learn not to send one.
+// tokenOf returns the token of a collection. If the server does not check collection UUIDs the
+// token has none, and data commands then send none.
 func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collection) (record.Token, error) {
 	tok := record.Token{Kind: kind.Name, Name: c.Name, Fixed: kind.Fixed}
 	checks, err := n.checks.ask(ctx, struct{}{})
@@ -61,11 +64,12 @@ func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collec
 	return tok, nil
 }
 
-// refuse names what cannot be a source or target.
+// refuse returns an error for a collection that cannot be a source or target.
 func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	refused := func(reason string) error {
 		return &record.UnsupportedError{What: "collection " + n.name + "." + c.Name, Reason: reason}
 	}
+	// A retired view is also a view of ours; check it first for the better message.
 	if c.retired() {
 		return &record.UnsupportedError{
 			What: "collection " + n.name + "." + c.Name, Retired: true,
@@ -86,8 +90,7 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	return n.refuseShardKey(ctx, c, refused)
 }
 
-// checkOptions refuses options of a collection, found or declared, that the engine
-// cannot honour.
+// checkOptions refuses collection options, found or declared, that the engine cannot support.
 func checkOptions(what string, options bson.Raw) error {
 	elems, err := options.Elements()
 	if len(options) > 0 && err != nil {
@@ -107,6 +110,7 @@ func checkOptions(what string, options bson.Raw) error {
 		case "clusteredIndex":
 			reason = "it is clustered: guards and range scans have not been proved on clustered collections"
 		case "collation":
+			// The simple collation may be spelled out.
 			if locale, _ := e.Value().Document().Lookup("locale").StringValueOK(); locale == "simple" {
 				continue
 			}
@@ -119,10 +123,11 @@ func checkOptions(what string, options bson.Raw) error {
 	return nil
 }
 
-// optionsOf returns the options that a new collection would be created with, without what
-// Provision adds for the tombstones of a managed kind.
+// optionsOf returns the options to create an equal collection with. It leaves out what Provision
+// adds for the tombstones of a managed kind.
 func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *collection) (bson.Raw, error) {
 	var validation restoration
+	// Of a fenced collection, this is the validator that the fence replaced.
 	text, err := n.validatorOf(ctx, record.Token{Name: c.Name})
 	if err == nil {
 		validation, err = restorationFrom(text)
@@ -145,12 +150,14 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 	if !kind.Fixed {
 		validation.Validator = withoutTombstones(validation.Validator)
 	}
+	// A label belongs to the running system, not to the declared shape.
 	if isLabel(validation.Validator) {
 		validation.Validator = nil
 	}
+	// An empty validator means the same as none.
 	if len(validation.Validator) > len(emptyDocument) {
 		options = append(options, bson.E{Key: "validator", Value: validation.Validator})
-		// A removed fence leaves the defaults spelled out.
+		// Skip defaults: a removed fence sets them explicitly, and shapes would differ.
 		if validation.Level != "" && validation.Level != "strict" {
 			options = append(options, bson.E{Key: "validationLevel", Value: validation.Level})
 		}
@@ -168,7 +175,8 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 	return raw, nil
 }
 
-// Size estimates documents and bytes, on all shards.
+// Size estimates the documents and bytes of a collection over all shards, without orphaned
+// documents.
 func (n *Namespace) Size(ctx context.Context, tok record.Token) (record.Size, error) {
 	size, err := n.sizeOf(ctx, tok)
 	if err != nil {
@@ -190,6 +198,7 @@ func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (size record.S
 	if err != nil {
 		return size, fmt.Errorf("read statistics: %w", err)
 	}
+	// Each shard returns its own statistics.
 	var shards []struct {
 		Storage struct {
 			Count   int64 `bson:"count"`
@@ -201,7 +210,7 @@ func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (size record.S
 		return size, fmt.Errorf("read statistics: %w", err)
 	}
 	for _, s := range shards {
-		// What a chunk has left behind on its former shard is deleted some time later.
+		// A chunk that moved leaves orphans on its former shard for a while. Do not count them.
 		if own := s.Storage.Count - s.Storage.Orphans; own < s.Storage.Count && s.Storage.Count > 0 {
 			s.Storage.Size = s.Storage.Size / s.Storage.Count * max(own, 0)
 			s.Storage.Count = max(own, 0)

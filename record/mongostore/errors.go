@@ -36,8 +36,8 @@ const (
 	codeChangeStreamFatal   = 280
 	codeHistoryLost         = 286
 	codeUUIDMismatch        = 361
-	// codeTemporarilyUnavailable: the storage engine had no room for the statement, or rolled
-	// the transaction back to have some. Nothing was written.
+	// codeTemporarilyUnavailable means that the storage engine had no room for the statement, or
+	// rolled the transaction back to gain room. Nothing was written.
 	codeTemporarilyUnavailable = 365
 	codeWriteBlocked           = 371
 	codeTooLargeForCache       = 388
@@ -46,14 +46,15 @@ const (
 	codeDuplicateKey           = 11000
 )
 
-// classify maps an error of the driver to the errors of the contract, for commands
-// whose failure leaves nothing behind: reads, and statements of a transaction that
-// will not be committed. Errors with no counterpart are returned wrapped as they are.
+// classify maps an error of the driver to an error of the contract. It is for commands that leave
+// nothing behind when they fail: reads, and statements of a transaction that will not commit. It
+// wraps errors without a counterpart as they are.
 func classify(what string, err error) error {
 	err = concealed(err)
 	switch {
 	case err == nil:
 		return nil
+	// The end of a context says nothing about the database.
 	case isContext(err):
 		return fmt.Errorf("%s: %w", what, err)
 	case hasCode(err, codeUUIDMismatch, codeQueryPlanKilled):
@@ -69,8 +70,8 @@ func classify(what string, err error) error {
 	}
 }
 
-// classifyWrite is classify for writes outside transactions and for commits: what the
-// server did not refuse in so many words may have happened.
+// classifyWrite is classify for commits and for writes outside transactions. Unless the server
+// clearly refused it, the write may have happened, and the result is record.ErrUnknown.
 func classifyWrite(what string, err error) error {
 	if err == nil {
 		return nil
@@ -81,13 +82,13 @@ func classifyWrite(what string, err error) error {
 	return classify(what, err)
 }
 
-// outcomeUnknown reports whether a write that failed with err may have had an effect:
-// no answer came, or the answer was that a majority had not confirmed it.
+// outcomeUnknown reports whether a failed write may have had an effect: no answer came, or a
+// majority did not confirm it.
 func outcomeUnknown(err error) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
-		// A context that ended, a connection that broke. Only a server that was never
-		// found is certain to have done nothing, and that is not worth a distinction.
+		// The context ended or the connection broke. Only a server that was never found has
+		// certainly done nothing, and distinguishing that case is not worth it.
 		return true
 	}
 	if server.HasErrorLabel("UnknownTransactionCommitResult") {
@@ -97,7 +98,7 @@ func outcomeUnknown(err error) bool {
 	if errors.As(err, &exception) && exception.WriteConcernError != nil {
 		return true
 	}
-	// A server that steps down or shuts down while it works has perhaps done it.
+	// A server that steps down or shuts down while it works may have executed the write.
 	return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || server.HasErrorLabel("RetryableWriteError")
 }
 
@@ -105,8 +106,8 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// hasCode reports whether the server answered with one of the codes, be it for the
-// command, for one of its writes or for their write concern.
+// hasCode reports whether the server answered with one of the codes, for the command, one of its
+// writes, or the write concern.
 func hasCode(err error, codes ...int) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
@@ -115,20 +116,19 @@ func hasCode(err error, codes ...int) bool {
 	return slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// errTooMuch: a transaction was more than the server takes, or has room for, at once.
-// Nothing of it was written.
+// errTooMuch reports that a transaction was larger than the server accepts or has room for. Nothing
+// was written.
 var errTooMuch = fmt.Errorf("%w: the transaction is too large for the server", record.ErrOversize)
 
-// errNoRoom: the storage engine had no room for a statement of a transaction, which is over.
+// errNoRoom reports that the storage engine had no room for a statement and ended the transaction.
 var errNoRoom = errors.New("the server's cache has no room for the transaction now")
 
-// noRoom reports whether the storage engine ended a transaction because its cache was full.
+// noRoom reports whether a full cache made the storage engine end a transaction.
 func noRoom(err error) bool {
 	return err != nil && (errors.Is(err, errNoRoom) || strings.Contains(err.Error(), "oldest pinned transaction ID"))
 }
 
-// isTransient reports whether a transaction failed as a whole, without effect, and may
-// simply be tried again.
+// isTransient reports whether a transaction failed as a whole, without effect, and can be retried.
 func isTransient(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && server.HasErrorLabel("TransientTransactionError")
@@ -137,16 +137,16 @@ func isTransient(err error) bool {
 // duplicate describes a write that a unique index refused.
 type duplicate struct {
 	onID  bool
-	index string // the index's name, or its pattern where the server does not name it
+	index string // the index's name, or its pattern if the server does not name it
 }
 
-// duplicateOf reads a duplicate key error from the raw answer for a command or write.
+// duplicateOf reads a duplicate key error from the raw answer to a command or write.
 func duplicateOf(raw bson.Raw, message string) duplicate {
 	pattern, _ := raw.Lookup("keyPattern").DocumentOK()
 	d := duplicate{index: pattern.String()}
 	if elems, err := pattern.Elements(); err == nil && len(elems) == 1 && elems[0].Key() == "_id" {
-		// A second unique index on _id alone (of another collation, say) would have
-		// another name; the implicit one is always called _id_.
+		// A second unique index on _id alone (with another collation, for example) has another
+		// name. The implicit index is always called _id_.
 		d.onID = true
 	}
 	// "E11000 duplicate key error collection: db.c index: email_1 dup key: {...}"
@@ -159,14 +159,14 @@ func duplicateOf(raw bson.Raw, message string) duplicate {
 	return d
 }
 
-// conflictError is what Refused is for a unique index. The values are left out on
-// purpose: errors end in logs.
+// conflictError is the refusal by a unique index. It leaves out the values, because errors end in
+// logs.
 func conflictError(d duplicate) error {
 	return fmt.Errorf("index %s: %w", d.index, record.ErrConflict)
 }
 
-// redactError is err without the secrets of the connection string, should the driver
-// quote them.
+// redactError removes the secrets of the connection string from err, in case the driver quotes
+// them.
 func redactError(uri string, err error) error {
 	text := err.Error()
 	clean := strings.ReplaceAll(text, uri, "(connection string)")
@@ -179,8 +179,8 @@ func redactError(uri string, err error) error {
 	return errors.New(clean)
 }
 
-// secretsOf finds passwords in a connection string without the help of a parser that
-// may be what failed.
+// secretsOf finds passwords in a connection string. It uses no parser, because the parser may have
+// caused the error.
 func secretsOf(uri string) []string {
 	var found []string
 	add := func(s string) {
@@ -192,7 +192,9 @@ func secretsOf(uri string) []string {
 			found = append(found, plain)
 		}
 	}
+	// A password may contain an unescaped @, so cut at the last one.
 	rest := uri
+	// Decoded and encoded forms can both appear in an error.
 	if _, after, ok := strings.Cut(uri, "://"); ok {
 		rest = after
 	}

@@ -20,9 +20,9 @@ import (
 
 var _ record.Fencer = (*Namespace)(nil)
 
-// Bounds of one attempt of a fence. A fence queued behind an open transaction stalls
-// every operation on the collection, so it waits only briefly, and again after the
-// holder was killed.
+// Time limits of one attempt of a fence. A fence that queues behind an open transaction stalls
+// every operation on the collection. It therefore waits briefly, and tries again after the
+// transaction was killed.
 const (
 	lockWait        = 250 * time.Millisecond
 	concernWait     = 5 * time.Second
@@ -30,15 +30,17 @@ const (
 	fenceRetryMost  = 200 * time.Millisecond
 )
 
-// Prepare chooses the fence class of a kind and returns what Unfence needs.
+// Prepare chooses the fence class of a kind and returns the text that Unfence needs.
 //
-// Managed kinds get FenceUUID where the server passes the self-test of
-// collectionUUID, and FenceValidator otherwise, when their tokens carry no UUID
-// either. Fixed-name kinds are refused there, since nothing would distinguish their
-// collection from another one under its name. Elsewhere they get what is wanted if it can
-// be had; else FenceView where an atomic rename and view works with the privileges at hand
-// (never through mongos), else FenceValidator; a quiet namespace takes no other one. FenceWriteBlock is only taken when
-// wanted, since it stops every database of the cluster.
+// A managed kind gets FenceUUID if the server passes the self-test of collectionUUID. Otherwise its
+// tokens carry no UUID either, and it gets FenceValidator.
+//
+// A fixed-name kind is refused without collectionUUID, because nothing would distinguish its
+// collection from another one with its name. Otherwise it gets the wanted class if that is
+// possible. Without a wish it gets FenceView if an atomic rename with a view works and the
+// privileges allow it (never through mongos), else FenceValidator. FenceWriteBlock is used only on
+// request, since it stops every database of the cluster. A quiet namespace uses only
+// FenceValidator.
 func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	class, restore, err := n.chooseFence(ctx, tok, want)
 	if err != nil {
@@ -54,11 +56,13 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 	if err := n.refuseFixed(ctx, tok); err != nil {
 		return "", "", err
 	}
+	// Report a missing privilege now, although a quiet namespace uses another class.
 	if n.quiet && want == record.FenceWriteBlock {
 		if err := n.probeWriteBlock(ctx); err != nil { // it only reads
 			return "", "", err
 		}
 	}
+	// A quiet namespace must not lock or block the server, so it takes the harmless class.
 	if n.quiet && want != record.FenceUUID {
 		want = record.FenceValidator
 	}
@@ -87,14 +91,15 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 		return "", "", unknownClass(want)
 	}
 	restore, err := n.validatorOf(ctx, tok)
+	// A copied fence without an owner would block the application's writes for good.
 	if err == nil {
 		err = n.endCopy(ctx, tok)
 	}
 	return record.FenceValidator, restore, err
 }
 
-// refuseFixed refuses fixed-name kinds where a collection cannot be distinguished from
-// another that was made under its name: stale commands would write into that one.
+// refuseFixed refuses a fixed-name kind if its collection cannot be distinguished from another one
+// under its name. Late commands would write into that other one.
 func (n *Namespace) refuseFixed(ctx context.Context, tok record.Token) error {
 	lacks, err := n.selfTest(ctx)
 	if err != nil {
@@ -123,8 +128,8 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 	switch {
 	case lacks == nil && tok.ID != "":
 		if want == record.FenceValidator {
-			// Clients decide by the token, and with a UUID in it they delete for real,
-			// which no validator stops.
+			// Clients choose by the token. With a UUID in it they send real deletes, which no
+			// validator stops.
 			return "", "", &record.UnsupportedError{
 				What:   fmt.Sprintf("fence class validator for %s.%s", n.name, tok.Name),
 				Reason: "the server checks collection UUIDs, use class uuid, which stops deletes too",
@@ -143,11 +148,11 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 	return record.FenceValidator, restore, err
 }
 
-// Fence executes and confirms the announced operation. It tries until ctx ends. Whatever
-// became of an attempt (no answer, a failover, an expired write concern) is resolved
-// by looking where the identity is and by majority writes after that.
+// Fence executes and confirms the announced operation. It retries until ctx ends. It resolves an
+// attempt with an unknown outcome (no answer, a failover, an expired write concern) by looking for
+// the collection's UUID, and by majority writes after that.
 //
-// A fence that was removed is not taken up again: To of another attempt is another one.
+// A removed fence cannot be set again. A new attempt needs another To.
 func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
 	if err := n.fence(ctx, f); err != nil {
 		return fmt.Errorf("fence %s.%s to %s: %w", n.name, f.Token.Name, f.To, err)
@@ -159,6 +164,8 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 	if f.Token.Name == "" || f.To == "" {
 		return errors.New("needs a collection name and a name to fence it to")
 	}
+	// The rename below gives the collection back, so first close the fence that it ends: a late
+	// command could set it again.
 	if f.Ends != "" {
 		err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.closeFence(ctx, f.Token.Name, f.Ends) })
 		if err != nil {
@@ -170,7 +177,7 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 		return n.fenceRename(ctx, f)
 	case record.FenceView:
 		if _, _, hidden := record.KindOfPhysical(f.Token.Name); hidden {
-			// No application knows a hidden name: a view is not needed.
+			// No application knows a hidden name, so no view is needed.
 			return n.fenceRename(ctx, f)
 		}
 		return n.fenceView(ctx, f)
@@ -183,10 +190,12 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 	}
 }
 
-// Unfence gives a fixed-name kind back to its application.
+// Unfence gives a fixed-name kind back to its application. It retries until ctx ends, and may be
+// repeated. It does nothing for FenceUUID.
 func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
 	var err error
 	switch f.Class {
+	// A renamed managed kind stays fenced, because its old name is never used again.
 	case record.FenceUUID, "":
 		return nil
 	case record.FenceView:
@@ -204,7 +213,7 @@ func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
 	return nil
 }
 
-// Locate returns the present name of a collection; record.ErrNotFound if there is none.
+// Locate returns the current name of the collection with a UUID, or record.ErrNotFound.
 func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
 	uuid, err := collectionUUID(id)
 	if err != nil {
@@ -220,15 +229,15 @@ func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
 	return found[0].Name, nil
 }
 
-// untilDone repeats an attempt until it succeeds, fails for good, or ctx ends. What this
-// process has left open is ended first: it may hold what the attempt needs. Transactions of
-// others that hold the collection ns, unless that is empty, are killed when an attempt waited
-// for them.
+// untilDone retries an attempt until it succeeds, fails permanently, or ctx ends. Before each
+// attempt it ends transactions that this process left open, since they may hold a lock. If an
+// attempt waited for a lock, untilDone kills the transactions of others that hold the collection
+// ns. An empty ns kills nothing.
 func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
 	return n.untilDoneBy(ctx, ns, n.killHolders, attempt)
 }
 
-// untilDoneBy is untilDone with another way to end what holds up an attempt.
+// untilDoneBy is untilDone with another function to end the transactions in the way.
 func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx context.Context, ns string) (int, error), attempt func(context.Context) error) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(fenceRetryFirst),
@@ -245,21 +254,25 @@ func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx co
 		if errors.As(err, &final) {
 			return final.Err
 		}
+		// After ctx ended, report that reason below instead of its symptom.
 		if ctx.Err() == nil && !worthRepeating(err) {
 			return withPrivilege(err)
 		}
 		delay := wait.NextBackOff()
 		if heldUp(err) && ns != "" {
+			// The command may have waited for the whole server, and not for one collection.
 			by := ns
 			if errors.Is(err, errWholeServer) {
 				by = wholeServer
 			}
 			killed, killErr := kill(ctx, by)
+			// Warn once, or a long fence would fill the log.
 			if killErr != nil && !warned {
 				warned = true
 				n.log.Warn("cannot kill the transactions that hold up a fence",
 					zap.String("collection", ns), zap.Error(killErr))
 			}
+			// The lock is free now: retry at once, while it is.
 			if killed > 0 {
 				wait.Reset()
 				delay = 0
@@ -275,8 +288,8 @@ func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx co
 	}
 }
 
-// heldUp reports that a command gave up waiting for a lock. A write that waited in vain
-// for its majority reports the same with the same code, but as a write concern error.
+// heldUp reports whether a command gave up waiting for a lock. A write that waited in vain for its
+// majority has the same code, but as a write concern error.
 func heldUp(err error) bool {
 	var command mongo.CommandError
 	if !errors.As(err, &command) {
@@ -289,8 +302,8 @@ func heldUp(err error) bool {
 	return false
 }
 
-// worthRepeating reports whether an error of an idempotent command can go away. Names
-// that are missing or taken are decided by looking, not by the error.
+// worthRepeating reports whether a retry of an idempotent command can succeed. Missing and taken
+// names count, because callers decide those by looking at the collections.
 func worthRepeating(err error) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
@@ -308,7 +321,7 @@ func unknownClass(class record.FenceClass) error {
 	return &record.UnsupportedError{What: fmt.Sprintf("fence class %q", class), Reason: "MongoDB has uuid, view, validator and writeBlock"}
 }
 
-// admin runs commands of the server, some of which read nothing but locally.
+// admin returns the database for server commands, some of which accept only local reads.
 func (n *Namespace) admin() *mongo.Database {
 	return n.client.Database("admin", options.Database().SetReadConcern(readconcern.Local()))
 }
@@ -317,7 +330,7 @@ func majorityWithin(d time.Duration) bson.D {
 	return bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: d.Milliseconds()}}
 }
 
-// collectionUUID is the identity of a token as commands carry it.
+// collectionUUID returns the UUID of a token as commands carry it.
 func collectionUUID(id string) (bson.Binary, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(b) != 16 {

@@ -9,10 +9,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The write block of a whole cluster (371), for a cluster that serves nothing but the
-// source. Users with the privilege bypassWriteBlockingMode still write, which the
-// controller needs to go on with its marks and with reverse sync; without access control
-// nobody has it, so the class asks for access control.
+// The write block (error 371) stops user writes to a whole cluster. It is for a cluster that serves
+// only the source. Users with the privilege bypassWriteBlockingMode can still write. The controller
+// needs that for its marks and for reverse sync. Without access control nobody has the privilege,
+// so this class requires access control.
 
 // Values of serverStatus.repl.userWriteBlockMode.
 const (
@@ -23,6 +23,7 @@ const (
 func (n *Namespace) probeWriteBlock(ctx context.Context) error {
 	refused := &record.UnsupportedError{What: "fence class writeBlock in " + n.name}
 	mode, err := n.writeBlockMode(ctx)
+	// A busy server is no reason to choose another class.
 	if err != nil {
 		if worthRepeating(err) {
 			return err
@@ -52,6 +53,7 @@ func (n *Namespace) probeWriteBlock(ctx context.Context) error {
 		}
 	}
 	switch {
+	// anyAction includes both privileges.
 	case may["anyAction"]:
 	case !may["setUserWriteBlockMode"]:
 		refused.Reason = "grant the privilege setUserWriteBlockMode on the cluster"
@@ -73,7 +75,7 @@ func (n *Namespace) writeBlockMode(ctx context.Context) (int64, error) {
 }
 
 func (n *Namespace) setWriteBlock(ctx context.Context, on bool) error {
-	// The server replicates the state to a majority by itself and takes no concern.
+	// The server replicates the state to a majority itself and accepts no write concern.
 	return n.admin().RunCommand(ctx, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: on}}).Err()
 }
 
@@ -85,9 +87,11 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 		if err := n.setWriteBlock(ctx, true); err != nil {
 			return err
 		}
+		// Without data changes, the mark is the only event in the change stream.
 		if err := n.mark(ctx, f); err != nil {
 			return err
 		}
+		// Another controller may have lifted the block since.
 		mode, err := n.writeBlockMode(ctx)
 		if err != nil {
 			return err
@@ -101,6 +105,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 
 func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		// Note the end first: a late fence must not block the cluster again.
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}

@@ -14,26 +14,25 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Index builds and fences. While a collection has one, the server refuses to rename it and
-// to change its validator (12587), for as long as the build takes. In an applyOps it does
-// not even refuse: it aborts itself (8.2, "Invariant failure" in applyCommand_inlock). So
+// Index builds and fences. During an index build the server refuses to rename the collection or to
+// change its validator (12587), however long the build takes. For an applyOps it does not even
+// refuse: it aborts itself (8.2, "Invariant failure" in applyCommand_inlock). Therefore:
 //
-//   - no switch begins while one runs (Hindrances);
-//   - an applyOps is sent only right after a look that found none. A build that begins in
-//     the moment between is what remains: the node ends and another is elected, which has
-//     everything that was acknowledged;
-//   - what gives writes back (Unfence, and the opening after a flip) ends builds that began
-//     under the fence: their clients get an error that they were aborted (276) and can
-//     repeat them, while held writes could wait for hours.
+//   - No switch begins while a build runs (Hindrances).
+//   - An applyOps is sent only right after a check that found no build. If a build begins in that
+//     moment, the node aborts. Another node is elected, which has every acknowledged write.
+//   - Operations that give writes back (Unfence, and the opening after a flip) end builds that
+//     began under the fence. Their clients get an error (276) and can repeat the build. Held writes
+//     could otherwise wait for hours.
 
-// errBuilding reports that an index build holds an operation up.
+// errBuilding reports that an index build blocks an operation.
 var errBuilding = errors.New("an index of the collection is being built, which no rename can pass")
 
-// building returns the names of the indexes of a collection that are being built, by build.
+// building returns the names of the indexes under construction, by build.
 func (n *Namespace) building(ctx context.Context, name string) (map[string][]string, error) {
 	listed, err := n.listIndexes(ctx, record.Token{Name: name})
 	if errors.Is(err, record.ErrNotFound) || hasCode(err, codeViewWrite) {
-		return nil, nil // what is gone, or a view, has no indexes
+		return nil, nil // a missing collection or a view has no indexes
 	}
 	if err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func (n *Namespace) building(ctx context.Context, name string) (map[string][]str
 	return builds, nil
 }
 
-// noBuilds refuses while an index of the collection is being built.
+// noBuilds returns errBuilding while an index of the collection is being built.
 func (n *Namespace) noBuilds(ctx context.Context, name string) error {
 	found, err := n.looks.ask(ctx, name)
 	if err != nil {
@@ -56,20 +55,21 @@ func (n *Namespace) noBuilds(ctx context.Context, name string) error {
 	return found[name]
 }
 
-// lookForBuilds looks at several collections, and returns what keeps each from being renamed.
-// The looks do not meet the commands that are sent after them, which have the lock of the
-// whole server: one by one they would wait for each other.
+// lookForBuilds checks several collections at once, and returns an error for each that has a build.
+// Callers send commands with the lock of the whole server afterwards, and one check at a time would
+// wait behind those.
 func (n *Namespace) lookForBuilds(ctx context.Context, names []string) (map[string]error, error) {
 	return byName(names, func(name string) string { return name }, func(name string) error {
 		builds, err := n.building(ctx, name)
 		if err == nil && len(builds) > 0 {
+			// A build in progress is the answer, not a failure of the check.
 			err = fmt.Errorf("%s.%s: %w", n.name, name, errBuilding)
 		}
 		return err
 	}), nil
 }
 
-// byName looks at several things at once and returns what came of each.
+// byName calls look for several things at once and returns the results by name.
 func byName[T any](all []T, name func(T) string, look func(T) error) map[string]error {
 	found := make([]error, len(all))
 	var g errgroup.Group
@@ -94,6 +94,7 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 	for _, indexes := range builds {
 		n.log.Warn("ending an index build that keeps clients from writing", zap.String("collection", n.name+"."+name), zap.Strings("indexes", indexes))
 		err := n.db.RunCommand(ctx, bson.D{{Key: "dropIndexes", Value: name}, {Key: "index", Value: indexes}}).Err()
+		// The build may have ended by itself.
 		if err != nil && !hasCode(err, codeIndexNotFound, codeNamespaceNotFound) {
 			return fmt.Errorf("end the index build of %s: %w", strings.Join(indexes, ", "), err)
 		}
@@ -101,13 +102,12 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 	return nil
 }
 
-// looksAtOnce is how many collections are looked at together: hundreds one after the other
-// would be felt, for it is done while writes are held, and so would hundreds of connections
-// that are opened first.
+// looksAtOnce bounds the collections that are checked at once. Writes are held meanwhile: hundreds
+// of checks in sequence take too long, and so does opening hundreds of connections.
 const looksAtOnce = 16
 
-// Hindrances looks for index builds on the kinds' collections, and for records that a
-// sharded cluster does not keep.
+// Hindrances returns the index builds on the kinds' collections, and records that a sharded cluster
+// would lose. A switch must wait for them.
 func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	builds := make([]record.Hindrance, len(toks))
 	g, looking := errgroup.WithContext(ctx)
@@ -132,6 +132,7 @@ func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]reco
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	// Collections without a build left an empty entry.
 	found := slices.DeleteFunc(builds, func(h record.Hindrance) bool { return h.What == "" })
 	unmovable, err := n.unmovable(ctx, toks)
 	if err != nil {

@@ -13,24 +13,26 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The gate of a view fence: what keeps a command that arrives late from having an effect.
+// The gate of a view fence. It is a collection that stops a late command from having an effect.
 
-// gateOf is the collection that must exist for a view fence to be set.
+// gateOf returns the name of the collection that must exist to set a view fence.
 func gateOf(to string) string { return gatePrefix + to }
 
-// gateID is the one document of a gate.
+// gateID is the _id of the one document in a gate.
 const gateID = "open"
 
-// atOnce is for how many fences one command makes gates, goes through them, or drops them. It
-// holds the lock of the whole server for some milliseconds.
+// atOnce bounds the fences whose gates one command creates, passes or drops. The command holds the
+// lock of the whole server for some milliseconds.
 const atOnce = 25
 
-// readyAtOnce is for how many fences one command makes gates that are made ahead. A gate is a
-// collection, which takes the server two milliseconds, and nobody waits for these.
+// readyAtOnce bounds the gates that one command creates ahead of time. A gate is a collection,
+// which takes the server two milliseconds. Nobody waits for these gates, so small steps disturb
+// others less.
 const readyAtOnce = 5
 
-// Ready makes the gates of view fences: hundreds of collections take longer than all else that
-// is done while writes are held.
+// Ready creates the gates of view fences ahead of the switch. Creating hundreds of collections
+// takes longer than everything else that happens while writes are held. Ready may be repeated; it
+// fails for a fence that was removed.
 func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 	for some := range slices.Chunk(gated(fs), readyAtOnce) {
 		err := n.untilDone(ctx, "", func(ctx context.Context) error {
@@ -41,7 +43,8 @@ func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 			return fmt.Errorf("make ready for fences in %s: %w", n.name, err)
 		}
 	}
-	// As openGate does: a fence that has ended before finds the gate gone.
+	// Check after creating, as openGate does: a fence that was removed before finds its gate
+	// dropped.
 	var g errgroup.Group
 	for _, f := range gated(fs) {
 		g.Go(func() error {
@@ -54,7 +57,7 @@ func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 	return g.Wait()
 }
 
-// Unready drops the gates that Ready made.
+// Unready drops the gates that Ready created. It may be repeated.
 func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
 	var gates []string
 	to := map[string]string{}
@@ -65,12 +68,14 @@ func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
 	if len(gates) == 0 {
 		return nil
 	}
+	// Drop only existing gates: the drop of a missing one locks the server too.
 	made, err := n.named(ctx, gates...)
 	for some := range slices.Chunk(made, readyAtOnce) {
 		var tos []string
 		for _, gate := range some {
 			tos = append(tos, to[gate.Name])
 		}
+		// Go on after an error: each dropped gate is one less for the next attempt.
 		_, dropErr := n.dropGates(ctx, tos)
 		err = errors.Join(err, dropErr)
 	}
@@ -80,7 +85,7 @@ func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
 	return nil
 }
 
-// gated are the fences that have gates.
+// gated returns the fences that need gates: view fences of collections that are not hidden.
 func gated(fs []record.Fence) (some []record.Fence) {
 	for _, f := range fs {
 		if _, _, hidden := record.KindOfPhysical(f.Token.Name); f.Class == record.FenceView && !hidden {
@@ -90,8 +95,8 @@ func gated(fs []record.Fence) (some []record.Fence) {
 	return some
 }
 
-// openGate makes the gate of a fence unless that was removed: the check comes after the
-// gate was made, so that an unfence that it does not see drops the gate later.
+// openGate creates the gate of a fence unless the fence was removed. It checks after creating the
+// gate, because an Unfence that the check does not see drops the gate later.
 func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 	made, err := n.collectionNamed(ctx, gateOf(f.To))
 	if err == nil && made == nil {
@@ -103,10 +108,11 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 	return n.unlessEnded(ctx, f)
 }
 
-// unlessEnded drops the gate of a fence that has ended.
+// unlessEnded drops the gate of a fence that was removed, and returns errUnfenced.
 func (n *Namespace) unlessEnded(ctx context.Context, f record.Fence) error {
 	err := n.refuseUnfenced(ctx, f)
 	var final *backoff.PermanentError
+	// Only the end of the fence is permanent. After other errors the next attempt needs the gate.
 	if errors.As(err, &final) {
 		if err := n.dropGate(ctx, f.To); err != nil {
 			return err
@@ -115,7 +121,7 @@ func (n *Namespace) unlessEnded(ctx context.Context, f record.Fence) error {
 	return err
 }
 
-// makeGates makes what is missing.
+// makeGates creates the missing gates.
 func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
 	ops := make(bson.A, 0, 2*len(fs))
 	for _, f := range fs {
@@ -123,7 +129,7 @@ func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{},
 	}
 	err := n.applyOps(ctx, ops)
 	if hasCode(err, codeUnknownError, codeNamespaceExists) {
-		err = nil // some were there
+		err = nil // some gates existed
 	}
 	return struct{}{}, err
 }
@@ -146,37 +152,39 @@ func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: n.name + "." + coll}, {Key: "o", Value: doc}}
 }
 
-// throughGates renames and leaves the views, where the gates are still there, which are used
-// once. What it fails at each fence finds out by looking.
+// throughGates renames collections and leaves the views, if the gates exist. Each gate is used
+// once. Callers find out what happened by looking at the collections.
 func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
 	ops := make(bson.A, 0, 4*len(fs))
 	for _, f := range fs {
+		// The command drops its own gate, so that a late copy of it finds none.
 		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To, f.To), n.dropOp(gateOf(f.To)))
 	}
 	err := n.applyOps(ctx, ops)
+	// One failed operation fails the command, so the error may belong to another fence.
 	if len(fs) > 1 && !heldUp(err) && err != nil {
-		err = fmt.Errorf("%w: %s", errTogether, err) // of which of them is not known
+		err = fmt.Errorf("%w: %s", errTogether, err) // it does not show which fence failed
 	}
 	return struct{}{}, err
 }
 
-// throughGate is throughGates of one.
+// throughGate is throughGates for one fence.
 func (n *Namespace) throughGate(ctx context.Context, f record.Fence) (struct{}, error) {
 	return n.throughGates(ctx, []record.Fence{f})
 }
 
-// errTogether: of several fences that were set by one command one or more failed.
+// errTogether reports that one or more of several fences in one command failed.
 var errTogether = errors.New("fences that were set together")
 
-// passOp goes through the gate of a fence: an applyOps that begins with it does nothing once
-// the fence has ended.
+// passOp returns the operation that passes the gate of a fence. An applyOps that begins with it
+// does nothing once the fence was removed.
 func (n *Namespace) passOp(f record.Fence) bson.D {
 	return n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}})
 }
 
-// dropStanding drops a gate where one is listed: a drop takes the lock of the whole server,
-// also of what is not there. A server that does not know that it is no longer the primary may
-// list none; what must be gone is dropped by dropGate.
+// dropStanding drops a gate only if it is listed, because a drop takes the lock of the whole server
+// even for a missing collection. A deposed primary may not list an existing gate. If a gate must be
+// gone, use dropGate.
 func (n *Namespace) dropStanding(ctx context.Context, to string) error {
 	made, err := n.collectionNamed(ctx, gateOf(to))
 	if err != nil || made == nil {
@@ -192,9 +200,10 @@ func (n *Namespace) dropGate(ctx context.Context, to string) error {
 	return nil
 }
 
-// dropGates drops several at once where that is possible: applyOps is not through mongos, and
-// takes the lock of the whole server.
+// dropGates drops several gates in one command if possible. applyOps does not work through mongos,
+// and it takes the lock of the whole server.
 func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, error) {
+	// A quiet namespace must not lock the whole server.
 	if len(tos) > 1 && !n.quiet {
 		ops := make(bson.A, len(tos))
 		for i, to := range tos {
@@ -204,6 +213,7 @@ func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, erro
 			return struct{}{}, nil
 		}
 	}
+	// One by one: applyOps fails as a whole if one gate is missing.
 	var err error
 	for _, to := range tos {
 		err = errors.Join(err, n.dropNamed(ctx, gateOf(to)))
@@ -211,17 +221,18 @@ func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, erro
 	return struct{}{}, err
 }
 
-// closeFence has the fence to a name of a collection no longer be set: a caller that has passed the
-// check of openGate finds no gate.
+// closeFence ensures that the fence from name to to can no longer be set. A caller that has already
+// passed the check of openGate finds no gate.
 func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
+	// Note first, then drop: a gate created in between is dropped by its creator's check.
 	if err := n.noteUnfenced(ctx, record.Token{Name: name}, to); err != nil {
 		return err
 	}
 	return n.dropGate(ctx, to)
 }
 
-// existsOp updates a document, if there is one. Where the collection is missing, applyOps
-// ends with it. An empty diff can change nothing: the server refuses it for a document.
+// existsOp updates a document if it exists. If the collection is missing, applyOps stops there.
+// diff may be empty only if no document matches: the server refuses an empty diff for a document.
 func (n *Namespace) existsOp(coll string, id any, diff bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},

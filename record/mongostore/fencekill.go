@@ -12,24 +12,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// wholeServer is what commands that lock the server as a whole wait for: every open
-// transaction, on whatever collection.
+// wholeServer stands for the lock of the whole server. It waits for every open transaction on any
+// collection.
 const wholeServer = "the whole server"
 
-// killHolders kills the sessions whose open transactions hold the collection ns
-// ("database.collection", or wholeServer) and returns how many. Their commits then
-// answer NoSuchTransaction: nothing of them was written.
+// killHolders kills the sessions whose open transactions hold the collection ns, and returns how
+// many. ns is "database.collection" or wholeServer. Commits of the killed transactions fail with
+// NoSuchTransaction, and nothing of them was written.
 //
-// lockInfo names the holders exactly. Where it cannot be had (mongos, missing
-// privilege), every transaction that has been holding a collection for longer than one
-// attempt is killed; transactions are made to be repeated. So it is for wholeServer,
-// whose younger holders did not hold up anybody.
+// lockInfo names the holders exactly. It is missing through mongos and without the privilege. Then
+// killHolders kills each transaction that has held a collection for longer than one attempt;
+// clients retry transactions. For wholeServer it does the same, because younger transactions
+// blocked nobody.
 func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
-	var holders map[string]bool // nil: not known
+	var holders map[string]bool // nil: unknown
 	if ns != wholeServer {
 		if holders, err = n.lockHolders(ctx, ns); err != nil {
 			n.log.Debug("holders of a lock are not known exactly", zap.Error(err))
@@ -39,12 +39,13 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 		if holders != nil {
 			return holders[txn.key()]
 		}
+		// A younger transaction cannot have blocked the whole attempt.
 		return txn.holdsCollection && txn.openMicros >= lockWait.Microseconds()
 	})
 }
 
-// killExactHolders is killHolders for what can wait: where lockInfo does not name the holders
-// nobody is killed, and the server ends them after a minute.
+// killExactHolders is killHolders for work that can wait. Unless lockInfo names the holders it
+// kills nothing, and the server ends them after a minute.
 func (n *Namespace) killExactHolders(ctx context.Context, ns string) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil || len(open) == 0 || ns == wholeServer {
@@ -57,13 +58,13 @@ func (n *Namespace) killExactHolders(ctx context.Context, ns string) (int, error
 	return n.killTransactions(ctx, open, "held up the end of "+ns, func(txn openTransaction) bool { return holders[txn.key()] })
 }
 
-// abandonedAfter is the age from which a transaction of ours that makes no progress is that
-// of a process that is gone: the lease of a controller. The server would keep it, and
-// what it has locked, for a minute.
+// abandonedAfter is the age from which an idle transaction of this program belongs to a process
+// that has ended. It equals the lease of a controller. The server would keep the transaction and
+// its locks for a minute.
 const abandonedAfter = 3 * time.Second
 
-// killAbandoned kills transactions that processes of this name have left behind. Should
-// one be alive after all, it begins its transaction again.
+// killAbandoned kills transactions that ended processes with the same AppName left open. If such a
+// process is alive after all, it retries its transaction.
 func (n *Namespace) killAbandoned(ctx context.Context) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil {
@@ -76,8 +77,9 @@ func (n *Namespace) killAbandoned(ctx context.Context) (int, error) {
 
 func (n *Namespace) killTransactions(ctx context.Context, open []openTransaction, why string, which func(openTransaction) bool) (killed int, err error) {
 	if n.quiet {
-		return 0, nil // the server itself ends those that are older than a minute
+		return 0, nil // the server itself ends transactions older than a minute
 	}
+	// Each kill is a command of its own, so that the log names what was killed.
 	for _, txn := range open {
 		if !which(txn) {
 			continue
@@ -95,17 +97,17 @@ func (n *Namespace) killTransactions(ctx context.Context, open []openTransaction
 	return killed, nil
 }
 
-// openTransaction is a transaction that currentOp shows.
+// openTransaction is an open transaction from currentOp.
 type openTransaction struct {
 	lsid            bson.Raw // {id, uid}
 	client          string
-	app             string // name that the client gave itself
+	app             string // name that the client sent
 	active          bool   // runs a command now
 	openMicros      int64
 	holdsCollection bool
 }
 
-// key is how lockInfo writes the session.
+// key returns the session in the form that lockInfo uses.
 func (t openTransaction) key() string {
 	_, id, _ := t.lsid.Lookup("id").BinaryOK()
 	_, uid, _ := t.lsid.Lookup("uid").BinaryOK()
@@ -122,10 +124,12 @@ func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, er
 	if err != nil {
 		return nil, err
 	}
+	// Idle transactions matter most: their clients may be gone, and they hold locks.
 	cursor, err := n.admin().Aggregate(ctx, bson.A{
 		bson.D{{Key: "$currentOp", Value: bson.D{
 			{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}, {Key: "localOps", Value: !mongos},
 		}}},
+		// Only transactions have autocommit false; retryable writes have sessions too.
 		bson.D{{Key: "$match", Value: bson.D{{Key: "transaction.parameters.autocommit", Value: false}}}},
 	})
 	if err != nil {
@@ -141,6 +145,7 @@ func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, er
 		if !ok {
 			continue
 		}
+		// A missing field leaves the zero value; such a transaction is never selected by its age.
 		client, _ := d.Lookup("client").StringValueOK()
 		micros, _ := d.Lookup("transaction", "timeOpenMicros").AsInt64OK()
 		app, _ := d.Lookup("appName").StringValueOK()
@@ -153,8 +158,8 @@ func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, er
 	return open, nil
 }
 
-// lockHolders returns the sessions that were granted a lock on a collection, each in
-// the form of openTransaction.key.
+// lockHolders returns the sessions that hold a lock on a collection, in the form of
+// openTransaction.key.
 func (n *Namespace) lockHolders(ctx context.Context, ns string) (map[string]bool, error) {
 	var reply struct {
 		LockInfo []struct {

@@ -12,25 +12,25 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// A rename that was announced, sent or not, is made impossible by an empty collection
-// under its destination: the server refuses a rename to a name that is taken (48), however
-// late it comes. Making one needs no lock on the kind, so it passes whatever holds up the
+// An empty collection under its destination makes an announced rename impossible, whether or not
+// the rename was sent. The server refuses to rename to a taken name (48), however late the command
+// arrives. Creating the collection needs no lock on the kind, so it succeeds whatever blocks the
 // rename.
 //
-// The collection stays until the kind is dropped. The name is never used otherwise, and
-// a reader of the changes of the database would take the drop of a collection that is
-// called like a kind's for the end of the kind.
+// The empty collection stays until the kind is dropped. Nothing else ever uses its name. Readers of
+// the database's changes would take a drop of a collection with the kind's name for the end of the
+// kind.
 
-// occupiedPrefix stands before the identity in the validator of what occupies a name.
+// occupiedPrefix precedes the UUID in the validator of a collection that occupies a name.
 const occupiedPrefix = "dbc-occupied:"
 
-// occupation is the validator of an empty collection that keeps a name from a kind; no
-// document satisfies it.
+// occupation returns the validator of an empty collection that keeps a name from the kind with the
+// UUID id. No document satisfies it.
 func occupation(id string) bson.D {
 	return bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{occupiedPrefix + id, ""}}}}}
 }
 
-// occupies returns the identity from which the collection keeps its name, or "".
+// occupies returns the UUID of the collection that this one keeps its name from, or "".
 func (c collection) occupies() string {
 	text, _ := c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
 	id, ok := strings.CutPrefix(text, occupiedPrefix)
@@ -40,7 +40,8 @@ func (c collection) occupies() string {
 	return id
 }
 
-// Prevent resolves a rename that was announced.
+// Prevent resolves an announced rename: afterwards the rename has happened or can no longer happen.
+// moved reports which. It retries until ctx ends, and may be repeated.
 func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if f.Class != record.FenceUUID && f.Class != "" {
 		return false, fmt.Errorf("prevent %s: a fence of class %s is removed instead", f.To, f.Class)
@@ -49,7 +50,7 @@ func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, er
 	if err != nil {
 		return false, err
 	}
-	// Nothing is killed: the name is the only thing that it waits for.
+	// Pass no collection, so nothing is killed: creating the name waits for no transaction.
 	err = n.untilDone(ctx, "", func(ctx context.Context) error {
 		moved, err = n.prevent(ctx, f, uuid)
 		return err
@@ -60,20 +61,21 @@ func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, er
 	return moved, nil
 }
 
-// prevent is one attempt: an error means that it is not resolved yet.
+// prevent is one attempt. An error means that the rename is not resolved yet.
 func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binary) (moved bool, err error) {
 	at, err := n.preventedAt(ctx, f, uuid)
 	if err != nil {
 		return false, err
 	}
+	// Neither name shows a result yet, so take the destination away.
 	if !at.moved && !at.occupied {
-		// The server reports success where the very same collection is there already.
+		// If the same collection exists already, the server reports success.
 		err := n.change(ctx, n.db, bson.D{{Key: "create", Value: f.To}, {Key: "validator", Value: occupation(f.Token.ID)}})
 		if err != nil && !hasCode(err, codeNamespaceExists) {
 			return false, err
 		}
 	}
-	// What a majority has of it: the list of a primary that was deposed may be an old one.
+	// Wait for a majority: a deposed primary may list old names.
 	if err := n.mark(ctx, f); err != nil {
 		return false, err
 	}
@@ -90,7 +92,7 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 	return false, nil
 }
 
-// resolved is what has the two names of a rename.
+// resolved describes the two names of a rename.
 type resolved struct{ moved, occupied bool }
 
 func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (resolved, error) {
@@ -110,9 +112,11 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 			return s, permanent(fmt.Errorf("the name %q is taken by a %s of somebody else; rename or drop that one", f.To, c.Type))
 		}
 	}
+	// The UUID has one of the two names, so the list is enough.
 	if there {
 		return s, nil
 	}
+	// The UUID has neither name: find its name, or that it is gone.
 	name, err := n.Locate(ctx, f.Token.ID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
@@ -125,7 +129,8 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 	return s, permanent(fmt.Errorf("collection %s has the name %q, which nobody announced: %w", f.Token.ID, name, record.ErrBroken))
 }
 
-// dropOccupations drops what keeps names from a kind that is dropped itself.
+// dropOccupations drops the collections that occupy names of a kind, when the kind itself is
+// dropped.
 func (n *Namespace) dropOccupations(ctx context.Context, tok record.Token) error {
 	if tok.ID == "" {
 		return nil
@@ -134,6 +139,7 @@ func (n *Namespace) dropOccupations(ctx context.Context, tok record.Token) error
 	if err != nil {
 		return err
 	}
+	// Every name of the kind can be occupied, once for each rename that was prevented.
 	for _, c := range found {
 		if c.occupies() != tok.ID {
 			continue

@@ -7,24 +7,25 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// identified is a collection by its name and its identity.
+// identified is a collection by name and UUID.
 type identified struct {
 	name string
 	uuid bson.Binary
 }
 
-// provenAtOnce is for how many collections one command proves their names.
+// provenAtOnce bounds the names that one command proves.
 const provenAtOnce = 100
 
-// absent selects no document, and one field is what an update of it would set: an update that
-// finds nothing changes nothing, and its acknowledgement is that of all that came before it.
+// absent returns a filter that matches no document, and an update for it. The update changes
+// nothing, but its majority acknowledgement covers everything before it.
 func absent() (filter, update bson.D) {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "dbc", Value: bson.NewObjectID()}}}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "dbc", Value: 1}}}}
 }
 
-// proveNames returns for each name why the collection does not have it, in every history that
-// can still be acknowledged; nil: it has.
+// proveNames checks that collections have their names in every history that can still be
+// acknowledged. It returns the error of each collection that does not; a missing or nil entry means
+// that it has its name.
 func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string]error, error) {
 	if len(cs) > 1 {
 		router, err := n.isMongos(ctx)
@@ -33,7 +34,7 @@ func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string
 		}
 		if !router {
 			by, err := n.proveTogether(ctx, cs)
-			if !hasCode(err, codeCommandNotFound) { // before MongoDB 8.0
+			if !hasCode(err, codeCommandNotFound) { // server older than MongoDB 8.0
 				return by, err
 			}
 		}
@@ -41,7 +42,7 @@ func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string
 	return n.proveEach(ctx, cs), nil
 }
 
-// proveEach is proveName of several by one command each.
+// proveEach proves several names with one command each.
 func (n *Namespace) proveEach(ctx context.Context, cs []identified) map[string]error {
 	return byName(cs, func(c identified) string { return c.name }, func(c identified) error { return n.proveName(ctx, c) })
 }
@@ -56,8 +57,9 @@ func (n *Namespace) proveName(ctx context.Context, c identified) error {
 	}).Err()
 }
 
-// proveTogether is proveName of several by one command.
+// proveTogether proves several names with one command.
 func (n *Namespace) proveTogether(ctx context.Context, cs []identified) (map[string]error, error) {
+	// All updates match nothing, so one filter serves them all.
 	ops, names := make(bson.A, len(cs)), make(bson.A, len(cs))
 	filter, update := absent()
 	for i, c := range cs {
@@ -73,6 +75,7 @@ func (n *Namespace) proveTogether(ctx context.Context, cs []identified) (map[str
 			} `bson:"firstBatch"`
 		} `bson:"cursor"`
 	}
+	// Unordered, so that one lost name does not hide the others.
 	err := n.admin().RunCommand(ctx, bson.D{
 		{Key: "bulkWrite", Value: 1}, {Key: "ops", Value: ops}, {Key: "nsInfo", Value: names},
 		{Key: "ordered", Value: false}, {Key: "errorsOnly", Value: true},
@@ -81,6 +84,7 @@ func (n *Namespace) proveTogether(ctx context.Context, cs []identified) (map[str
 	if err != nil {
 		return nil, err
 	}
+	// The reply lists failures only; a missing entry is a success.
 	by := make(map[string]error, len(cs))
 	for _, f := range reply.Failed.First {
 		by[cs[f.At].name] = mongo.CommandError{Code: f.Code, Message: f.Message}

@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// fenceRename is the fence of managed kinds, and how hidden collections get other
-// names: a rename, by name but watched by identity.
+// fenceRename renames a collection, by its name but checked by its UUID. It is the fence of managed
+// kinds, and also gives hidden collections their other names.
 func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {
@@ -26,7 +26,8 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 		}
 		if !at.moved {
 			if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
-				// It is opened for its application, and nobody can write until it is.
+				// The collection opens for its application here, and nobody can write until it is
+				// open. So end index builds instead of waiting for them.
 				err := n.noBuilds(ctx, f.Token.Name)
 				if errors.Is(err, errBuilding) {
 					err = n.stopBuilds(ctx, f.Token.Name)
@@ -35,6 +36,8 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 					return err
 				}
 			}
+			// Choose the command by what is under To, and by the view that still shows this
+			// collection.
 			under := false
 			if at.overView {
 				err = n.renameOverView(ctx, f)
@@ -47,6 +50,7 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 				return err
 			}
 		}
+		// The rename may have been undone by a failover, so confirm it even if it was found done.
 		if err := n.confirmRename(ctx, f, uuid, place); err != nil || !opens(f) {
 			return err
 		}
@@ -55,17 +59,16 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 }
 
 func (n *Namespace) rename(ctx context.Context, from, to string) error {
-	// Without dropTarget, ever: a name that is taken is an error.
+	// Never with dropTarget: a taken name is an error.
 	return n.change(ctx, n.admin(), bson.D{
 		{Key: "renameCollection", Value: n.name + "." + from},
 		{Key: "to", Value: n.name + "." + to},
 	})
 }
 
-// change sends a DDL command that waits only briefly for locks and is acknowledged by a
-// majority.
+// change sends a DDL command that waits only briefly for locks, with majority write concern.
 func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
-	// The driver would add a maxTimeMS of its own for a context that has a deadline.
+	// Hide the deadline: the driver would add a maxTimeMS of its own for it.
 	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -74,11 +77,11 @@ func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) 
 		bson.E{Key: "maxTimeMS", Value: lockWait.Milliseconds()})).Err()
 }
 
-// placement is where the fenced identity is.
+// placement describes where the fenced UUID is.
 type placement struct {
 	moved    bool        // under To
-	overView bool        // still under From, and To is a view that an earlier fence left
-	stray    *collection // still under From, and To is what was made when that view was gone
+	overView bool        // under From, and To is the view of an earlier fence
+	stray    *collection // under From, and To is a collection created when that view was gone
 	old      *collection // what has the name From now, nil: nothing
 }
 
@@ -87,8 +90,8 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 	if err != nil || known {
 		return at, err
 	}
-	// A primary that was deposed without knowing it may list an older name. After a
-	// majority write the driver knows the real one.
+	// A deposed primary may list an older name. After a majority write the driver talks to the real
+	// primary.
 	if err := n.mark(ctx, f); err != nil {
 		return placement{}, err
 	}
@@ -108,7 +111,7 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 	}
 }
 
-// lookAt looks at the two names of a fence; known is false if the identity has neither.
+// lookAt looks at the two names of a fence. known is false if the UUID has neither name.
 func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
 	found, err := n.named(ctx, f.Token.Name, f.To)
 	if err != nil {
@@ -134,20 +137,22 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 		at.overView = true
 		return at, true, nil
 	}
+	// The application created a collection while its name was free; overStray moves it aside.
 	if opens(f) && taken.Type == "collection" {
 		at.stray = taken
 		return at, true, nil
 	}
+	// Prevent has given this rename up.
 	if id := taken.occupies(); id != "" && id == f.Token.ID {
 		return at, true, permanent(fmt.Errorf("the fence %s was given up, a new attempt needs a new name", f.To))
 	}
 	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
 }
 
-// confirmRename returns nil once it is certain that the identity is under To in every
-// history that can still be acknowledged: the mark is a real majority write, the no-op
-// update runs on the collection itself, under To and with its UUID, and waits until
-// a majority has everything that its node has, the rename included.
+// confirmRename returns nil once the UUID is under To in every history that can still be
+// acknowledged. The mark is a real majority write. The no-op update runs on the collection itself,
+// under To and with its UUID. It waits until a majority has everything that its node has, the
+// rename included.
 func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
 	if err := n.mark(ctx, f); err != nil {
 		return err
@@ -159,6 +164,7 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 	if err != nil {
 		return err
 	}
+	// Look last: only a placement read after the proof is covered by it.
 	at, err := place(ctx)
 	if err != nil {
 		return err

@@ -15,39 +15,41 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Strays. The operations of an applyOps replicate apart. A primary that dies between a
-// rename and the view that belongs to it leaves the name of a kind free, and so does one that
-// dies between the removal of a view and the rename back. The next insert of the application
-// then makes a collection of its own under the name, and is acknowledged.
+// Unowned collections, called strays here. The operations of one applyOps replicate separately. If
+// a primary dies between a rename and the creation of its view, the kind's name is free. The same
+// happens if it dies between the removal of a view and the rename back. The next insert of the
+// application then creates a new collection under the name, and is acknowledged.
 //
-// A fence that finds one fails (record.ErrTaken), and the switch is aborted. What gives the
-// kind its name back renames both in one step, the stray aside, so that clients write to
-// the kind again at once. Then the stray's documents are moved into the kind, each in a
-// transaction that inserts it here and deletes it there: if one dies, and another process goes on
-// with it, each document is moved once. It is not done before, under the hidden name, because
-// nobody who follows the kind's changes would hear of it. Until it is moved, which takes
-// milliseconds, the application does not find what it wrote to the stray.
+// A fence that finds a stray fails (record.ErrTaken), and the switch is aborted. The operation that
+// gives the kind its name back renames both collections in one step and puts the stray aside.
+// Clients can then write to the kind at once. After that, the controller moves the stray's
+// documents into the kind. Each transaction inserts a document in the kind and deletes it from the
+// stray, so another process can continue and still move each document once.
 //
-// What the kind has otherwise under the same key, or refuses (a unique index, a validator),
-// stays in the stray. It is reported and kept.
+// The documents are not moved earlier, while the kind has its hidden name, because followers of the
+// kind's changes would miss them. Until they are moved, which takes milliseconds, the application
+// does not find them.
+//
+// A document stays in the stray if the kind has another document with its key, or refuses it (a
+// unique index, a validator). Such documents are reported and kept.
 
-// strayNote is what is noted of strays before they are renamed.
+// strayNote is the note about strays, written before they are renamed.
 type strayNote struct {
 	ID    string   `bson:"_id"`
-	Aside []string `bson:"aside"` // where they are
-	Kept  []string `bson:"kept"`  // those of them whose rest is for a person
+	Aside []string `bson:"aside"` // their names
+	Kept  []string `bson:"kept"`  // those of Aside that need an operator
 }
 
-// opens reports whether a rename gives an application its collection back, whose view stood
-// under the name until then.
+// opens reports whether a rename gives an application its collection back, in place of the fence's
+// view.
 func opens(f record.Fence) bool {
 	return f.Ends != "" && f.Token.Fixed && f.To == f.Token.Kind
 }
 
-// overStray gives a kind that is under a hidden name its own one, and in the same step renames
-// what was made under that. The collections are named by identity, and without one under the
-// hidden name, which is never used twice, nothing is done: so a command that comes late, after
-// whatever else, moves nothing away.
+// overStray gives a kind under a hidden name its own name back, and renames the stray under that
+// name in the same step. The command names both collections by UUID. It does nothing unless a
+// collection has the hidden name, which is never used twice. A late command therefore moves nothing
+// away.
 func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden string, stray *collection) error {
 	own := stray.Name
 	uuid, err := collectionUUID(tok.ID)
@@ -57,6 +59,7 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 	if stray.is(uuid) {
 		return errors.New("the names changed while they were read")
 	}
+	// A collection with an ownership mark belongs to another namespace, not to the application.
 	owner, err := n.owners().CountDocuments(ctx, bson.D{{Key: "_id", Value: ownerCollected + stray.id()}})
 	if err != nil {
 		return err
@@ -64,12 +67,15 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 	if stray.Type != "collection" || owner > 0 {
 		return permanent(fmt.Errorf("the name %q is taken by a %s that is not the application's; rename or drop that one: %w", own, stray.Type, record.ErrBroken))
 	}
+	// An index build during the applyOps would abort the server.
 	for _, name := range []string{own, hidden} {
 		if err := n.stopBuilds(ctx, name); err != nil {
 			return err
 		}
 	}
+	// The name follows from the UUID, so every retry uses the same one.
 	aside := asidePrefix + tok.Kind + "." + stray.id()[:12]
+	// Note the stray before the rename, or a crash in between would lose track of it.
 	err = n.note(ctx, noteStrays+hidden, bson.D{
 		{Key: "$addToSet", Value: bson.D{{Key: "aside", Value: aside}}},
 		{Key: "$set", Value: bson.D{{Key: "kind", Value: tok.Kind}}},
@@ -85,17 +91,17 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 		n.renameOfOp(uuid, hidden, own),
 	})
 	if hasCode(err, codeUnknownError) {
-		return nil // the update of existsOp found no document; the rest was tried
+		return nil // existsOp found no document; the other operations were tried
 	}
 	return err
 }
 
-// renameOfOp renames the collection of an identity, whatever it is called.
+// renameOfOp renames the collection with a UUID, whatever its current name is.
 func (n *Namespace) renameOfOp(uuid bson.Binary, from, to string) bson.D {
 	return append(n.renameOp(from, to), bson.E{Key: "ui", Value: uuid})
 }
 
-// notedStrays reads the notes of those who were asked for.
+// notedStrays reads the notes about strays of several hidden names.
 func (n *Namespace) notedStrays(ctx context.Context, asked []string) (found []strayNote, err error) {
 	ids := make(bson.A, len(asked))
 	for i, hidden := range asked {
@@ -112,9 +118,10 @@ func (n *Namespace) notedStrays(ctx context.Context, asked []string) (found []st
 	return found, nil
 }
 
-// settleStrays moves into a kind, which has its own name again, what was written to strays
-// while it had a hidden one.
+// settleStrays moves the documents of strays into a kind that has its own name again. It returns a
+// record.KeptError if documents had to stay behind.
 func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hidden string) error {
+	// The read is shared with other kinds that settle at the same time.
 	notes, err := n.strays.ask(ctx, hidden)
 	if err != nil {
 		return err
@@ -126,11 +133,13 @@ func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hid
 	tok.Name = own
 	var kept []record.Breach
 	for _, aside := range notes[i].Aside {
+		// Moving a kept stray again would fail again; an operator must decide.
 		if !slices.Contains(notes[i].Kept, aside) {
 			if err := n.settleStray(ctx, tok, hidden, aside); err != nil {
 				return fmt.Errorf("move what is in %s: %w", aside, err)
 			}
 		}
+		// What is left was refused, now or by an earlier attempt.
 		rest, err := n.db.Collection(aside).CountDocuments(ctx, bson.D{})
 		if err != nil {
 			return fmt.Errorf("count %s: %w", aside, err)
@@ -149,7 +158,8 @@ func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hid
 	return permanent(&record.KeptError{Kept: kept})
 }
 
-// settleStray ends with the stray gone, or noted as for a person.
+// settleStray moves one stray's documents. Afterwards the stray is dropped, or noted as one for an
+// operator.
 func (n *Namespace) settleStray(ctx context.Context, tok record.Token, hidden, aside string) error {
 	moved, kept, err := n.moveStray(ctx, tok, aside)
 	if err != nil {
@@ -166,13 +176,13 @@ func (n *Namespace) settleStray(ctx context.Context, tok record.Token, hidden, a
 	return n.note(ctx, noteStrays+hidden, bson.D{{Key: "$addToSet", Value: bson.D{{Key: "kept", Value: aside}}}})
 }
 
-// Bounds of one transaction that moves documents: it must not hold up a fence for long.
+// Limits of one transaction that moves documents. A longer one would hold up a fence.
 const (
 	strayBatch = 100
 	strayBytes = 4 << 20
 )
 
-// moveStray goes over a stray once. Nobody else writes to it.
+// moveStray goes over a stray once. Nobody else writes to it any more.
 func (n *Namespace) moveStray(ctx context.Context, tok record.Token, aside string) (moved, kept int, err error) {
 	cursor, err := n.db.Collection(aside).Find(ctx, bson.D{}, options.Find().SetBatchSize(strayBatch))
 	if err != nil {
@@ -188,7 +198,9 @@ func (n *Namespace) moveStray(ctx context.Context, tok record.Token, aside strin
 	}
 	for cursor.Next(ctx) {
 		id := cursor.Current.Lookup("_id")
+		// The cursor reuses its buffer.
 		ids = append(ids, bson.RawValue{Type: id.Type, Value: slices.Clone(id.Value)})
+		// Commit in small batches, or the transaction would hold up a fence.
 		if size += len(cursor.Current); len(ids) == strayBatch || size >= strayBytes {
 			if err := move(); err != nil {
 				return moved, kept, err
@@ -202,8 +214,8 @@ func (n *Namespace) moveStray(ctx context.Context, tok record.Token, aside strin
 	return moved, kept, err
 }
 
-// moveDocuments moves documents of a stray in one transaction. If the kind refuses one of
-// them, each has a transaction of its own.
+// moveDocuments moves documents of a stray in one transaction. If the kind refuses one of them, it
+// moves each in a transaction of its own.
 func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
 	err = n.transact(ctx, "move from "+aside, func(ctx context.Context) (err error) {
 		moved, kept, err = n.moveIn(ctx, tok, aside, ids)
@@ -216,6 +228,7 @@ func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside s
 		n.log.Warn("a kind does not take a document of a collection under its name", zap.String("aside", aside), zap.Error(err))
 		return 0, 1, nil
 	}
+	// The transaction was rolled back, so forget its counts.
 	moved, kept = 0, 0
 	for _, id := range ids {
 		m, k, err := n.moveDocuments(ctx, tok, aside, bson.A{id})
@@ -226,7 +239,8 @@ func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside s
 	return moved, kept, nil
 }
 
-// moveIn reads what of the documents is still in the stray: another may be moving them too.
+// moveIn moves the given documents that are still in the stray. Another process may be moving them
+// too.
 func (n *Namespace) moveIn(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
 	theirs, err := n.documents(ctx, record.Token{Name: aside}, ids)
 	if err != nil || len(theirs) == 0 {
@@ -240,12 +254,14 @@ func (n *Namespace) moveIn(ctx context.Context, tok record.Token, aside string, 
 	for key, doc := range theirs {
 		has, there := ours[key]
 		switch {
+		// The kind has another document with this key. Keep both.
 		case there && string(has) != string(doc):
 			kept++
 			continue
 		case !there:
 			inserts = append(inserts, doc)
 		}
+		// An equal document was copied already; only its delete is missing.
 		deletes = append(deletes, doc.Lookup("_id"))
 	}
 	if len(inserts) > 0 {
@@ -268,8 +284,9 @@ func (n *Namespace) moveIn(ctx context.Context, tok record.Token, aside string, 
 	return len(deletes), kept, nil
 }
 
-// documents reads documents by their _id.
+// documents reads documents by _id.
 func (n *Namespace) documents(ctx context.Context, tok record.Token, ids bson.A) (map[record.Key]bson.Raw, error) {
+	// The stray's token has no UUID, so only the read of the kind is fenced.
 	find, err := withUUID(bson.D{{Key: "find", Value: tok.Name}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}}}, tok)
 	if err != nil {
 		return nil, err
@@ -293,7 +310,7 @@ func (n *Namespace) documents(ctx context.Context, tok record.Token, ids bson.A)
 	return found, nil
 }
 
-// refusesDocument reports that the collection does not take a document, now or later.
+// refusesDocument reports whether the collection refuses a document for good.
 func refusesDocument(err error) bool {
 	var refused mongo.WriteException
 	return errors.As(err, &refused) && len(refused.WriteErrors) > 0 && !isTransient(err)

@@ -14,14 +14,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// asidePrefix begins the names of collections that somebody made under the name of a kind
-// that is fenced. They are data of an application: none is ever dropped with anything in it.
+// asidePrefix begins the names of collections that applications created under the name of a fenced
+// kind. They hold application data and are never dropped unless they are empty.
 const asidePrefix = "dbc_aside."
 
-// Uphold looks at a fence and puts it back.
+// Uphold checks a fence and repairs it. It returns the breaches that it found. Collections whose
+// UUID is in known are left alone. A fence that was removed is not an error.
 func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	var found []record.Breach
 	var err error
+	// A renamed managed kind cannot be written under its old name, so its fence needs no repair.
 	switch f.Class {
 	case record.FenceUUID, "":
 		return nil, nil
@@ -40,26 +42,28 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 	return found, nil
 }
 
-// upholdView looks at what bears the application's name, and puts the view back. The
-// collection itself is under a hidden name, that of the fence or a later one.
+// upholdView checks what has the application's name, and puts the view back. The collection itself
+// has a hidden name, of this fence or a later one.
 //
-// What the caller takes for the present fence may be one that has ended since: he may have
-// slept, and the collection be its application's again, or behind a later fence. So each
-// command that puts something back goes through the gate of the fence, which is not to be
-// had, or gone, from before the moment on in which it ends.
+// The caller may have paused, so f may have been removed since. The collection may then be its
+// application's again, or behind a later fence. Each repair therefore passes the gate of the fence.
+// The gate cannot be created, or is gone, from before the moment in which the fence ends.
 func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	found, at, err := n.standing(ctx, f)
 	if err != nil || at.stands(f, known) {
 		return found, err
 	}
+	// First without the gate: most checks find the fence intact, and a gate locks the server.
 	if err := n.openGate(ctx, f); err != nil {
 		return nil, unlessUnfenced(err)
 	}
+	// Drop the gate even if ctx has ended, or it would stay until the fence is removed.
 	defer func() {
 		if err := n.dropGate(context.WithoutCancel(ctx), f.To); err != nil {
 			n.log.Warn("cannot drop the gate of a fence", zap.String("collection", gateOf(f.To)), zap.Error(err))
 		}
 	}()
+	// The fence may have ended or been repaired before the gate existed: look again.
 	if found, at, err = n.standing(ctx, f); err != nil || at.stands(f, known) {
 		return found, err
 	}
@@ -70,13 +74,13 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 	return append(found, b), nil
 }
 
-// stood is what there is of a view fence.
+// stood is the state of a view fence.
 type stood struct {
-	under *collection // that bears the application's name now; nil: nothing does
-	name  string      // of the kind's own collection now; empty: it is gone
+	under *collection // has the application's name now; nil: nothing
+	name  string      // current name of the kind's collection; empty: gone
 }
 
-// standing returns what was set aside for a fence, and what there is of it.
+// standing returns the collections that were set aside for a fence, and the state of the fence.
 func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []record.Breach, at stood, err error) {
 	own := f.Token.Kind
 	aside := asidePrefix + own + "."
@@ -84,6 +88,7 @@ func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []recor
 	if err != nil {
 		return nil, at, err
 	}
+	// One list, so that the names and the UUID are from the same moment.
 	all, err := n.list(ctx, bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "name", Value: own}},
 		bson.D{{Key: "info.uuid", Value: uuid}},
@@ -102,6 +107,7 @@ func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []recor
 		if !strings.HasPrefix(c.Name, aside) {
 			continue
 		}
+		// Report earlier breaches again until an operator has dealt with them.
 		b, err := n.setAside(ctx, own, c.Name)
 		if err != nil {
 			return nil, at, err
@@ -111,8 +117,8 @@ func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []recor
 	return found, at, nil
 }
 
-// stands reports whether what bears the application's name is the view of the fence, on the
-// collection, or another kind, which is left alone.
+// stands reports whether the application's name is in order: it is the fence's view on the
+// collection, or the collection of another kind, which is left alone.
 func (at stood) stands(f record.Fence, known []string) bool {
 	switch c := at.under; {
 	case c == nil, c.id() == f.Token.ID:
@@ -124,17 +130,18 @@ func (at stood) stands(f record.Fence, known []string) bool {
 	}
 }
 
-// putBack puts a fence back that does not stand, through its gate.
+// putBack restores a fence that does not stand. Each command passes the gate.
 func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
 	own, at := f.Token.Kind, found.under
 	on := found.name
+	// The collection is gone or has the application's name, so use the name that the fence gave it.
 	if on == "" || on == own {
 		on = f.To
 	}
 	gate := n.passOp(f)
 	switch {
 	case at == nil:
-		// An insert that is faster makes a collection, which the next look finds.
+		// A faster insert creates a collection, which the next check finds.
 		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To)})
 		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is put back", own)}, err
 	case at.Type == "view":
@@ -145,7 +152,7 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 		err := n.Fence(ctx, f)
 		return record.Breach{What: fmt.Sprintf("the collection %s was given its name back, and is fenced again; what was written to it meanwhile is in it, and not in the other version", own)}, err
 	}
-	// A stranger: moved away, and the view is in its place in the same moment.
+	// A foreign collection: move it aside and create the view in one step.
 	if err := n.noBuilds(ctx, own); err != nil {
 		return record.Breach{}, err
 	}
@@ -153,6 +160,7 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To)}); err != nil {
 		return record.Breach{}, err
 	}
+	// Wait for a majority before reporting the repair.
 	if err := n.mark(ctx, f); err != nil {
 		return record.Breach{}, err
 	}
@@ -186,19 +194,21 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is put back, and what was written meanwhile is in the collection, and not in the other version", f.Token.Name)}}, nil
 }
 
-// upholdWriteBlock cannot have the server ask whether the fence has ended: it asks before and
-// after, and takes back what came too late.
+// upholdWriteBlock restores the write block. The server cannot check whether the fence has ended,
+// so upholdWriteBlock checks before and after, and lifts a block that came too late.
 func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]record.Breach, error) {
 	mode, err := n.writeBlockMode(ctx)
 	if err != nil || mode == blockOn {
 		return nil, err
 	}
+	// Check before, so that a removed fence blocks nothing even for a moment.
 	if err := n.refuseUnfenced(ctx, f); err != nil {
 		return nil, unlessUnfenced(err)
 	}
 	if err := n.setWriteBlock(ctx, true); err != nil {
 		return nil, err
 	}
+	// Check after, because the fence may have ended in between.
 	if err := n.refuseUnfenced(ctx, f); err != nil {
 		return nil, errors.Join(unlessUnfenced(err), n.setWriteBlock(ctx, false))
 	}
@@ -208,7 +218,7 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 	return []record.Breach{{What: "the write block of the cluster was removed; it is put back, and what was written meanwhile is not in the other version"}}, err
 }
 
-// unlessUnfenced is nil for the error of a fence that has ended.
+// unlessUnfenced returns nil for the error of a removed fence.
 func unlessUnfenced(err error) error {
 	if errors.Is(err, errUnfenced) {
 		return nil

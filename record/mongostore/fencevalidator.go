@@ -12,18 +12,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The validator fence: no document satisfies {$expr: {$eq: ["dbc-fence:<mark>", ""]}}.
-// Inserts and updates of everyone who does not bypass validation fail with 121. Deletes
-// pass, so does findAndModify with remove; clients of managed kinds therefore delete by
-// writing a tombstone, and the deletes of other applications are found in the stream.
+// The validator fence. No document satisfies {$expr: {$eq: ["dbc-fence:<mark>", ""]}}. Inserts and
+// updates that do not bypass validation fail with 121. Deletes pass, and so does findAndModify with
+// remove. Clients of managed kinds therefore write a tombstone to delete. The change stream shows
+// the deletes of other applications.
 //
-// The shards of a cluster change the validator one after the other, and each reports it
-// by an event of its own, which is the marker: behind the first one another shard could
-// still accept writes. So through mongos the validator is set twice. The first one
-// refuses as much, but its mark says "closing" and is no marker; the second, with the
-// mark itself, follows when the first is in force on all shards.
+// The shards of a cluster change the validator one after the other, and each reports it by its own
+// event, which is the marker. After the first event, another shard could still accept writes.
+// Through mongos the validator is therefore set twice. The first one refuses as much, but its mark
+// says "closing" and is no marker. The second one has the real mark and follows once the first is
+// in force on all shards.
 
-// restoration is what a validator fence replaces.
+// restoration is the validation that a validator fence replaces.
 type restoration struct {
 	Validator bson.Raw `bson:"validator,omitempty"`
 	Level     string   `bson:"level,omitempty"`
@@ -49,8 +49,8 @@ func restorationFrom(text string) (restoration, error) {
 	return r, nil
 }
 
-// validatorOf returns what Unfence has to restore. For a collection that is fenced now it
-// is what the fence noted before it replaced it.
+// validatorOf returns the validation for Unfence to restore. If the collection is fenced now, it is
+// the one that the fence noted before it replaced it.
 func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, error) {
 	c, err := n.fencedCollection(ctx, tok)
 	if err != nil {
@@ -63,6 +63,7 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 	if err != nil || ok {
 		return text, err
 	}
+	// The collection may be a copy that took over the fence with the options.
 	was, ended, err := n.endedAs(ctx, *c)
 	if err != nil || !ended {
 		return "", cmp.Or(err, errNothingNoted)
@@ -75,20 +76,20 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 
 var errNothingNoted = errors.New("it is fenced, and nothing is noted of the validator that it had")
 
-// endedAs reports whether the fence of a collection has ended, which then is a copy of it, and the
-// collection that it was on.
+// endedAs reports whether the fence of a collection was removed from another collection, was. This
+// one is then a copy with the other's options.
 func (n *Namespace) endedAs(ctx context.Context, c collection) (was string, ended bool, err error) {
 	note, err := n.noted(ctx, unfencedNotes+strings.TrimPrefix(c.fenceMark(), closingMark))
 	if err != nil || note == nil {
 		return "", false, err
 	}
-	was, _ = note.Lookup("id").StringValueOK() // not there in notes of earlier versions
+	was, _ = note.Lookup("id").StringValueOK() // missing in notes of earlier versions
 	return was, was != "", nil
 }
 
-// endCopy gives back a collection that has the fence of another one, which has ended. $out takes the
-// options of a collection when it begins, and puts its own in that one's place when it ends: with
-// the end of a fence in between, nobody else would ever take it away.
+// endCopy removes the fence of a collection if it belongs to another collection and has ended. $out
+// reads the options of a collection when it begins, and puts its own collection in place when it
+// ends. If the fence was removed in between, nobody else would remove the copied one.
 func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
 	c, err := n.fencedCollection(ctx, tok)
 	if err != nil || c.fenceMark() == "" || n.quiet {
@@ -96,12 +97,12 @@ func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
 	}
 	was, ended, err := n.endedAs(ctx, *c)
 	if err != nil || !ended || was == c.id() {
-		return err // its own fence is for the one that set it
+		return err // its own fence: the controller that set it removes it
 	}
 	return n.restoreValidator(ctx, record.Fence{}, record.Token{Name: tok.Name, ID: c.id()}, was)
 }
 
-// notedRestore is what the latest fence noted of the validator that it replaced.
+// notedRestore returns the validation that the latest fence replaced.
 func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, ok bool, err error) {
 	note, err := n.noted(ctx, noteRestore+id)
 	if err != nil {
@@ -111,9 +112,9 @@ func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, o
 	return text, ok, nil
 }
 
-// carryRestore notes for the collection that takes the place of another what the latest fence noted
-// of that one. A cluster that moves a collection takes the fence along, and nobody would know any
-// more what to restore: no rollback to it could begin.
+// carryRestore copies the note of a collection's validation to the collection that takes its place.
+// A cluster that moves a collection keeps the fence, but under another UUID. Without the copy
+// nobody would know what to restore, and no rollback to it could begin.
 func (n *Namespace) carryRestore(ctx context.Context, from, to string) error {
 	if to == "" {
 		return nil
@@ -122,13 +123,14 @@ func (n *Namespace) carryRestore(ctx context.Context, from, to string) error {
 	if err != nil || !ok {
 		return err
 	}
+	// A note of its own is newer than the copied one.
 	if _, has, err := n.notedRestore(ctx, to); err != nil || has {
 		return err
 	}
 	return n.note(ctx, noteRestore+to, bson.D{{Key: "$set", Value: bson.D{{Key: "restore", Value: text}}}})
 }
 
-// validation is the present validator of a collection as Unfence takes it.
+// validation returns the current validation of a collection in the form that Unfence takes.
 func (c collection) validation() (string, error) {
 	var r restoration
 	if v, ok := c.Options.Lookup("validator").DocumentOK(); ok {
@@ -139,7 +141,8 @@ func (c collection) validation() (string, error) {
 	return r.text()
 }
 
-// fencedCollection returns the collection of a token, which must be a plain one.
+// fencedCollection returns the collection of a token. It must be a plain collection with the
+// token's UUID.
 func (n *Namespace) fencedCollection(ctx context.Context, tok record.Token) (*collection, error) {
 	c, err := n.collectionNamed(ctx, tok.Name)
 	switch {
@@ -150,7 +153,9 @@ func (n *Namespace) fencedCollection(ctx context.Context, tok record.Token) (*co
 	case c.Type != "collection":
 		return nil, &record.UnsupportedError{What: "collection " + n.name + "." + tok.Name, Reason: "it is a " + c.Type}
 	}
+	// Without a UUID in the token, the name is all that identifies the collection.
 	if tok.ID != "" {
+		// The same name may belong to a new collection by now.
 		uuid, err := collectionUUID(tok.ID)
 		if err != nil {
 			return nil, err
@@ -177,8 +182,8 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		switch c.fenceMark() {
 		case f.To:
 		case "":
-			// Noted first, so that any controller that finds the fence can remove it. It is
-			// the present validator: the application may have another one since Prepare.
+			// Note the validation first, so that any controller that finds the fence can remove it.
+			// Note the current one: the application may have changed it since Prepare.
 			present, err := c.validation()
 			if err != nil {
 				return err
@@ -190,25 +195,27 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 				return err
 			}
 		default:
-			// An earlier fence that nobody removed. Its note has the true validator.
+			// An earlier fence that nobody removed. Its note has the true validation.
 		}
 		mongos, err := n.isMongos(ctx)
 		if err != nil {
 			return err
 		}
+		// Close every shard first; only then may the real mark appear in the change stream.
 		if mongos && c.fenceMark() != f.To {
 			if err := n.setValidator(ctx, f.Token, refusing(closingMark+f.To)); err != nil {
 				return err
 			}
 		}
-		// Sent even if it is there already: a command that a majority acknowledged shows
-		// that the fence is in force, what a node lists does not.
+		// Send it even if it is there already. Only an acknowledged majority command shows that the
+		// fence is in force; a node's list does not.
 		if err := n.setValidator(ctx, f.Token, refusing(f.To)); err != nil {
 			return err
 		}
 		if err := n.mark(ctx, f); err != nil {
 			return err
 		}
+		// Another process may have removed the fence meanwhile.
 		if c, err = n.fencedCollection(ctx, f.Token); err != nil {
 			return decided(err)
 		}
@@ -219,7 +226,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// refusing is the validation that no document passes.
+// refusing returns the validation that no document passes.
 func refusing(mark string) restoration {
 	return restoration{
 		Validator: mustMarshal(bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{fencePrefix + mark, ""}}}}}),
@@ -236,7 +243,7 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		tok := f.Token
 		c, err := n.fencedCollection(ctx, tok)
 		if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
-			// The application replaced its collection. The former one is given back wherever it is,
+			// The application replaced its collection. Give the former one back wherever it is,
 			// since the application may rename it back.
 			if err := n.unfenceCopy(ctx, f); err != nil {
 				return err
@@ -253,6 +260,7 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		switch mark := c.fenceMark(); mark {
 		case "":
 			return nil
+		// Remove only this fence; a later one is another controller's.
 		case f.To, closingMark + f.To:
 		default:
 			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
@@ -261,42 +269,45 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 	})
 }
 
-// unfenceCopy gives back the collection that bears the name in the place of the fenced one, if it
-// has the fence. A cluster that moves or reshards a collection makes another one with the same
-// options, and $out does so: without this the application's writes are refused for good.
+// unfenceCopy removes the fence of the collection that has taken the fenced one's name, if it has
+// this fence. A cluster that moves or reshards a collection creates another one with the same
+// options, and so does $out. Without this the application's writes would fail for good.
 func (n *Namespace) unfenceCopy(ctx context.Context, f record.Fence) error {
 	c, err := n.collectionNamed(ctx, f.Token.Name)
 	if err != nil || c == nil || c.Type != "collection" {
 		return err
 	}
 	if mark := c.fenceMark(); mark != f.To && mark != closingMark+f.To {
-		return nil // not of this fence
+		return nil // another fence
 	}
 	return n.restoreValidator(ctx, f, record.Token{Name: f.Token.Name, ID: c.id()}, f.Token.ID)
 }
 
-// restoreValidator gives a collection the validator that the fence of collection noted has replaced.
+// restoreValidator gives a collection the validation that the fence of the collection noted
+// replaced.
 func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok record.Token, noted string) error {
 	text, ok, err := n.notedRestore(ctx, noted)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		text = f.Restore // of Prepare: older, but better than none
+		text = f.Restore // from Prepare: older, but better than none
 	}
 	r, err := restorationFrom(text)
 	if err != nil {
 		return permanent(err)
 	}
+	// A build refuses collMod, and held writes cannot wait for hours.
 	if err := n.stopBuilds(ctx, tok.Name); err != nil {
 		return err
 	}
 	return n.setValidator(ctx, tok, r)
 }
 
-// setValidator replaces validator, level and action, acknowledged by a majority. What
-// was never set is set to its default, which means the same.
+// setValidator replaces validator, level and action, with a majority. Unset values become the
+// defaults, which have the same meaning.
 func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restoration) error {
+	// collMod changes only the given fields, so give all three.
 	if r.Validator == nil {
 		r.Validator = mustMarshal(bson.D{})
 	}
@@ -319,7 +330,7 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 	return n.change(ctx, n.db, cmd)
 }
 
-// noteUnfenced remembers that a fence was removed, before it is.
+// noteUnfenced records that a fence is removed. Callers do this before they remove it.
 func (n *Namespace) noteUnfenced(ctx context.Context, tok record.Token, to string) error {
 	set := bson.D{{Key: "name", Value: tok.Name}}
 	if tok.ID != "" {
@@ -328,7 +339,7 @@ func (n *Namespace) noteUnfenced(ctx context.Context, tok record.Token, to strin
 	return n.note(ctx, unfencedNotes+to, bson.D{{Key: "$set", Value: set}})
 }
 
-// decided makes errors that no repetition changes permanent.
+// decided marks errors that no retry changes as permanent.
 func decided(err error) error {
 	var unsupported *record.UnsupportedError
 	if errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound) || errors.As(err, &unsupported) {
@@ -337,7 +348,7 @@ func decided(err error) error {
 	return err
 }
 
-// mustMarshal marshals literals of this package.
+// mustMarshal marshals literals of this package. It panics on an error.
 func mustMarshal(d bson.D) bson.Raw {
 	b, err := bson.Marshal(d)
 	if err != nil {

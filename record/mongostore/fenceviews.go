@@ -13,26 +13,26 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The view fence of fixed-name kinds. One applyOps renames the collection and leaves a
-// view on it under the old name: the application's writes fail with 166 and its reads
-// go on to see the data, which no longer changes. One applyOps removes the view
-// and renames back. It holds the global lock throughout, so no insert falls into the
-// gap and creates a collection of its own, unless the primary dies there: see fencestray.go.
+// The view fence of fixed-name kinds. One applyOps renames the collection and creates a view on it
+// under the old name. The application's writes then fail with 166. Its reads still see the data,
+// which no longer changes. Another applyOps removes the view and renames the collection back. Each
+// applyOps holds the global lock, so no insert can create a new collection in between. If the
+// primary dies in between, an insert can: see fencestray.go.
 //
-// Views are removed by deleting their definition from system.views, never by drop: a
-// drop that comes second, after the rename back, would drop the application's data.
+// Views are removed by deleting their definition from system.views, never by a drop. A second drop,
+// after the rename back, would drop the application's data.
 //
-// A caller may be stopped between its check and the command, and a command may arrive
-// late. So that it then does nothing, each applyOps begins with an update, the one
-// operation whose collection must exist or the whole command fails:
+// A caller may pause between its check and its command, and a command may arrive late. Such a
+// command must do nothing. Each applyOps therefore begins with an update, because it is the one
+// operation that makes the whole command fail if its collection is missing:
 //
-//   - Fence: the gate, a collection of its own that Fence makes before it checks that it
-//     was not removed, and that Unfence drops before it looks. A late fence of an attempt
-//     that was removed finds no gate.
-//   - Unfence: the collection under its hidden name, which is never used twice. A late unfence
-//     does not take away the view of a later fence.
+//   - Fence updates the gate, a collection of its own. Fence creates the gate before it checks that
+//     the fence was not removed, and Unfence drops the gate before it looks. A late command of a
+//     removed fence finds no gate.
+//   - Unfence updates the collection under its hidden name, which is never used twice. A late
+//     command does not remove the view of a later fence.
 
-// viewComment marks a view as one that a fence left.
+// viewPipeline marks a view as one that a fence created.
 func viewPipeline(mark string) bson.A {
 	return bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "$comment", Value: fencePrefix + mark}}}}}
 }
@@ -59,18 +59,20 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			if err := n.openGate(ctx, f); err != nil {
 				return err
 			}
+			// An applyOps during an index build aborts the server.
 			if err := n.noBuilds(ctx, f.Token.Name); err != nil {
 				return err
 			}
 			through := n.passes.ask
 			if tried {
-				through = n.throughGate // what others fail at is not its own
+				through = n.throughGate // a failure of other fences in the command is not this one's
 			}
 			tried = true
 			if _, err := through(ctx, f); err != nil {
 				return err
 			}
 		}
+		// The rename may have been lost in a failover, so confirm it even if it was found done.
 		if err := n.confirmRename(ctx, f, uuid, look); err != nil {
 			return err
 		}
@@ -81,9 +83,9 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// viewPlacement is placement, and looks at the old name after the rename. The view is
-// made up for if a primary died between the two operations of its applyOps, which
-// replicate apart.
+// viewPlacement is placement, but also checks the old name after the rename. It creates the view if
+// it is missing: the operations of an applyOps replicate separately, and a primary can die between
+// them.
 func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
 	at, err := n.placement(ctx, f, uuid)
 	if err != nil || !at.moved || at.old != nil && at.old.Type == "view" && at.old.fenceMark() == f.To {
@@ -95,7 +97,8 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		}
 		return at, errors.New("the view was missing and is made again")
 	}
-	// A list made while somebody removed the fence can show both; a second one cannot.
+	// If the fence was removed during the listing, the list can show both names. A second list
+	// cannot.
 	if err := n.mark(ctx, f); err != nil {
 		return at, err
 	}
@@ -106,8 +109,8 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 	if !now.moved || now.old == nil || now.old.id() != at.old.id() {
 		return at, errors.New("the names changed while they were read")
 	}
-	// Nothing is repaired here: the record may say that the fence is in force, and a repair
-	// under it would hide that something was written past it.
+	// Repair nothing here. The deployment may say that the fence is in force, and a repair would
+	// hide writes that went past it.
 	return at, permanent(fmt.Errorf("the name %q is taken by another %s: %w", f.Token.Name, now.old.Type, record.ErrTaken))
 }
 
@@ -117,6 +120,7 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
+		// Close the fence first, or a late command could set it again after the rename back.
 		if err := n.closeFence(ctx, f.Token.Name, f.To); err != nil {
 			return err
 		}
@@ -127,8 +131,8 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 				return lookErr
 			}
 			if !stands {
-				// The application replaced its collection before the fence was set, and with the
-				// gate closed it cannot be set any longer.
+				// The application replaced its collection before the fence was set. With the gate
+				// closed, the fence can no longer be set.
 				return nil
 			}
 		}
@@ -136,19 +140,22 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		if !at.moved {
+			// The name is back already, perhaps by an attempt that died before it moved the strays.
 			return n.settleStrays(ctx, f.Token, f.Token.Name, f.To)
 		}
+		// An index build during the applyOps would abort the server.
 		if err := n.stopBuilds(ctx, f.To); err != nil {
 			return err
 		}
 		if at.old != nil && at.old.Type != "view" {
 			err = n.overStray(ctx, f.Token, f.To, at.old)
-		} else { // also where there is none, and where somebody has put another in its place
+		} else { // also if nothing has the name, or another view does
 			err = n.unview(ctx, f.Token.Name, f.To, f.Token.Name)
 		}
 		if err != nil {
 			return err
 		}
+		// unview reports success even if it found no collection, so look.
 		if at, err = n.placement(ctx, f, uuid); err != nil {
 			return err
 		}
@@ -159,19 +166,19 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 	})
 }
 
-// viewStands reports whether the view of a fence, this one or another, is under the kind's own name.
+// viewStands reports whether a fence's view, of this fence or another, has the kind's own name.
 func (n *Namespace) viewStands(ctx context.Context, f record.Fence) (bool, error) {
 	own, err := n.collectionNamed(ctx, f.Token.Name)
 	return own != nil && own.Type == "view" && own.fenceMark() != "", err
 }
 
-// renameOverView gives a hidden collection a name that an earlier fence's view bears.
+// renameOverView gives a hidden collection a name that an earlier fence's view has.
 func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
 	return n.unview(ctx, f.To, f.Token.Name, f.To)
 }
 
-// unview removes a view and renames a collection in one step. Without the collection it
-// does nothing and fails. The caller looks what became of it.
+// unview removes a view and renames a collection in one step. If the collection is missing, nothing
+// changes. Callers find out what happened by looking at the names.
 func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 	if err := n.noBuilds(ctx, from); err != nil {
 		return err
@@ -182,7 +189,7 @@ func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 		n.renameOp(from, to),
 	})
 	if hasCode(err, codeUnknownError) {
-		return nil // the update of existsOp found no document; the rest was tried
+		return nil // existsOp found no document; the other operations were tried
 	}
 	return err
 }
@@ -203,7 +210,7 @@ func (n *Namespace) unviewOp(view string) bson.D {
 	}
 }
 
-// viewOp leaves the view of the fence with a mark on a collection.
+// viewOp returns the operation that creates a fence's view with a mark.
 func (n *Namespace) viewOp(view, on, mark string) bson.D {
 	return n.commandOp(bson.D{
 		{Key: "create", Value: view},
@@ -212,15 +219,16 @@ func (n *Namespace) viewOp(view, on, mark string) bson.D {
 	})
 }
 
-// renameUnderView gives a hidden collection another hidden name, and in the same step has the
-// view that a fence left under its own name show it there: readers that do not follow would
-// find nothing from then on. done is false where no such view is on it.
+// renameUnderView gives a hidden collection another hidden name. In the same step it points the
+// fence's view at the new name, because readers that do not follow the deployment would otherwise
+// find nothing. done is false if no such view shows the collection.
 //
-// A command that comes late finds no collection of the old name, which is never used twice.
+// A late command finds no collection with the old name, which is never used twice.
 func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done bool, err error) {
 	if _, _, hidden := record.KindOfPhysical(f.Token.Name); !hidden || !f.Token.Fixed {
 		return false, nil
 	}
+	// A rename to the kind's own name replaces the view instead.
 	if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
 		return false, nil
 	}
@@ -233,19 +241,19 @@ func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done b
 	}
 	move := viewMove{f.Token.Name, f.To, own.Name, own.fenceMark()}
 	if _, err = n.moves.ask(ctx, move); errors.Is(err, errTogether) {
-		_, err = n.moveUnderViews(ctx, []viewMove{move}) // what others fail at is not its own
+		_, err = n.moveUnderViews(ctx, []viewMove{move}) // not failed by the other moves
 	}
 	if hasCode(err, codeUnauthorized, codeCommandNotFound) {
-		return false, nil // it could once; a switch does not fail for readers that do not follow
+		return false, nil // the privilege is gone; a switch must not fail for such readers
 	}
 	return true, err
 }
 
-// viewMove is a rename of a collection under the view of a fence.
+// viewMove is the rename of a collection that a fence's view shows.
 type viewMove struct{ from, to, view, mark string }
 
-// moveUnderViews renames, and moves the views along. What it fails at each one finds out by
-// looking.
+// moveUnderViews renames collections and points their views at the new names. Callers find out what
+// happened by looking at the names.
 func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
 	ops := make(bson.A, 0, 4*len(moves))
 	for _, m := range moves {
@@ -257,12 +265,12 @@ func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struc
 		err = fmt.Errorf("%w: %s", errTogether, err)
 	}
 	if hasCode(err, codeUnknownError) {
-		err = nil // the update of existsOp found no document; the rest was tried
+		err = nil // existsOp found no document; the other operations were tried
 	}
 	return struct{}{}, err
 }
 
-// errWholeServer marks a command that waited in vain for the lock of the whole server.
+// errWholeServer marks a command that gave up waiting for the lock of the whole server.
 var errWholeServer = errors.New("open transactions hold up the whole server's lock")
 
 func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
@@ -273,13 +281,13 @@ func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
 	return err
 }
 
-// probeLimit is how long a probe waits for open transactions. A server ends those that
+// probeLimit bounds the wait of a probe for open transactions. The server ends transactions that
 // are older than a minute.
 const probeLimit = 70 * time.Second
 
-// probeView tries fence and unfence on a scratch collection. It returns the reason why a
-// view fence cannot be had here, or an error if that was not to be found out. Unlike a
-// fence it kills nobody else's transactions, but waits for their end.
+// probeView tries a fence and its removal on a scratch collection. It returns the reason why view
+// fences are not possible here, or an error if it could not find out. A fence kills transactions in
+// its way; a probe waits for their end.
 func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -294,12 +302,13 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 	}
 }
 
-// awaitTransactions waits until no transaction is open that would hold up a command for
-// as long as it waits. Trying instead would stall the server each time.
+// awaitTransactions waits until no open transaction would hold up a command for its whole wait.
+// Trying the command instead would stall the server each time.
 func (n *Namespace) awaitTransactions(ctx context.Context) error {
 	const every = 250 * time.Millisecond
 	warned := false
 	for {
+		// A process that has died cannot end its transaction itself.
 		if _, err := n.killAbandoned(ctx); err != nil {
 			n.log.Debug("cannot end abandoned transactions", zap.Error(err))
 		}
@@ -316,7 +325,7 @@ func (n *Namespace) awaitTransactions(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		if err != nil || len(older) == 0 { // who cannot see them can only try
+		if err != nil || len(older) == 0 { // without the privilege to see them, only a try helps
 			return nil
 		}
 	}
@@ -332,16 +341,19 @@ func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, erro
 		refused.Reason = "an atomic rename and view is not possible through mongos; use validator"
 		return refused, nil
 	}
+	// A view fence of a real kind would disturb its application.
 	c, done, err := n.scratch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	// Use the same commands as a fence, on a collection that nobody needs.
 	moved := c.Name + ".n1"
 	ops := bson.A{n.renameOp(c.Name, moved), n.viewOp(c.Name, moved, moved)}
 	if err := doneHere(n.applyOps(ctx, ops)); err != nil {
 		return n.refuseView(refused, err)
 	}
+	// Check the effect: success alone does not prove that the view exists.
 	at, err := n.collectionNamed(ctx, c.Name)
 	if err != nil {
 		return nil, err
@@ -350,6 +362,7 @@ func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, erro
 		refused.Reason = "the server did not leave a view under the old name"
 		return refused, nil
 	}
+	// Removing the fence needs other privileges than setting it.
 	if err := doneHere(n.unview(ctx, c.Name, moved, c.Name)); err != nil {
 		return n.refuseView(refused, err)
 	}

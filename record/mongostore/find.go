@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	keysPerFind     = 1000    // of an $in
-	keyBytesPerFind = 8 << 20 // of an $in: a command is 16 MiB at most
+	keysPerFind     = 1000    // keys of an $in
+	keyBytesPerFind = 8 << 20 // bytes of an $in; a command has at most 16 MiB
 )
 
 // readOptions control how a find reads and what it returns.
 type readOptions struct {
-	keysOnly bool // _id alone
-	guards   bool // with the guard element of managed kinds
-	// snapshot reads with read concern snapshot, at the time at if it is set, otherwise
-	// at one not before after. Without it the find belongs to a transaction.
+	keysOnly bool // return only _id
+	guards   bool // return the guard element of managed kinds
+	// snapshot reads with read concern snapshot: at the time at if it is set, otherwise at a time
+	// not before after. Without it, the find belongs to a transaction.
 	snapshot  bool
 	at, after bson.Timestamp
-	majority  bool   // read concern majority, not before after, of a find with one batch
-	bound     *bound // of all finds of a read together; nil: none
+	majority  bool   // read concern majority, not before after, for a find with one batch
+	bound     *bound // for all finds of a read together; nil: none
 	near      bool   // prefixes are probably neighbours
 }
 
-// bound is how many bytes of documents a read may still bring.
+// bound is the number of bytes of documents that a read may still return.
 type bound struct{ left int }
 
 func newBound(bytes int) *bound {
@@ -41,7 +41,7 @@ func newBound(bytes int) *bound {
 	return &bound{bytes}
 }
 
-// take counts a batch of documents.
+// take counts a batch of documents. It returns record.ErrTooLarge beyond the bound.
 func (b *bound) take(docs []byte) error {
 	if b == nil {
 		return nil
@@ -52,7 +52,7 @@ func (b *bound) take(docs []byte) error {
 	return nil
 }
 
-// append appends what ends a find.
+// append appends the projection and read concern that end a find command.
 func (o readOptions) append(dst []byte) []byte {
 	if o.keysOnly {
 		var at int
@@ -63,6 +63,7 @@ func (o readOptions) append(dst []byte) []byte {
 		}
 		dst = endDocument(dst, at)
 	}
+	// A find in a transaction inherits the read concern of the transaction.
 	level := "snapshot"
 	switch {
 	case o.majority:
@@ -81,9 +82,9 @@ func (o readOptions) append(dst []byte) []byte {
 	return endDocument(dst, start)
 }
 
-// timeOf is the snapshot of a reply. Of a collection that does not exist, as the side
-// collection of a kind that nobody has applied to yet, the server names none; it is the time
-// that was asked for then.
+// timeOf returns the snapshot time of a reply. For a missing collection, such as the side
+// collection of a kind without applied writes, the server names no time. The result is then the
+// requested time.
 func (o readOptions) timeOf(r reply) bson.Timestamp {
 	if r.at.IsZero() {
 		return o.at
@@ -91,8 +92,8 @@ func (o readOptions) timeOf(r reply) bson.Timestamp {
 	return r.at
 }
 
-// tooOld refuses a reply whose snapshot is older than was asked for, or unknown. A server
-// waits for afterClusterTime or fails; one that does neither is not believed.
+// tooOld refuses a reply with a snapshot that is older than requested, or has no time. A server
+// waits for afterClusterTime or fails, so another reply cannot be trusted.
 func (o readOptions) tooOld(at bson.Timestamp) error {
 	if o.snapshot && at.Before(o.after) {
 		return fmt.Errorf("%w: it is of %d.%d, and %d.%d is needed", errSnapshot, at.T, at.I, o.after.T, o.after.I)
@@ -100,12 +101,13 @@ func (o readOptions) tooOld(at bson.Timestamp) error {
 	return nil
 }
 
-// afterWait is how long a server may wait for the cluster time that a read asks for. One that
-// was cut off while it was the primary waits until it is back; another try finds its successor.
+// afterWait bounds the wait of a server for the cluster time that a read requests. A cut-off former
+// primary waits until it is back. A retry finds its successor.
 const afterWait = 20 * time.Second
 
-// runFind sends a find, the first of a cursor.
+// runFind sends a find, the first command of a cursor.
 func (n *Namespace) runFind(ctx context.Context, command []byte, o readOptions) (bson.Raw, error) {
+	// Only such a read can wait for a time in the future.
 	if o.snapshot && o.at.IsZero() && !o.after.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, afterWait)
@@ -114,8 +116,8 @@ func (n *Namespace) runFind(ctx context.Context, command []byte, o readOptions) 
 	return n.run(ctx, command)
 }
 
-// find runs a find command to its end and yields each document, whose bytes are the
-// caller's. ctx carries the session that getMore needs. It returns the snapshot's time.
+// find runs a find command to its end and yields each document. The bytes belong to the caller. ctx
+// must hold the session that getMore needs. find returns the time of the snapshot.
 func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
 	what := "find " + p.coll
 	raw, err := n.runFind(ctx, command, o)
@@ -124,6 +126,7 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOpt
 	}
 	r, err := parseReply(raw)
 	at := o.timeOf(r)
+	// An older snapshot must not reach the caller, not even in part.
 	if err == nil {
 		err = o.tooOld(at)
 	}
@@ -131,6 +134,7 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOpt
 		return bson.Timestamp{}, fmt.Errorf("%s: %w", what, err)
 	}
 	for {
+		// The server expires an open cursor only after minutes, so close it on an error.
 		if err := o.bound.take(r.docs); err != nil {
 			if r.id != 0 {
 				n.killCursor(ctx, p, r.id)
@@ -152,13 +156,13 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOpt
 	}
 }
 
-// findKeys finds documents by key, in several commands if need be.
+// findKeys finds documents by key, in several commands if necessary.
 func (n *Namespace) findKeys(ctx context.Context, p place, keys []record.Key, o readOptions, yield func(doc []byte) error) error {
 	_, err := n.findSelected(ctx, p, selection{keys: keys}, o, yield)
 	return err
 }
 
-// selection is the keys and prefixes asked for of one kind, none covered by another.
+// selection holds the selected keys and prefixes of one kind. None covers another.
 type selection struct {
 	keys     []record.Key
 	prefixes []string
@@ -181,11 +185,12 @@ func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o re
 		*buf = endDocument(o.append(b), 0)
 		got, err := n.find(ctx, p, *buf, o, yield)
 		if o.snapshot && !got.IsZero() {
-			// Everything else is read at the same time.
+			// Read the rest at the same time.
 			at, o.at = got, got
 		}
 		return err
 	}
+	// Ask for one more than there are, so that the first reply ends the cursor.
 	for keys := range chunkKeys(s.keys) {
 		err := run(len(keys)+1, false, func(b []byte) []byte { return appendIn(b, keys) }, yield)
 		if err != nil {
@@ -199,11 +204,12 @@ func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o re
 	return at, find(s.prefixes, run, yield)
 }
 
-// chunkKeys cuts keys, or patterns of them, into what one command takes, by number and by bytes.
+// chunkKeys cuts keys or patterns into chunks for one command, by number and by bytes.
 func chunkKeys[K ~string](keys []K) iter.Seq[[]K] {
 	return func(yield func([]K) bool) {
 		for len(keys) > 0 {
 			n, size := 0, 0
+			// Take at least one key, however long it is.
 			for n < min(len(keys), keysPerFind) && (n == 0 || size+len(keys[n]) <= keyBytesPerFind) {
 				size += len(keys[n])
 				n++
@@ -226,19 +232,19 @@ func appendIn(dst []byte, keys []record.Key) []byte {
 	return endDocument(endDocument(dst, in), id)
 }
 
-// successor is the least string that is greater than all with the prefix, or empty when
-// only the end of all strings is.
+// successor returns the least string greater than every string with the prefix. It is empty if
+// there is none.
 func successor(prefix string) string {
 	for prefix != "" {
 		r, size := utf8.DecodeLastRuneInString(prefix)
 		prefix = prefix[:len(prefix)-size]
 		switch {
 		case r == utf8.RuneError && size == 1:
-			// Not text. A shorter prefix selects more than was asked for, which the
-			// reader drops.
+			// Invalid text. A shorter prefix selects more than requested; the reader drops the
+			// rest.
 		case r == utf8.MaxRune:
 		case r == 0xD7FF:
-			return prefix + "\uE000" // surrogates are no text
+			return prefix + "\uE000" // skip the surrogates, which are no text
 		default:
 			return prefix + string(r+1)
 		}

@@ -13,38 +13,39 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// This file follows a target, to find what others than Apply do there.
+// This file follows a target to find changes that no Apply made.
 //
-// An Apply of a fixed-name kind writes the guard next to the document in the same transaction.
-// Nobody else does, so that the transaction shows whose a change is, after a restart and for the
-// changes of other controllers as well. A managed kind's guard is in its document, where others
-// may copy it: the change shows it, and the caller knows which it has written.
+// An Apply to a fixed-name kind writes the guard next to the document, in the same transaction. No
+// other writer does, so the transaction shows the origin of a change, after a restart and for other
+// controllers too. A managed kind has the guard in its document, where other writers may copy it.
+// The change carries the guard, and the caller knows which guards it has written.
 
-// follower is what a stream of Follow knows besides a stream's own state.
+// follower is the additional state of a stream of Follow.
 type follower struct {
-	kinds  map[string]record.Token // by the identity of the collection, 16 bytes
+	kinds  map[string]record.Token // by the UUID of the collection, 16 bytes
 	guards map[string]string       // kind by the name of its side collection
-	logs   bool                    // transactions are in several logs
-	batch  []source                // of the changes of this batch
+	logs   bool                    // transactions may be spread over several logs
+	batch  []source                // one for each change of this batch
 	beside map[written]record.Guard
 }
 
-// source is where a change comes from.
+// source is the origin of a change.
 type source struct {
 	txn   string // the transaction; empty: none
 	fixed bool
 }
 
-// written names a record in a transaction.
+// written identifies a record in a transaction.
 type written struct {
 	txn, kind string
 	key       record.Key
 }
 
-// nudgeMark is the document of the marks that Nudge writes.
+// nudgeMark is the _id in dbc_marks of the document that Nudge writes.
 const nudgeMark = "nudge"
 
-// Follow opens the changes of a target's collections from a position on.
+// Follow opens the changes of a target's collections after a position. The caller closes the
+// stream.
 func (n *Namespace) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
 	if from.IsZero() {
 		return nil, errors.New("follow: no position")
@@ -57,11 +58,13 @@ func (n *Namespace) Follow(ctx context.Context, from record.Position, toks recor
 	ids, names := bson.A{}, bson.A{}
 	for kind, tok := range toks {
 		id, err := hex.DecodeString(tok.ID)
+		// A token without a UUID cannot be followed through renames.
 		if err != nil || len(id) != 16 {
 			return nil, fmt.Errorf("follow %s: %q is no identity of a collection", kind, tok.ID)
 		}
 		f.kinds[string(id)] = tok
 		ids = append(ids, bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id})
+		// Only fixed-name kinds have guards in side collections.
 		if tok.Fixed {
 			f.guards[GuardsName(kind)] = kind
 			names = append(names, GuardsName(kind))
@@ -72,6 +75,7 @@ func (n *Namespace) Follow(ctx context.Context, from record.Position, toks recor
 	if mongos {
 		s.beat, s.got, wait = n.beat, n.pulse.quicken, shardedWait
 	}
+	// Start inclusively: the changes of this cluster time may come again.
 	start := s.at
 	opts := options.ChangeStream().SetStartAtOperationTime(&start).SetShowExpandedEvents(true).
 		SetMaxAwaitTime(wait).SetBatchSize(streamBatch)
@@ -81,14 +85,15 @@ func (n *Namespace) Follow(ctx context.Context, from record.Position, toks recor
 	return s, nil
 }
 
-// followPipeline lets through what happens to collections, and what lies next to their documents.
-// As in streamPipeline the names are matched in a field that the pipeline computes.
+// followPipeline selects the events of the collections by UUID, of their side collections, and of
+// the marks. As in streamPipeline, names are matched in a computed field.
 func followPipeline(ids, names bson.A) mongo.Pipeline {
 	return mongo.Pipeline{
 		{{Key: "$addFields", Value: bson.D{{Key: nameField, Value: bson.D{{Key: "$concat", Value: bson.A{"$ns.coll"}}}}}}},
 		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 			bson.D{{Key: "collectionUUID", Value: bson.D{{Key: "$in", Value: ids}}}},
 			bson.D{{Key: nameField, Value: bson.D{{Key: "$in", Value: names}}}},
+			// Marks of write blocks, and nudges, which keep an idle stream moving.
 			bson.D{{Key: nameField, Value: marksCollection}},
 			bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"dropDatabase", "invalidate"}}}}},
 		}}}}},
@@ -111,7 +116,7 @@ func followPipeline(ids, names bson.A) mongo.Pipeline {
 	}
 }
 
-// followed reads one event of a stream of Follow.
+// followed reads one event of a stream of Follow. ok reports whether to deliver change.
 func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change record.Change, ok bool, err error) {
 	f := s.follower
 	if len(batch.Changes) == 0 {
@@ -126,6 +131,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	op, _ := raw.Lookup("operationType").StringValueOK()
 	coll, _ := raw.Lookup("ns", "coll").StringValueOK()
 	_, uuid, _ := raw.Lookup("collectionUUID").BinaryOK()
+	// Only a transaction has a number together with its session.
 	txn := ""
 	if _, number := raw.Lookup("txnNumber").AsInt64OK(); number {
 		txn = string(raw.Lookup("lsid").Value) + "/" + string(raw.Lookup("txnNumber").Value)
@@ -135,6 +141,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	case "dropDatabase", "invalidate":
 		return change, false, fmt.Errorf("follow: %w: the stream was ended by %s", record.ErrHistoryLost, op)
 	case "rename":
+		// The UUID identifies the collection, so a rename only reports the new name.
 		to, _ := raw.Lookup("to", "coll").StringValueOK()
 		return f.marker(tok, ours, to)
 	case "modify":
@@ -150,7 +157,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 		return change, false, fmt.Errorf("follow: %w: collection %s of the target was dropped", record.ErrBroken, coll)
 	case "insert", "update", "replace", "delete":
 	default:
-		return change, false, nil // indexes and the like do not concern the records
+		return change, false, nil // events about indexes and the like do not change records
 	}
 	id := raw.Lookup("documentKey", "_id")
 	if coll == marksCollection {
@@ -165,6 +172,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 		return change, false, fmt.Errorf("follow %s: %w", coll, err)
 	}
 	if side {
+		// A guard in a transaction belongs to a change of the record that comes before or after it.
 		_, b, _ := raw.Lookup("fullDocument", "g").BinaryOK()
 		guard, guarded := record.GuardFrom(b)
 		if guarded && txn != "" {
@@ -172,7 +180,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 			return change, false, nil
 		}
 		f.batch = append(f.batch, source{})
-		return record.Change{Kind: kind, Key: key, Delete: true}, true, nil // its guard is lost
+		return record.Change{Kind: kind, Key: key, Delete: true}, true, nil // the guard is lost
 	}
 	change = record.Change{Kind: tok.Kind, Key: key, Delete: op == "delete"}
 	if doc, ok := raw.Lookup("fullDocument", guardField).DocumentOK(); ok && !tok.Fixed {
@@ -184,7 +192,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	return change, true, nil
 }
 
-// marker is a change of a collection itself.
+// marker returns the change that reports a new name or a fence's mark.
 func (f *follower) marker(tok record.Token, ours bool, name string) (record.Change, bool, error) {
 	if !ours {
 		return record.Change{}, false, nil
@@ -193,7 +201,7 @@ func (f *follower) marker(tok record.Token, ours bool, name string) (record.Chan
 	return record.Change{Kind: tok.Kind, Marker: name}, true, nil
 }
 
-// mark is the marker of a write block: it was written once the block was in force.
+// mark returns the marker of a write block. It was written once the block was in force.
 func (f *follower) mark(raw bson.Raw, id bson.RawValue) (record.Change, bool, error) {
 	name, _ := id.StringValueOK()
 	blocked := raw.Lookup("fullDocument", markBlocked).Type != 0 ||
@@ -204,14 +212,15 @@ func (f *follower) mark(raw bson.Raw, id bson.RawValue) (record.Change, bool, er
 			return f.marker(tok, true, name)
 		}
 	}
-	return record.Change{}, false, nil // a nudge, whose time is all that it has
+	return record.Change{}, false, nil // a nudge: only its time matters
 }
 
-// settle gives the changes of a batch of fixed-name kinds their origin, once the whole of each
-// transaction is there.
+// settle sets the origin of the changes to fixed-name kinds, once the batch has the whole of each
+// transaction.
 func (f *follower) settle(batch *record.ChangeBatch) {
 	for i := range batch.Changes {
 		c, from := &batch.Changes[i], f.batch[i]
+		// Only a transaction can contain both a document and its guard.
 		if !from.fixed || from.txn == "" {
 			continue
 		}
@@ -223,10 +232,11 @@ func (f *follower) settle(batch *record.ChangeBatch) {
 			c.Origin = record.GuardedChange // the guard may be in another log
 		}
 	}
+	// A batch has whole commits, so no guard matters to a later batch.
 	clear(f.beside)
 }
 
-// Nudge writes a mark that streams of Follow see.
+// Nudge writes a mark that every stream of Follow reads, so that idle streams advance soon.
 func (n *Namespace) Nudge(ctx context.Context) error {
 	err := n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: marksCollection},

@@ -12,18 +12,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// guardField is the element of a managed kind's document that holds the guard. Clients
-// write documents without it, which distinguishes their writes from ours. In documents
-// of fixed-name kinds it is a field like any other.
+// guardField is the element of a managed kind's document that holds the guard. Clients write
+// documents without it, which distinguishes their writes from an Apply. In documents of fixed-name
+// kinds it is a field like any other.
 const guardField = record.ReservedField
 
-// maxGuardBytes is what guard and tombstone mark add to a document at most.
+// maxGuardBytes bounds the bytes that guard and tombstone mark add to a document.
 const maxGuardBytes = 64
 
 const (
-	maxDocument = 16 << 20 // that MongoDB stores
-	// maxStatement bounds a document with its _id, which is added to it in an update and in
-	// the oplog: both are 16 MiB and 16 KiB at most, and have some fields of their own.
+	maxDocument = 16 << 20 // limit of MongoDB
+	// maxStatement bounds a document with its _id. An update and an oplog entry contain the _id
+	// once more, have some fields of their own, and may have 16 MiB and 16 KiB.
 	maxStatement = maxDocument + 12<<10
 )
 
@@ -32,17 +32,17 @@ var (
 	errNoID      = errors.New("document has no _id")
 )
 
-// layout is what the headers of a document's elements show.
+// layout describes the top-level elements of a document.
 type layout struct {
 	id               bson.RawValue
 	idStart, idEnd   int
-	dbcStart, dbcEnd int  // of a managed kind's guard element; 0 when there is none
-	emptyTS          bool // a field is a timestamp of zero, which the server fills in
-	dollar           bool // a field's name begins with $, which an update does not take
+	dbcStart, dbcEnd int  // of a managed kind's guard element; 0: none
+	emptyTS          bool // a field is the zero timestamp, which the server replaces
+	dollar           bool // a field's name begins with $, which an update refuses
 }
 
-// layoutOf walks the top-level elements. It does not look into values. In documents that
-// are not a managed kind's it sees no guard, whatever their fields are called.
+// layoutOf walks the top-level elements without looking into values. If the document is not of a
+// managed kind, it sees no guard, whatever the names of the fields are.
 func layoutOf(doc []byte, managed bool) (layout, error) {
 	var l layout
 	if len(doc) < 5 || int(binary.LittleEndian.Uint32(doc)) != len(doc) || doc[len(doc)-1] != 0 {
@@ -63,6 +63,7 @@ func layoutOf(doc []byte, managed bool) (layout, error) {
 		case len(key) > 0 && key[0] == '$':
 			l.dollar = true
 		}
+		// The server replaces only top-level zero timestamps, so nested ones do not matter.
 		if bson.Type(elem[0]) == bson.TypeTimestamp && binary.LittleEndian.Uint64(elem[len(elem)-8:]) == 0 {
 			l.emptyTS = true
 		}
@@ -79,8 +80,8 @@ func (l layout) guard(doc []byte) (g record.Guard, tombstone bool) {
 	return guardOf(bson.Raw(doc[l.dbcStart+1+len(guardField)+1 : l.dbcEnd]))
 }
 
-// guardOf reads {g, x}, which is the guard element's value and, in addition to _id, what a
-// side collection's document holds.
+// guardOf reads {g, x}. That is the value of the guard element, and part of a side collection's
+// document.
 func guardOf(doc bson.Raw) (g record.Guard, tombstone bool) {
 	if _, b, ok := doc.Lookup("g").BinaryOK(); ok {
 		g, _ = record.GuardFrom(b)
@@ -89,8 +90,8 @@ func guardOf(doc bson.Raw) (g record.Guard, tombstone bool) {
 	return g, tombstone
 }
 
-// strip removes the guard element in place and returns the shorter document. The bytes
-// must be the caller's own.
+// strip removes the guard element in place and returns the shorter document. The caller must own
+// the bytes.
 func (l layout) strip(doc []byte) []byte {
 	if l.dbcStart == 0 {
 		return doc
@@ -108,9 +109,9 @@ func appendGuardFields(dst []byte, g []byte, tombstone bool) []byte {
 	return dst
 }
 
-// appendStored appends a live document as it is stored, with the guard as last element
-// unless g is nil. The _id goes first, where the server would put it anyway: in an
-// update, a first field that begins with $ would be taken for an operator.
+// appendStored appends a live document in stored form. The guard is the last element unless g is
+// nil. The _id goes first, where the server would put it anyway. In an update, a first field that
+// begins with $ would be read as an operator.
 func appendStored(dst, doc []byte, l layout, g []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -130,7 +131,7 @@ func appendStored(dst, doc []byte, l layout, g []byte) []byte {
 	return endDocument(dst, start)
 }
 
-// appendTombstone appends a managed kind's tombstone.
+// appendTombstone appends the tombstone of a managed kind.
 func appendTombstone(dst []byte, id bson.RawValue, g []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -150,7 +151,7 @@ func appendSide(dst []byte, id bson.RawValue, g []byte, tombstone bool) []byte {
 	return endDocument(dst, start)
 }
 
-// checkDoc refuses what must not be stored.
+// checkDoc refuses a document that must not be stored.
 func checkDoc(doc []byte, managed bool) (layout, error) {
 	l, err := layoutOf(doc, managed)
 	switch {
@@ -164,9 +165,9 @@ func checkDoc(doc []byte, managed bool) (layout, error) {
 	return l, nil
 }
 
-// checkSize refuses a document that MongoDB would not take as it is to be stored. guard is
-// what is added to it. Sent, it would end the transaction of others as well, and of the
-// ways in which the server reports it some look like a failure that another try cures.
+// checkSize refuses a document that is too large for MongoDB in stored form. guard is the size that
+// the guard adds. Sent to the server, the document would fail the transaction of other groups too.
+// Some of the server's errors for it look temporary.
 func checkSize(doc []byte, l layout, guard int) error {
 	size := len(doc) + guard
 	switch {
@@ -181,12 +182,12 @@ func checkSize(doc []byte, l layout, guard int) error {
 	}
 }
 
-// guardBytes is what the guard element adds to a live document.
+// guardBytes is the size that the guard element adds to a live document.
 var guardBytes = len(appendStored(nil, emptyDocument, layout{idStart: 4, idEnd: 4}, record.Guard{}.Bytes())) - len(emptyDocument)
 
 var emptyDocument = []byte{5, 0, 0, 0, 0}
 
-// validate looks at a whole document, which the driver's own validation does not.
+// validate validates a whole document, with nested ones. The driver validates the top level only.
 func validate(doc bson.Raw) error {
 	if err := doc.Validate(); err != nil {
 		return err
@@ -195,7 +196,9 @@ func validate(doc bson.Raw) error {
 	if err != nil {
 		return err
 	}
+	// Nested documents are only framed by the check of the outer one.
 	for _, v := range values {
+		// Also arrays, which are documents with numbered fields.
 		switch v.Type {
 		case bson.TypeEmbeddedDocument, bson.TypeArray:
 			err = validate(bson.Raw(v.Value))

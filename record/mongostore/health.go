@@ -13,7 +13,7 @@ import (
 
 var _ record.Monitor = (*Namespace)(nil)
 
-// gauges is what the shares of a time are computed from: the counters at the last look.
+// gauges holds the counters of the last measurement, from which Health computes averages.
 type gauges struct {
 	mu    sync.Mutex
 	cores int64 // 0: not known yet
@@ -21,27 +21,29 @@ type gauges struct {
 	lag   lag
 }
 
-// sample is what the server has counted since it started, in microseconds.
+// sample holds counters of the server since its start, in microseconds.
 type sample struct {
 	at     time.Time
-	server string // host and start
+	server string // host and process id
 	cpu    int64
-	busy   [2]int64 // operations that ran and that waited to run: reads, writes
+	busy   [2]int64 // operations that ran or waited to run: reads, writes
 }
 
-// unwanted are the larger sections of serverStatus that nothing is read of. (There is no
-// way to ask for some sections alone.)
+// unwanted lists the large sections of serverStatus that nothing here reads. The server offers no
+// way to request only some sections.
 var unwanted = []string{
 	"asserts", "connections", "electionMetrics", "indexStats", "locks", "logicalSessionRecordCache", "metrics", "network",
 	"opLatencies", "opWorkingTime", "readConcernCounters", "readPreferenceCounters", "security", "spillWiredTiger",
 	"tcmalloc", "transactions", "twoPhaseCommitCoordinator",
 }
 
-// Health measures the primary: about a millisecond of its time. CPU is that of its process,
-// and Queue the average of operations that ran or waited, both since the last look; Lag is
-// for how long a majority has lacked an operation that a look found at the primary. Of a
-// sharded cluster, which hides its members, Lag is how long a majority write takes, and the
-// rest is not known.
+// Health measures the primary, which takes about a millisecond of its time. CPU is that of its
+// process, and Queue the average of operations that ran or waited. Both cover the time since the
+// last call; the first call returns 0. Lag is how long a majority has lacked an operation that an
+// earlier call found at the primary.
+//
+// A sharded cluster hides its members. There Lag is how long a majority write takes, and the rest
+// is 0.
 func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
@@ -66,8 +68,10 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	if err != nil {
 		return record.Health{}, err
 	}
+	// One caller at a time, or two would share one interval.
 	n.health.mu.Lock()
 	defer n.health.mu.Unlock()
+	// The number of processors stays the same while the server runs.
 	if n.health.cores == 0 {
 		host, err := n.measure(ctx, bson.D{{Key: "hostInfo", Value: 1}})
 		if err != nil {
@@ -80,7 +84,7 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	h := cacheHealth(status)
 	now := sampleOf(status, time.Now())
 	if now.server != n.health.last.server {
-		n.health.lag = lag{} // a set that was restored may count its terms anew
+		n.health.lag = lag{} // a restored set may count its terms anew
 	}
 	h.Lag = n.health.lag.look(members)
 	h.CPU, h.Queue = now.since(n.health.last, n.health.cores, tickets(status))
@@ -88,7 +92,7 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 	return h, nil
 }
 
-// measure asks the server for one of its own figures.
+// measure runs a server command that returns statistics.
 func (n *Namespace) measure(ctx context.Context, cmd bson.D) (bson.Raw, error) {
 	raw, err := n.admin().RunCommand(ctx, cmd).Raw()
 	if hasCode(err, codeUnauthorized) {
@@ -114,7 +118,7 @@ func cacheHealth(status bson.Raw) (h record.Health) {
 
 var queues = [2]string{"read", "write"}
 
-// tickets is how many reads and writes may run at once.
+// tickets returns how many reads and writes may run at once.
 func tickets(status bson.Raw) (most [2]int64) {
 	for i, q := range queues {
 		most[i], _ = status.Lookup("queues", "execution", q, "totalTickets").AsInt64OK()
@@ -137,8 +141,8 @@ func sampleOf(status bson.Raw, at time.Time) sample {
 	return s
 }
 
-// since computes the shares of the time since an earlier sample; 0 if that is of another
-// process, or there is none.
+// since computes averages since an earlier sample. It returns 0 if last is from another process or
+// empty.
 func (s sample) since(last sample, cores int64, most [2]int64) (cpu, queue float64) {
 	span := float64(s.at.Sub(last.at).Microseconds())
 	if last.server != s.server || span <= 0 {

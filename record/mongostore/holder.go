@@ -10,9 +10,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// holder completes the refusal of a unique index with the record that holds the value. The
-// caller may have to write the two together. Where it cannot be found, the reason stays as
-// it is: the holder may be of the same transaction, or have gone since.
+// holder adds the record that holds the value to the refusal by a unique index. The caller may have
+// to write the two records together. If the holder cannot be found, the error stays as it is. The
+// holder may be in the same transaction, or gone.
 func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
 	if !r.conflict {
 		return r.err
@@ -27,6 +27,7 @@ func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
 	if kind == "" || filter == nil {
 		return r.err
 	}
+	// Enough to find another record beside the group's own.
 	find := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetLimit(2 + int64(len(j.groups[r.group].Writes)))
 	if collation != nil {
 		find.SetCollation(collation)
@@ -41,6 +42,7 @@ func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
 	}
 	for _, doc := range found {
 		key, err := record.KeyOfDoc(doc)
+		// A record of the group itself does not stand in the group's way.
 		own := slices.ContainsFunc(j.groups[r.group].Writes, func(w record.Write) bool { return w.Kind == kind && w.Key == key })
 		if err == nil && !own {
 			return &record.HeldError{Kind: kind, Holder: key, Err: r.err}
@@ -49,8 +51,8 @@ func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
 	return r.err
 }
 
-// holderFilter selects the records that have the values that an index found twice. Of an
-// index with a collation the answer has no values, but the forms that they are compared in.
+// holderFilter selects the records with the values that the index found twice. For an index with a
+// collation, the server's answer has comparison keys instead of values, so there is no filter.
 func holderFilter(answer bson.Raw) (bson.D, *options.Collation) {
 	if _, err := answer.LookupErr("collation"); err == nil {
 		return nil, nil
@@ -65,6 +67,7 @@ func holderFilter(answer bson.Raw) (bson.D, *options.Collation) {
 	}
 	var filter bson.D
 	for _, e := range elems {
+		// $eq, because a value may be a document that looks like an operator.
 		filter = append(filter, bson.E{Key: e.Key(), Value: bson.D{{Key: "$eq", Value: e.Value()}}})
 	}
 	return filter, nil

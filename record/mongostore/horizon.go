@@ -6,15 +6,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Horizon is the latest time that the clients of a database, in this process, know of what a
-// majority has: of what was acknowledged to them, and of what they have read. A read that is not
-// before it goes back behind neither, whichever server answers: one that was deposed has no
-// majority for anything that late, and waits until it knows. It is the cluster that compares.
+// Horizon is the latest cluster time that the clients of a database in this process have seen. It
+// covers the writes that were acknowledged to them and the states that they read. A read with this
+// time as afterClusterTime is not older than any of these, whichever server answers. A deposed
+// primary has no majority for so late a time, and waits until it learns of its successor. The
+// cluster compares the times. The zero value is ready to use, and methods may be called
+// concurrently.
 type Horizon struct {
-	at atomic.Uint64 // seconds first
+	at atomic.Uint64 // seconds in the upper half
 }
 
-// reach moves the horizon, never back.
+// reach moves the horizon forward, never back.
 func (h *Horizon) reach(t bson.Timestamp) {
 	to := uint64(t.T)<<32 | uint64(t.I)
 	for {
@@ -25,15 +27,15 @@ func (h *Horizon) reach(t bson.Timestamp) {
 	}
 }
 
-// answered is reach by the reply to a write that a majority has acknowledged, or to a read of
-// what one has. One without a time changes nothing.
+// answered moves the horizon to the time of a reply. The reply must be that of a majority write or
+// a majority read. A reply without a time changes nothing.
 func (h *Horizon) answered(reply bson.Raw) {
 	if t, err := operationTime(reply); err == nil {
 		h.reach(t)
 	}
 }
 
-// concern reads what a majority has, not before the horizon.
+// concern returns the read concern majority, not before the horizon.
 func (h *Horizon) concern() bson.D {
 	concern := bson.D{{Key: "level", Value: "majority"}}
 	if at := h.time(); !at.IsZero() {

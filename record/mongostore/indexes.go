@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// More server error codes, of indexes.
+// More server error codes, for indexes.
 const (
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
@@ -24,16 +24,18 @@ type listedIndex struct {
 	name     string
 	spec     bson.Raw
 	building bool
-	build    string // which build, of those that are being built
+	build    string // which build, if it is being built
 }
 
-// listIndexes lists the indexes of a token's collection, those that are being built too.
+// listIndexes lists the indexes of a token's collection, including those under construction.
 func (n *Namespace) listIndexes(ctx context.Context, tok record.Token) ([]listedIndex, error) {
 	cmd := bson.D{{Key: "listIndexes", Value: tok.Name}, {Key: "cursor", Value: bson.D{}}}
+	// Without this option, an index under construction looks complete.
 	cursor, err := n.db.RunCommandCursor(ctx, append(cmd, bson.E{Key: "includeIndexBuildInfo", Value: true}))
 	if hasCode(err, codeUnknownField, codeInvalidOptions, codeAPIStrict) {
 		cursor, err = n.db.RunCommandCursor(ctx, cmd) // a server that does not report builds
 	}
+	// A missing collection is a definite answer, so do not retry.
 	if hasCode(err, codeNamespaceNotFound) {
 		return nil, permanent(fmt.Errorf("list indexes: %w: %w", record.ErrNotFound, err))
 	}
@@ -51,8 +53,8 @@ func (n *Namespace) listIndexes(ctx context.Context, tok record.Token) ([]listed
 	return out, nil
 }
 
-// listedFrom reads an entry of listIndexes, which is the spec itself where the server was
-// not asked for builds.
+// listedFrom reads an entry of listIndexes. Without build information, the entry is the index
+// specification itself.
 func listedFrom(entry bson.Raw) listedIndex {
 	ix := listedIndex{spec: entry}
 	if spec, ok := entry.Lookup("spec").DocumentOK(); ok {
@@ -66,7 +68,7 @@ func listedFrom(entry bson.Raw) listedIndex {
 	return ix
 }
 
-// indexesOf returns the specifications of the indexes that are complete, but that of _id.
+// indexesOf returns the specifications of the complete indexes, except _id.
 func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw, error) {
 	listed, err := n.listIndexes(ctx, tok)
 	if err != nil {
@@ -81,8 +83,9 @@ func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw
 	return specs, nil
 }
 
-// BuildIndexes builds what is missing of a kind's indexes. Its command carries the identity
-// of the token: a name that a switch has taken away since would be made a new collection.
+// BuildIndexes builds the missing indexes of a kind. It returns when they are complete, and may be
+// repeated. The command carries the token's UUID. Otherwise, if a switch has taken the name away,
+// the server would create a new collection.
 func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	specs, err := indexSpecs(kind)
 	if err == nil {
@@ -94,9 +97,9 @@ func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind rec
 	return nil
 }
 
-// ensureIndexes builds what is missing and returns when all is complete. Whether an index
-// that is there is the declared one is for the server to say, which knows what its defaults
-// stand for; only the seconds of TTL indexes may differ, which Expire changes.
+// ensureIndexes builds the missing indexes and returns when all are complete. The server decides
+// whether an existing index is the declared one, because it knows the meaning of its defaults. Only
+// the seconds of TTL indexes may differ; Expire changes those.
 func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs []bson.D) error {
 	if len(specs) == 0 {
 		return nil
@@ -108,6 +111,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 	cmd, err := withUUID(bson.D{
 		{Key: "createIndexes", Value: tok.Name},
 		{Key: "indexes", Value: asListed(specs, listed)},
+		// A majority must have built the index, or a failover could lose it.
 		{Key: "commitQuorum", Value: "majority"},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
 	}, tok)
@@ -119,7 +123,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 	case hasCode(err, codeUUIDMismatch):
 		return permanent(fmt.Errorf("%w: %w", record.ErrFenced, err))
 	case hasCode(err, codeDuplicateKey):
-		// The server's text goes on with the values, which may be personal data.
+		// Drop the server's text: it contains the values, which may be personal data.
 		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
 	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
 		return permanent(n.differentIndex(ctx, tok, specs, listed, err))
@@ -128,6 +132,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 	case err != nil:
 		return fmt.Errorf("build indexes: %w", concealed(err))
 	}
+	// A build by another process may still be running, and createIndexes does not wait for it.
 	if listed, err = n.listIndexes(ctx, tok); err != nil {
 		return err
 	}
@@ -140,7 +145,8 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 	return nil
 }
 
-// asListed gives the specs the seconds after which the indexes that are there delete.
+// asListed gives the specs the seconds of the existing TTL indexes, so that only other differences
+// are an error.
 func asListed(specs []bson.D, listed []listedIndex) []bson.D {
 	out := slices.Clone(specs)
 	for i, spec := range out {
@@ -158,8 +164,8 @@ func asListed(specs []bson.D, listed []listedIndex) []bson.D {
 	return out
 }
 
-// differentIndex names the index that the server found to differ from a declared one, and in what.
-// The server names neither. So it is asked for each declared index by itself.
+// differentIndex names the existing index that differs from a declared one, and the difference. The
+// server names neither, so differentIndex tries each declared index alone.
 func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs []bson.D, listed []listedIndex, err error) error {
 	for _, spec := range asListed(specs, listed) {
 		name, _ := lookup(spec, "name").(string)
@@ -167,6 +173,7 @@ func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs 
 		if i < 0 {
 			continue
 		}
+		// For an equal index this command does nothing.
 		cmd, cmdErr := withUUID(bson.D{{Key: "createIndexes", Value: tok.Name}, {Key: "indexes", Value: bson.A{spec}}}, tok)
 		if cmdErr != nil || !hasCode(n.db.RunCommand(ctx, cmd).Err(), codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
 			continue
@@ -181,12 +188,14 @@ func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs 
 		}
 		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s is there and differs from the declared one: %s: drop it, and it is built as declared", name, what)}
 	}
+	// No index of that name differs, so one with another name must have the same key.
 	sameKey := func(ix listedIndex, key any) bool {
 		have, _ := ix.spec.Lookup("key").DocumentOK()
 		var d bson.D
 		declared, _ := key.(bson.D)
 		return bson.Unmarshal(have, &d) == nil && record.DefaultIndexName(d) == record.DefaultIndexName(declared)
 	}
+	// The server allows one index for each key and options, whatever its name.
 	for _, spec := range specs {
 		name, _ := lookup(spec, "name").(string)
 		for _, ix := range listed {
@@ -198,7 +207,7 @@ func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs 
 	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w", concealed(err))
 }
 
-// duplicateIndex names index and fields of a duplicate key error.
+// duplicateIndex names the index and the fields of a duplicate key error.
 func duplicateIndex(err error) error {
 	var command mongo.CommandError
 	if !errors.As(err, &command) {

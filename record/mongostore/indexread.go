@@ -15,13 +15,14 @@ var _ record.IndexReader = (*Client)(nil)
 
 const codeBadValue = 2
 
-// entriesPerRead is how many entries of an index a read of a range with a Prefix looks at. Most of
-// them may be of other names, and a server has no bound for entries that it passes over.
+// entriesPerRead bounds the index entries that one read of a range with a Prefix looks at. Most
+// entries may have other names, and the server has no limit for the entries that it skips.
 const entriesPerRead = 2000
 
-// ListIndexed reads by the index of a declared field, which it names in the command: without it the
-// server refuses the command. An index that is being built, or hidden, is not there. The name alone
-// says that it is the declared index; controllers make it and refuse another one under the name.
+// ListIndexed lists records by the index of a declared field. The command names the index, so the
+// server refuses it if the index is missing, under construction, or hidden. The result is then
+// record.ErrNoIndex. The name alone identifies the declared index: controllers build it and refuse
+// another one with the name.
 func (c *Client) ListIndexed(ctx context.Context, req record.IndexRequest) (record.IndexPage, error) {
 	if req.Limit <= 0 {
 		req.Limit = defaultListLimit
@@ -31,13 +32,14 @@ func (c *Client) ListIndexed(ctx context.Context, req record.IndexRequest) (reco
 		read = c.listAmong
 	}
 	page, err := read(ctx, req)
+	// The hint names an index that is missing or hidden.
 	if hasCode(err, codeBadValue, codeIndexNotFound) {
 		return record.IndexPage{}, fmt.Errorf("list %s by %s: %w", req.Token.Name, req.Field, record.ErrNoIndex)
 	}
 	return page, classify("list "+req.Token.Name+" by "+req.Field, err)
 }
 
-// indexFind is what all finds of a request have in common.
+// indexFind returns the elements that all finds of a request share.
 func indexFind(req record.IndexRequest, filter bson.D, limit int) []bson.E {
 	sort := bson.D{{Key: "_id", Value: 1}}
 	if req.Equal.Type == 0 {
@@ -56,7 +58,7 @@ func indexFind(req record.IndexRequest, filter bson.D, limit int) []bson.E {
 	}
 }
 
-// rangeOf are the bounds of a range. A comparison selects values of the type that it compares with.
+// rangeOf returns the bounds of a range. A comparison selects only values of its own type.
 func rangeOf(req record.IndexRequest) bson.D {
 	bounds := bson.D{{Key: "$gt", Value: req.Above}}
 	if req.Below.Type != 0 {
@@ -65,7 +67,7 @@ func rangeOf(req record.IndexRequest) bson.D {
 	return bounds
 }
 
-// listIndexed reads the documents themselves.
+// listIndexed reads the documents directly.
 func (c *Client) listIndexed(ctx context.Context, req record.IndexRequest) (page record.IndexPage, err error) {
 	value := bson.D{{Key: "$eq", Value: req.Equal}}
 	if req.Equal.Type == 0 {
@@ -73,8 +75,10 @@ func (c *Client) listIndexed(ctx context.Context, req record.IndexRequest) (page
 	}
 	filter := bson.D{{Key: req.Field, Value: value}, {Key: "_id", Value: namesOf(record.ListRequest{Prefix: req.Prefix, After: req.After})}, {Key: guardField + ".x", Value: notTrue}}
 	size := 0
+	// A retry starts with an empty page.
 	begin := func() { page, size = record.IndexPage{Done: true}, 0 }
 	err = c.finding(ctx, req.Token, begin, func(doc bson.Raw) error {
+		// The extra document only shows that there are more.
 		if len(page.Records) == req.Limit || req.Bytes > 0 && size >= req.Bytes {
 			page.Done = false
 			return errEnough
@@ -87,13 +91,14 @@ func (c *Client) listIndexed(ctx context.Context, req record.IndexRequest) (page
 		page.Records = append(page.Records, r)
 		page.LastName, _ = r.Key.Name()
 		page.Last = req.Equal
+		// The caller continues behind the entry by which the document was found.
 		if req.Equal.Type == 0 {
 			page.Last = entryOf(r.Doc, req)
 		}
 		page.Values = append(page.Values, page.Last)
 		page.Looked++
 		return nil
-	}, indexFind(req, filter, req.Limit+1)...) // one more shows whether there are more
+	}, indexFind(req, filter, req.Limit+1)...) // one more, to see whether there are more
 	return page, err
 }
 
@@ -106,8 +111,8 @@ func (c *Client) liveRecord(tok record.Token, doc bson.Raw) (record.Record, bool
 	return record.Record{Kind: tok.Kind, Key: key, Doc: doc}, err == nil, err
 }
 
-// entryOf is the value by which a document is in a range. Of an array it is one of its items: no
-// field of a message that has a single value reads such a document, and its reader stops at it.
+// entryOf returns the value that puts a document into the range. For an array it is one of the
+// items. No message field with a single value reads such a document, so its reader stops there.
 func entryOf(doc bson.Raw, req record.IndexRequest) bson.RawValue {
 	values := record.ValuesAt(doc, req.Field)
 	if i := slices.IndexFunc(values, func(v bson.RawValue) bool { return record.SameType(v, req.Above) }); i >= 0 {
@@ -116,8 +121,9 @@ func entryOf(doc bson.Raw, req record.IndexRequest) bson.RawValue {
 	return req.Above
 }
 
-// listAmong reads a range of which only some names are wanted: entries first, which are small, and
-// the documents of the names that are. A document whose value has changed in between is left out.
+// listAmong reads a range of which only some names are wanted. It reads the small index entries
+// first, and then the documents of the wanted names. It leaves out a document whose value changed
+// in between.
 func (c *Client) listAmong(ctx context.Context, req record.IndexRequest) (page record.IndexPage, err error) {
 	type entry struct {
 		value bson.RawValue
@@ -139,6 +145,7 @@ func (c *Client) listAmong(ctx context.Context, req record.IndexRequest) (page r
 	page.Done = len(entries) < limit
 	var keys bson.A
 	for _, e := range entries {
+		// Stop at the entry before, so that the next page begins with this name.
 		if len(keys) == req.Limit {
 			page.Done = false
 			break
@@ -158,6 +165,7 @@ func (c *Client) listAmong(ctx context.Context, req record.IndexRequest) (page r
 			}
 			keys = keys[n:]
 		}
+		// The value may have changed between the two reads; the new one may be out of the range.
 		r, there := found[e.name]
 		if !there || !slices.ContainsFunc(record.ValuesAt(r.Doc, req.Field), func(v bson.RawValue) bool { return record.CompareValues(v, e.value) == 0 }) {
 			continue
@@ -171,8 +179,8 @@ func (c *Client) listAmong(ctx context.Context, req record.IndexRequest) (page r
 	return page, nil
 }
 
-// chunkOf is how many of the next documents are read at once: few as long as nothing is known of
-// their size, and then as many as fit.
+// chunkOf returns how many of the next documents to read at once. It starts with a few while their
+// size is unknown, and continues with as many as fit.
 func chunkOf(keys bson.A, had, size, bytes int) int {
 	const few = 8
 	switch {
@@ -185,7 +193,7 @@ func chunkOf(keys bson.A, had, size, bytes int) int {
 	}
 }
 
-// byName adds the live records of some names to found.
+// byName adds the live records with the given names to found.
 func (c *Client) byName(ctx context.Context, tok record.Token, names bson.A, found map[string]record.Record) error {
 	return c.finding(ctx, tok, func() {}, func(doc bson.Raw) error {
 		r, live, err := c.liveRecord(tok, doc)

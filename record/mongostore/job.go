@@ -9,20 +9,20 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// What one transaction is given. More than this is split between groups.
+// Limits of one transaction. Larger batches are split between groups.
 const (
 	txnWrites = 2000
 	txnBytes  = 24 << 20
 )
 
-// What one group may hold. A larger one could not be written in one transaction
-// without straining the server's cache, and is refused.
+// Limits of one group. A larger group would strain the server's cache in one transaction, and is
+// refused.
 const (
 	MaxGroupWrites = 10000
 	MaxGroupBytes  = 64 << 20
 )
 
-// job is a batch made ready: tokens resolved, documents checked once.
+// job is a prepared batch: tokens are resolved, and documents are checked once.
 type job struct {
 	batch   record.Batch
 	kinds   []string // in order of first use
@@ -53,6 +53,7 @@ func newJob(b record.Batch) (*job, error) {
 			guard:      record.Guard{Epoch: b.Epoch, Version: g.Version},
 			layouts:    make([]layout, len(g.Writes)),
 		}
+		// An invalid group is a bug of the caller, so the whole batch fails.
 		if len(g.Writes) == 0 || g.Anchor < 0 || g.Anchor >= len(g.Writes) {
 			return nil, fmt.Errorf("group %q: anchor %d of %d writes", g.Group, g.Anchor, len(g.Writes))
 		}
@@ -64,6 +65,7 @@ func newJob(b record.Batch) (*job, error) {
 			if err := j.addKind(w.Kind); err != nil {
 				return nil, err
 			}
+			// Note the first reason and go on: the other groups are written without this one.
 			if err := checkKey(w.Key); err != nil && p.refused == nil {
 				p.refused = fmt.Errorf("%s %s: %w", w.Kind, w.Key, err)
 			}
@@ -71,6 +73,7 @@ func newJob(b record.Batch) (*job, error) {
 				p.bytes += len(w.Key) + maxGuardBytes
 				continue
 			}
+			// Only managed documents grow by a guard.
 			managed, guard := !j.targets[w.Kind].fixed, 0
 			if managed {
 				guard = guardBytes
@@ -94,8 +97,8 @@ func newJob(b record.Batch) (*job, error) {
 	return j, nil
 }
 
-// checkKey refuses an _id that cannot be stored and that queries would read as an
-// operator, failing a whole batch, or that is too long.
+// checkKey refuses an _id that is too long, or that begins with $. MongoDB cannot store the latter,
+// and a query would read it as an operator and fail the whole batch.
 func checkKey(k record.Key) error {
 	if err := record.CheckKey(k); errors.Is(err, record.ErrLongKey) {
 		return err

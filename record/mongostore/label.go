@@ -11,20 +11,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// labelMark is in the validator of a label, and so in what the server says of a document that it
-// refuses: {$or: [a tombstone, {$expr: {$eq: ["dbc-label", ""]}}, the label ...]}.
+// labelMark is in the validator of a label, and therefore in the server's details of a refusal:
+// {$or: [a tombstone, {$expr: {$eq: ["dbc-label", ""]}}, the label ...]}.
 const labelMark = "dbc-label"
 
-// labelled is the validator that wants a label. Of what a field's bytes begin with the server
-// compares bits, for it has no operator for bytes.
+// labelled returns the validator that requires a label. It compares the first bytes of a field bit
+// by bit, because MongoDB has no operator for bytes.
 func labelled(l record.Label) bson.Raw {
 	rules := bson.A{
 		bson.D{{Key: guardField + ".x", Value: true}},
 		bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{labelMark, ""}}}}},
 	}
+	// A document passes with any of the beginnings.
 	for _, begin := range l.Begins {
 		set, unset := bson.A{}, bson.A{}
 		for i, b := range begin {
+			// The server counts bits from the lowest of each byte.
 			for bit := range 8 {
 				if at := int32(8*i + bit); b>>bit&1 == 1 { //nolint:gosec // a label has few bytes
 					set = append(set, at)
@@ -43,22 +45,22 @@ func labelled(l record.Label) bson.Raw {
 	return mustMarshal(bson.D{{Key: "$or", Value: rules}})
 }
 
-// isLabel reports whether a validator is that of a label.
+// isLabel reports whether a validator is a label's.
 func isLabel(validator bson.Raw) bool {
 	text, _ := validator.Lookup("$or", "1", "$expr", "$eq", "0").StringValueOK()
 	return text == labelMark
 }
 
-// byLabel reports whether the validator that refused is a label's.
+// byLabel reports whether a label's validator refused a write.
 func byLabel(we mongo.WriteError) bool {
 	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
 	return text == labelMark
 }
 
-// Require has the label be the validator of the collections. Its level is moderate: a document that
-// lacks the label, and is there already, may be written again, but none comes to be. A transaction
-// that began before and writes after it conflicts with the change, and one that has written holds
-// it up, and is ended.
+// Require makes the label the validator of the collections. It returns once a majority has all
+// validators. The level is moderate: existing documents without the label may be written again, but
+// no new one appears. A transaction that began before the change and writes after it conflicts with
+// the change. A transaction that wrote before the change blocks it, and is ended.
 func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	if err := n.require(ctx, toks, l); err != nil {
 		return fmt.Errorf("require label in %s: %w", n.location, withPrivilege(err))
@@ -84,15 +86,18 @@ func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.L
 	}
 	for _, tok := range toks {
 		c := all[tok.Name]
+		// Replacing a foreign validator would lose it, so check first.
 		if err := n.mayLabel(tok, c); err != nil {
 			return err
 		}
+		// Even an equal collMod would lock the collection.
 		if has, _ := c.Options.Lookup("validator").DocumentOK(); bytes.Equal(has, want) {
 			continue
 		}
 		err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error {
 			return n.setValidator(ctx, tok, restoration{Validator: want, Level: "moderate"})
 		})
+		// The name was renamed or replaced since the listing.
 		if hasCode(err, codeUUIDMismatch, codeNamespaceNotFound) {
 			return fmt.Errorf("%s as %s: %w", tok.Kind, tok.Name, record.ErrFenced)
 		}
@@ -100,11 +105,11 @@ func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.L
 			return err
 		}
 	}
-	// What a node lists it may still lose, unless a majority has it.
+	// A node may still lose what it lists, unless a majority has it.
 	return n.confirmMajority(ctx)
 }
 
-// mayLabel refuses what has a validator of its own, or another name by now.
+// mayLabel refuses a collection that has its own validator, a fence, or another UUID.
 func (n *Namespace) mayLabel(tok record.Token, c *collection) error {
 	if tok.Fixed {
 		return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it is of a fixed-name kind, whose application writes what it likes"}

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// optime is the place of an operation in the oplog of a replica set. Of two, that of the
-// later term is later: what an earlier primary alone had is rolled back.
+// optime is the place of an operation in the oplog of a replica set. An operation of a later term
+// is later, because operations that only an earlier primary had are rolled back.
 type optime struct {
 	term int64
 	ts   bson.Timestamp
@@ -18,35 +18,37 @@ func (o optime) after(p optime) bool {
 	return cmp.Or(cmp.Compare(o.term, p.term), o.ts.Compare(p.ts)) > 0
 }
 
-// lag remembers operations that the primary had at a look and a majority had not. How far
-// their times are apart says nothing of a quiet set: an operation a day (or a no-op every
-// 10 s) makes the majority a day behind for the moment that it takes to reach it. What says
-// it is for how long the majority has lacked one and the same operation.
+// lag remembers operations that the primary had at a measurement and a majority had not. The
+// difference of their times does not measure a lag. In a set with one operation a day (or a no-op
+// every 10 s), a majority would be a day behind for the moment of replication. The measure is how
+// long the majority has lacked the same operation.
 type lag struct {
-	lacked []lacked // oldest first
+	lacked []lacked // operations, oldest first
 }
 
 type lacked struct {
 	op      optime
-	applied time.Time // by the primary's clock, when it was written
+	applied time.Time // by the primary's clock, when the operation was written
 }
 
-// lagShare is the share of a lag that may lie between two operations that are remembered: a
-// lag of hours is told as exactly as it has to be, and remembered in a few hundred.
+// lagShare limits the remembered operations: the next one is at least this part of the lag later. A
+// lag of hours is measured precisely enough with a few hundred operations.
 const lagShare = 16
 
-// look returns for how long a majority has lacked something, as a replSetGetStatus of the
-// primary has it; 0 if that does not tell. A lag is seen in full after as many seconds as it
-// has: a first look shows only the primary's last operation.
+// look returns how long a majority has lacked an operation, from the primary's replSetGetStatus. It
+// returns 0 if the status does not show it. A first look knows only the primary's last operation,
+// so the full lag of n seconds shows after n seconds.
 func (l *lag) look(status bson.Raw) time.Duration {
 	applied, ok := optimeOf(status, "appliedOpTime")
 	common, known := optimeOf(status, "lastCommittedOpTime")
 	at, timed := status.Lookup("optimes", "lastAppliedWallTime").TimeOK()
 	now, dated := status.Lookup("date").TimeOK()
+	// Without all four values the lag is unknown, and old ones must not be mixed in.
 	if !ok || !known || !timed || !dated {
 		l.lacked = nil
 		return 0
 	}
+	// A majority has these now.
 	for len(l.lacked) > 0 && !l.lacked[0].op.after(common) {
 		l.lacked = l.lacked[1:]
 	}

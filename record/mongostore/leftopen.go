@@ -13,23 +13,24 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// leftOpen are the sessions of transactions whose end no server has confirmed: the connection
-// broke, or the login was changed, before they could be aborted. The server keeps such a
-// transaction, and locks what it wrote, for a minute: a fence, the proof of a rollback and
-// writers of the same records would wait for it that long. The sessions stay out of the
-// driver's pool, so that ending one never hits what somebody else does in it.
+// leftOpen holds the sessions of transactions whose end no server has confirmed, because the
+// connection broke or the login changed before the abort. The server keeps such a transaction, and
+// its locks, for a minute. A fence, the proof of a rollback, and writers of the same records would
+// wait for it. The sessions stay out of the driver's pool, so that ending one never ends another's
+// transaction.
 type leftOpen struct {
 	mu       sync.Mutex
 	sessions []*mongo.Session
 }
 
-// mostLeftOpen bounds them: a server that is away takes no transactions either.
+// mostLeftOpen bounds the sessions. A server that is away accepts no transactions either.
 const mostLeftOpen = 1000
 
 func (l *leftOpen) add(sessions ...*mongo.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions = append(l.sessions, sessions...)
+	// Drop the oldest, whose transactions the server ends first.
 	if over := len(l.sessions) - mostLeftOpen; over > 0 {
 		l.sessions = append([]*mongo.Session(nil), l.sessions[over:]...)
 	}
@@ -43,9 +44,9 @@ func (l *leftOpen) take() []*mongo.Session {
 	return taken
 }
 
-// EndTransactions ends what former has left open because no server answered it any longer: n has
-// another login of the same user, or is former itself. It does nothing where nothing was left.
-// What cannot be ended either is kept for the next call; the server ends it after a minute.
+// EndTransactions ends the transactions that former left open because no server answered. n has
+// another login of the same user, or is former itself. If it fails, it keeps the sessions for the
+// next call; the server ends their transactions after a minute.
 func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {
 	left := former.left.take()
 	if len(left) == 0 {
@@ -57,7 +58,7 @@ func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	// Of sessions of one's own: it needs no privilege.
+	// Ending one's own sessions needs no privilege.
 	if err := n.admin().RunCommand(ctx, bson.D{{Key: "killSessions", Value: ids}}).Err(); err != nil {
 		former.left.add(left...)
 		return fmt.Errorf("end %d transactions that were left open: %w", len(left), concealed(err))
@@ -69,15 +70,15 @@ func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) erro
 	return nil
 }
 
-// endLeft ends what this namespace itself has left open, if it can.
+// endLeft ends the transactions that this namespace itself left open. Errors are only logged.
 func (n *Namespace) endLeft(ctx context.Context) {
 	if err := n.EndTransactions(ctx, n); err != nil {
 		n.log.Debug("cannot end transactions", zap.Error(err))
 	}
 }
 
-// unanswered reports whether a transaction that failed with err may still be open, as no
-// server has said otherwise.
+// unanswered reports whether a transaction that failed with err may still be open, because no
+// server has answered.
 func unanswered(err error) bool {
 	return err != nil && (isContext(err) || loginRefused(err) || neverSent(err) ||
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, record.ErrUnknown))

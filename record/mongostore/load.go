@@ -10,9 +10,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Load inserts documents with plain unordered inserts that name the collection and carry its
-// identity. A guard goes with a managed kind's document, being a part of it, and nothing with
-// a fixed-name kind's: a second document for each, and a transaction around the two, would
+// Load inserts documents with plain unordered inserts that carry the collection UUID. See
+// record.Applier for what it guarantees. A managed kind's document contains its guard. Load writes
+// no guard for a fixed-name kind, because a second document and a transaction for each record would
 // cost more than half of the speed.
 func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	j, results, groups, err := n.prepare(ctx, b)
@@ -41,6 +41,8 @@ func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, result
 		p := &j.groups[g]
 		for i := range p.Writes {
 			w := &p.Writes[i]
+			// Load writes no tombstones; the loaders are fenced and compared before a delete
+			// matters.
 			if w.Doc == nil {
 				continue
 			}
@@ -68,10 +70,13 @@ func (n *Namespace) insertPart(ctx context.Context, c *writeCommand, part *write
 		return nil
 	}
 	var exception mongo.WriteException
+	// Without a majority, the outcome of every insert is unknown.
 	if !errors.As(err, &exception) || exception.WriteConcernError != nil {
 		return classifyWrite(what, err)
 	}
+	// Unordered inserts report each failed document; the others are written.
 	for _, we := range exception.WriteErrors {
+		// The server names no statement of ours, so nothing is known.
 		if we.Index < 0 || we.Index >= len(part.owners) {
 			return classifyWrite(what, err)
 		}
@@ -81,6 +86,7 @@ func (n *Namespace) insertPart(ctx context.Context, c *writeCommand, part *write
 			results[g] = record.Result{Outcome: record.Refused, Err: n.located(ctx, c.place.coll, we.Code, reason)}
 		case verdict != present:
 			return reason
+		// A refusal of another document of the group is the more useful answer, so keep it.
 		case results[g].Outcome == record.Applied:
 			results[g] = record.Result{Outcome: record.Changed}
 		}

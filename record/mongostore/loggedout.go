@@ -13,15 +13,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 )
 
-// connections are those of one client. The server logs a connection out when its user is
-// dropped, and a user of the same name that is created later is another one. The driver keeps
-// such connections in its pool, where every command on them is refused for good. connections
-// closes them, so that the driver makes new ones, which log in.
+// connections tracks the connections of one client. When a user is dropped, the server logs out its
+// connections; a user created later with the same name does not count. The driver keeps such
+// connections in its pool, where every command then fails. connections closes them, so that the
+// driver opens new ones and logs in again.
 type connections struct {
 	dialer options.ContextDialer
 
 	mu   sync.Mutex
-	open map[*connection]time.Time // when it was made
+	open map[*connection]time.Time // when it was opened
 }
 
 func newConnections(dialer options.ContextDialer) *connections {
@@ -43,7 +43,7 @@ func (c *connections) DialContext(ctx context.Context, network, address string) 
 	return made, nil
 }
 
-// monitor looks at failed commands alone, which costs successful ones nothing.
+// monitor watches failed commands only, so successful ones cost nothing.
 func (c *connections) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{Failed: func(_ context.Context, e *event.CommandFailedEvent) {
 		if loggedOut(e.Failure) {
@@ -52,8 +52,8 @@ func (c *connections) monitor() *event.CommandMonitor {
 	}}
 }
 
-// closeBefore closes the connections that were made before a command began that was refused.
-// Later ones have logged in since, and closing them would break what others do there.
+// closeBefore closes the connections that are older than a refused command. Newer ones have logged
+// in since, and closing them would break other commands.
 func (c *connections) closeBefore(began time.Time) {
 	c.mu.Lock()
 	var former []*connection
@@ -62,14 +62,15 @@ func (c *connections) closeBefore(began time.Time) {
 			former = append(former, conn)
 		}
 	}
+	// Unlock first, because Close takes the lock too.
 	c.mu.Unlock()
 	for _, conn := range former {
-		_ = conn.Close() // the driver closes it again, and reports what matters
+		_ = conn.Close() // the driver closes it again and reports errors
 	}
 }
 
-// loggedOut reports whether the server refused a command because nobody is logged in on its
-// connection. A lacking privilege has the same code, and a new connection does not cure it.
+// loggedOut reports whether the server refused a command because its connection is not logged in. A
+// missing privilege has the same code, but a new connection does not cure it.
 func loggedOut(err error) bool {
 	var answer driver.Error
 	return errors.As(err, &answer) && answer.Code == codeUnauthorized && strings.Contains(answer.Message, "requires authentication")

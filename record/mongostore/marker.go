@@ -13,12 +13,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ownerCollection holds what a database records about itself (docs/formats.md): readWrite
-// is all that it needs. Documents are never subject to anyone else's rules, and stay when
-// the kinds are renamed.
+// ownerCollection holds a database's records about itself (docs/formats.md). The role readWrite
+// suffices for it. No kind's options or validators apply to its documents, and they stay when the
+// kinds are renamed.
 const ownerCollection = "dbc_owner"
 
-// What the _id of a document of ownerCollection begins with, or is.
+// Values and prefixes of _id in ownerCollection, its format, and the attempts of a claim.
 const (
 	ownerDatabase  = "database"
 	ownerNamespace = "namespace/"
@@ -28,7 +28,7 @@ const (
 	claimTryLimit  = 10
 )
 
-// ownerDoc is a document of ownerCollection; which fields it has follows from its _id.
+// ownerDoc is a document of ownerCollection. Its _id determines which fields it has.
 type ownerDoc struct {
 	ID         string   `bson:"_id"`
 	Format     int      `bson:"format"`
@@ -45,10 +45,11 @@ func (d ownerDoc) owner() record.Owner {
 	return record.Owner{Deployment: d.Deployment, Version: d.Version}
 }
 
-// owners is the collection of marks; what it answers and acknowledges is a majority's.
+// owners returns the collection of ownership marks, with majority reads and writes.
 func (n *Namespace) owners() *mongo.Collection { return n.db.Collection(ownerCollection) }
 
-// Identity reads which cluster and database this is.
+// Identity returns the identity of the cluster and of the database. Each part is empty if it is
+// unknown.
 func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
 	var d ownerDoc
 	err := n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}).Decode(&d)
@@ -65,8 +66,9 @@ func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
 	return record.Identity{Cluster: cluster, Database: d.Identity}, nil
 }
 
-// Identify makes the identity of the database where it has none.
+// Identify creates the identity of the database if it has none, and returns it.
 func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
+	// Concurrent callers must agree, so only the first one sets the identity.
 	_, err := n.owners().UpdateByID(ctx, ownerDatabase, bson.D{{Key: "$setOnInsert", Value: bson.D{
 		{Key: "format", Value: ownerFormat}, {Key: "identity", Value: rand.Text()},
 	}}}, options.UpdateOne().SetUpsert(true))
@@ -76,13 +78,14 @@ func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
 	return n.Identity(ctx)
 }
 
-// clusterID is the replicaSetId, or the clusterId of a sharded cluster; empty where the
-// privileges do not show it.
+// clusterID returns the replicaSetId, or the clusterId of a sharded cluster. It is empty if the
+// privileges do not allow reading it.
 func (n *Namespace) clusterID(ctx context.Context) (string, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
 		return "", err
 	}
+	// Routers do not know a replica set; the config database has the cluster's identity.
 	if mongos {
 		var v struct {
 			ID bson.ObjectID `bson:"clusterId"`
@@ -97,6 +100,7 @@ func (n *Namespace) clusterID(ctx context.Context) (string, error) {
 		return "sharded/" + v.ID.Hex(), nil
 	}
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
+	// Without the privilege, the mark of the database alone identifies it.
 	if hasCode(err, codeUnauthorized, codeCommandNotFound, codeAPIStrict) {
 		return "", nil
 	}
@@ -110,7 +114,7 @@ func (n *Namespace) clusterID(ctx context.Context) (string, error) {
 	return "replicaSet/" + id.Hex(), nil
 }
 
-// Marks reads the marks of all namespaces.
+// Marks returns the marks of all namespaces in the database.
 func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
 	docs, err := n.ownerDocs(ctx, ownerNamespace)
 	if err != nil {
@@ -123,10 +127,11 @@ func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
 	return marks, nil
 }
 
-// ownerDocs reads the documents whose _id begins with a prefix. Errors that go away are not its
-// callers': clients read by which key they write, and an election or a login that was changed just
-// now must not fail their writes.
+// ownerDocs returns the documents whose _id begins with a prefix. It retries temporary errors.
+// Clients read here which key encrypts their writes, and an election or a changed login must not
+// fail those.
 func (n *Namespace) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, error) {
+	// The least string after all strings with the prefix.
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	var docs []ownerDoc
 	err := reading(ctx, func() error {
@@ -156,7 +161,8 @@ func checkOwnerFormat(d ownerDoc) error {
 
 func ownerID(o record.Owner) string { return ownerNamespace + o.Deployment + "/" + o.Version }
 
-// PutMark replaces the mark of the revision, or inserts the first one.
+// PutMark replaces the mark with revision m.Rev, or inserts the first one if that is 0. It returns
+// record.ErrMismatch if the stored revision differs, and ErrUnknown if the outcome is unknown.
 func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	what := "write the mark of " + m.Owner.String()
 	doc := ownerDoc{
@@ -165,6 +171,7 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	}
 	var replaced bool
 	var err error
+	// Without an earlier mark, only an insert is safe from a concurrent first one.
 	if m.Rev == 0 {
 		_, err = n.owners().InsertOne(ctx, doc)
 		replaced = !hasCode(err, codeDuplicateKey)
@@ -175,6 +182,7 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	}
 	switch {
 	case !replaced:
+		// Another process wrote first; the caller reads again.
 		return n.markError(what, fmt.Errorf("revision %d is not the present one: %w", m.Rev, record.ErrMismatch))
 	case err != nil && outcomeUnknown(err):
 		return n.markError(what, fmt.Errorf("%w: %w", record.ErrUnknown, err))
@@ -184,8 +192,9 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	return nil
 }
 
-// Claim inserts two documents, of the collection and of the kind's name. The second one at
-// either of them is refused.
+// Claim records the owner of a kind's collection. It inserts two documents, one for the collection
+// and one for the kind's name, and either can be claimed only once. Repeating a claim is safe.
+// record.OwnedError reports another owner.
 func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	what := "claim " + tok.Name
 	kind := ownerDoc{
@@ -195,16 +204,20 @@ func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Ow
 	collected := kind
 	collected.ID, collected.Collection = ownerCollected+tok.ID, ""
 	if tok.ID != "" {
+		// Claim the collection first, so that nobody claims it as another kind in between.
 		if err := n.claim(ctx, collected, func(has ownerDoc) bool { return has.Kind == tok.Kind }); err != nil {
 			return n.markError(what, err)
 		}
 	}
 	err := n.claim(ctx, kind, func(has ownerDoc) bool { return has.Collection == tok.ID })
+	// Under a fixed-name kind's own name, the application replaced its collection; the claim
+	// follows.
 	var other *record.OwnedError
 	if errors.As(err, &other) && other.Has != "" && tok.Fixed && tok.Name == tok.Kind {
 		err = n.claimOver(ctx, kind, other.Has)
 	}
 	var refused *record.OwnedError
+	// Only the first of the two documents was inserted. Remove it, or it would block a later claim.
 	if errors.As(err, &refused) && tok.ID != "" {
 		_, undo := n.owners().DeleteOne(ctx, bson.D{{Key: "_id", Value: collected.ID}})
 		err = errors.Join(err, undo)
@@ -212,9 +225,10 @@ func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Ow
 	return n.markError(what, err)
 }
 
-// claim inserts a document, unless the owner has it already. One of the owner that is about
-// a collection which is gone is replaced.
+// claim inserts a document, unless the owner has it already. It replaces a document of the same
+// owner for a collection that no longer exists.
 func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDoc) bool) error {
+	// Others may claim and release between the insert and the read.
 	for range claimTryLimit {
 		_, err := n.owners().InsertOne(ctx, d)
 		if err == nil {
@@ -237,11 +251,13 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		refused := &record.OwnedError{Kind: d.Kind, ID: d.Collection, Owner: has.owner()}
 		switch {
 		case has.owner() == d.owner() && same(has):
+			// This node alone may know the claim, so wait for a majority.
 			return n.confirmMajority(ctx)
 		case has.owner() != d.owner() || has.Collection == "":
 			return refused
 		}
-		// The owner's other collection of the kind: dropped by hand, or alive.
+		// The owner claimed another collection for the kind, which was dropped by hand or still
+		// exists.
 		_, err = n.Locate(ctx, has.Collection)
 		if err == nil {
 			refused.Has = has.Collection
@@ -253,7 +269,7 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		if err := n.carryRestore(ctx, has.Collection, d.Collection); err != nil {
 			return err
 		}
-		// At once, so that nobody finds the kind without an owner in between.
+		// In one step, so that the kind always has an owner.
 		res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has.Collection}}, d)
 		if err != nil {
 			return classifyWrite("note whose it is", err)
@@ -265,9 +281,8 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 	return errors.New("others claim it all the time")
 }
 
-// claimOver has the collection under a fixed-name kind's own name take the place of the owner's
-// other one, and ends the claim of that. Of several callers, and after a crash in between, the
-// claim of the kind decides.
+// claimOver moves the claim of a fixed-name kind from the collection has to the one that now has
+// the kind's name. With several callers, or after a crash halfway, the claim of the kind decides.
 func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error {
 	uuid, err := collectionUUID(d.Collection)
 	if err != nil {
@@ -287,6 +302,7 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 	if err != nil {
 		return classifyWrite("note whose it is", err)
 	}
+	// Another caller was faster.
 	if res.MatchedCount == 0 {
 		return n.claim(ctx, d, func(now ownerDoc) bool { return now.Collection == d.Collection })
 	}
@@ -294,18 +310,20 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 	return err
 }
 
-// confirmMajority makes sure that what was read is a majority's, and of the real primary.
+// confirmMajority returns nil once a majority has everything that was read, at the real primary.
+// The update matches nothing; only its write concern matters.
 func (n *Namespace) confirmMajority(ctx context.Context) error {
 	_, err := n.owners().UpdateOne(ctx, bson.D{{Key: "_id", Value: bson.NewObjectID()}}, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}})
 	return err
 }
 
-// Claims reads the claims and where the collections are now.
+// Claims returns the claims and the current names of the collections.
 func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	docs, err := n.ownerDocs(ctx, ownerKind)
 	if err != nil || len(docs) == 0 {
 		return nil, err
 	}
+	// One list, so that all claims are compared at the same moment.
 	found, err := n.list(ctx, bson.D{{Key: "type", Value: "collection"}})
 	if err != nil {
 		return nil, n.markError("read claims", err)
@@ -331,14 +349,15 @@ func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
 	return claims, nil
 }
 
-// insteadOf finds the one collection that bears a name of the kind and has no owner.
-// movePrimary, moveCollection, reshardCollection and unshardCollection make a collection
-// anew under its name, with all of its documents, and drop the old one.
+// insteadOf finds the only collection that has a name of the kind and no owner. movePrimary,
+// moveCollection, reshardCollection and unshardCollection create a collection again under its name,
+// with all documents, and drop the old one.
 func insteadOf(kind string, found []collection, claimed map[string]bool) (id, name, fence string) {
 	for _, c := range found {
 		if k, _, hidden := record.KindOfPhysical(c.Name); claimed[c.id()] || c.Name != kind && (!hidden || k != kind) {
 			continue
 		}
+		// Two candidates: guessing could take a foreign collection.
 		if id != "" {
 			return "", "", ""
 		}
@@ -347,13 +366,13 @@ func insteadOf(kind string, found []collection, claimed map[string]bool) (id, na
 	return id, name, fence
 }
 
-// Release deletes the documents of an owner.
+// Release deletes all marks and claims of an owner. It may be repeated.
 func (n *Namespace) Release(ctx context.Context, owner record.Owner) error {
 	_, err := n.owners().DeleteMany(ctx, bson.D{{Key: "deployment", Value: owner.Deployment}, {Key: "version", Value: owner.Version}})
 	return n.markError("release "+owner.String(), err)
 }
 
-// disclaim deletes the claims of a collection that was dropped.
+// disclaim deletes the claims of a dropped collection.
 func (n *Namespace) disclaim(ctx context.Context, tok record.Token) error {
 	which := bson.D{{Key: "_id", Value: ownerKind + tok.Kind}, {Key: "collection", Value: bson.D{{Key: "$exists", Value: false}}}}
 	if tok.ID != "" {

@@ -12,10 +12,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// NameCount returns how often a collection or view was read, and written by commands that may have
-// been refused. The look itself counts as a read. The server counts inserts, updates and deletes
-// that a view refuses, and no refused findAndModify. Each member counts what it serves alone.
+// NameCount returns how often a collection or view was read and written. The call itself counts as
+// a read. Inserts, updates and deletes that a view refuses count as writes, but a refused
+// findAndModify does not. Each member of a replica set counts only its own operations.
 func (n *Namespace) NameCount(ctx context.Context, name string) (count record.NameCount, err error) {
+	// On a sharded cluster each shard has its own counters.
 	cursor, err := n.db.Collection(name).Aggregate(ctx, bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "latencyStats", Value: bson.D{}}}}}})
 	if err != nil {
 		return count, fmt.Errorf("count uses of %s.%s: %w", n.name, name, withPrivilege(err))
@@ -35,9 +36,9 @@ func (n *Namespace) NameCount(ctx context.Context, name string) (count record.Na
 	return count, nil
 }
 
-// NameUsers returns the clients that use one of the names at this moment, but for those that call
-// themselves as this connection does. Through mongos they are those of all shards. Nothing of their
-// commands leaves the server.
+// NameUsers returns the clients that use one of the names at this moment. It leaves out clients
+// with this connection's application name. Through mongos it covers all shards. The contents of
+// their commands stay on the server.
 func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
 	spaces := make(bson.A, len(names))
 	for i, name := range names {
@@ -47,10 +48,11 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleCursors", Value: true}}}},
 		bson.D{{Key: "$match", Value: bson.D{
 			{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}, {Key: "appName", Value: bson.D{{Key: "$ne", Value: n.app}}},
-			{Key: "clientMetadata", Value: bson.D{{Key: "$exists", Value: true}}}, // the server's own work has none
+			{Key: "clientMetadata", Value: bson.D{{Key: "$exists", Value: true}}}, // the server's own operations have none
 		}}},
 		bson.D{{Key: "$project", Value: bson.D{
-			// A shard knows a router as the client, and the router's client from what it passes on.
+			// A shard sees the router as the client; the router passes on the metadata of its own
+			// client.
 			{Key: "ns", Value: 1}, {Key: "client", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$clientMetadata.mongos.client", "$client", "$client_s"}}}}, {Key: "appName", Value: 1},
 			{Key: "driver", Value: "$clientMetadata.driver"},
 		}}},
@@ -81,7 +83,7 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 	return users, nil
 }
 
-// printable is what a client says of itself, without what would disturb a terminal.
+// printable returns a client's text with unprintable characters replaced, cut to 128 characters.
 func printable(text string) string {
 	const most = 128
 	clean := []rune(strings.Map(func(r rune) rune {

@@ -18,25 +18,25 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Codes of answers about a document that an index has no entry for, but those of geographic
-// indexes (geoCodes).
+// indexCodes are the error codes for a document that an index has no entry for, except those of
+// geographic indexes (geoCodes).
 var indexCodes = []int{171, 7246301, 13068, 16766, 17261, 17262}
 
-// isOfDocument reports whether a build has failed because of a document.
+// isOfDocument reports whether an index build failed because of a document.
 func isOfDocument(err error) bool {
 	return hasCode(err, indexCodes...) || hasCode(err, geoCodes...)
 }
 
-// Bounds of a search for what breaks an index.
+// Limits of a search for the documents that break an index.
 const (
-	// offenderNames is how many are named; all are counted.
+	// offenderNames bounds the documents that are named. All are counted.
 	offenderNames = 100
-	// offendersAgain is how long a search counts: the builder tries again every second,
+	// offendersAgain is how long the result of a search is used. The builder retries every second,
 	// and each search reads the collection.
 	offendersAgain = time.Minute
 )
 
-// offending is the latest search, of one collection.
+// offending is the result of the latest search, for one collection.
 type offending struct {
 	mu   sync.Mutex
 	of   string // the collection and its indexes
@@ -44,9 +44,9 @@ type offending struct {
 	text string
 }
 
-// offenders names all documents that a build cannot take; the server names none, and ends at
-// the first. They are found by the server itself: it gets those that may be meant into an empty
-// collection with the same indexes, and refuses them one by one.
+// offenders names all documents that an index build cannot accept. The server names none and stops
+// at the first. The search copies the candidates into an empty collection with the same indexes,
+// where the server refuses them one by one.
 func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bson.D, cause error) error {
 	n.offending.mu.Lock()
 	defer n.offending.mu.Unlock()
@@ -59,18 +59,18 @@ func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bso
 		n.offending.of, n.offending.at, n.offending.text = of, time.Now(), text
 	}
 	if n.offending.text == "" {
-		return concealed(cause) // they have gone since
+		return concealed(cause) // they are gone by now
 	}
 	return &record.ConcealedError{Err: fmt.Errorf("%s: %w", n.offending.text, cause), Text: n.offending.text}
 }
 
 func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs []bson.D) (text string, err error) {
-	// That a unique one compares documents with each other is for the build itself.
+	// Skip uniqueness: comparing documents with each other is the job of the build itself.
 	specs = slices.Clone(specs)
 	for i, spec := range specs {
 		specs[i] = slices.DeleteFunc(slices.Clone(spec), func(e bson.E) bool { return e.Key == "unique" })
 	}
-	trial := n.db.Collection("dbc_indexes_" + strings.ToLower(rand.Text()[:10])) // as those of syncer.TrialPrefix
+	trial := n.db.Collection("dbc_indexes_" + strings.ToLower(rand.Text()[:10])) // like syncer.TrialPrefix
 	defer func() { err = errors.Join(err, trial.Drop(context.WithoutCancel(ctx))) }()
 	cmd := bson.D{{Key: "createIndexes", Value: trial.Name()}, {Key: "indexes", Value: specs}}
 	if err := n.db.RunCommand(ctx, cmd).Err(); err != nil {
@@ -85,6 +85,7 @@ func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs
 	var found []string
 	count := 0
 	page, size := []any{}, 0
+	// Only the server knows exactly which values an index accepts.
 	try := func() error {
 		if len(page) == 0 {
 			return nil
@@ -104,6 +105,7 @@ func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs
 			}
 		}
 		page, size = page[:0], 0
+		// Keep the trial collection small: it needs only one page at a time.
 		_, err = trial.DeleteMany(ctx, bson.D{})
 		return err
 	}
@@ -133,8 +135,8 @@ func nameOf(doc bson.Raw) string {
 	return key.String()
 }
 
-// mayOffend is the filter of the documents that one of the indexes may refuse. Those of
-// several plain fields refuse lists in two of them only.
+// mayOffend returns the filter for the documents that one of the indexes may refuse. An index of
+// several plain fields refuses only documents with lists in two of them.
 func mayOffend(specs []bson.D) bson.D {
 	var any bson.A
 	for _, spec := range specs {
@@ -142,6 +144,7 @@ func mayOffend(specs []bson.D) bson.D {
 		var lists bson.A
 		for _, e := range key {
 			if _, special := e.Value.(string); special || strings.HasSuffix(e.Key, "$**") || strings.HasPrefix(e.Key, "$") {
+				// Such an index can refuse any document.
 				return bson.D{}
 			}
 			lists = append(lists, bson.D{{Key: "$cond", Value: bson.A{bson.D{{Key: "$isArray", Value: "$" + e.Key}}, 1, 0}}})

@@ -8,27 +8,26 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// recordSet turns documents as stored into records. It keeps the keys of all of them in
-// one piece of memory, because a key of its own for each record would be most of what a
-// copy allocates.
+// recordSet turns stored documents into records. It keeps all keys in one piece of memory, because
+// a separate key for each record would be most of the allocations of a copy.
 type recordSet struct {
 	kind   string
-	fixed  bool // documents are the application's and hold no guards
+	fixed  bool // documents belong to the application and hold no guards
 	guards bool // keep tombstones and guards
 	recs   []record.Record
 	keys   []byte
 	ends   []int
-	last   bson.RawValue // _id of the last document seen, tombstones included
+	last   bson.RawValue // _id of the last document seen, including tombstones
 }
 
-// grow makes room for so many records.
+// grow allocates space for count records.
 func (s *recordSet) grow(count int) {
 	s.recs = make([]record.Record, 0, count)
 	s.ends = make([]int, 0, count)
 	s.keys = make([]byte, 0, 24*count)
 }
 
-// add takes a document, whose bytes become the record's.
+// add adds a document. The record keeps its bytes.
 func (s *recordSet) add(doc []byte) error {
 	l, err := layoutOf(doc, !s.fixed)
 	if err != nil {
@@ -61,8 +60,7 @@ func (s *recordSet) add(doc []byte) error {
 	s.last = l.id
 	switch l.id.Type {
 	case bson.TypeString, bson.TypeObjectID, bson.TypeBinary, bson.TypeDateTime:
-		// These are their own canonical form; record.KeyOf returns the same, with two
-		// allocations.
+		// These are already in canonical form. record.KeyOf returns the same, with two allocations.
 		s.keys = append(s.keys, byte(l.id.Type))
 		s.keys = append(s.keys, l.id.Value...)
 	default:
@@ -77,7 +75,7 @@ func (s *recordSet) add(doc []byte) error {
 	return nil
 }
 
-// records returns what was added, with keys.
+// records returns the added records, with keys.
 func (s *recordSet) records() []record.Record {
 	all := record.Key(s.keys)
 	start := 0
@@ -88,6 +86,6 @@ func (s *recordSet) records() []record.Record {
 	return s.recs
 }
 
-// compareKeys orders ids as the server's index of _id does. It is needed only where two
-// collections are walked side by side.
+// compareKeys orders ids like the server's index of _id. It is needed only to walk two collections
+// side by side.
 func compareKeys(a, b record.Key) int { return record.CompareValues(a.Value(), b.Value()) }

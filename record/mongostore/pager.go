@@ -13,13 +13,15 @@ import (
 
 var _ record.Pager = (*Client)(nil)
 
-// ListWith lists with a find that chooses the snapshot, at which everything else is read.
+// ListWith lists records and reads the records that also selects for them, all at one snapshot. The
+// find of the list chooses the snapshot. The result is as recent as a List.
 func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.ListRequest, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
 	if err := c.check(list.Token); err != nil {
 		return nil, nil, err
 	}
 	err = reading(ctx, func() error {
-		var refused error // which another try does not change
+		var refused error // an error that a retry does not change
+		// Start the second find before the first: its wait is most of the time of a small page.
 		early, end := c.sendAhead(ctx, toks, list)
 		defer end()
 		err := c.ns.atSnapshot(ctx, versionOf(c.ns.seen.time()), func(ctx context.Context, o readOptions) (err error) {
@@ -33,6 +35,7 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 			o.near = true
 			var snap record.Snapshot
 			came := habitOf(list, kinds, byKind)
+			// Only records of the same snapshot may be mixed; the rest is read below.
 			if a := early(); a != nil && byKind[a.kind] != nil {
 				snap.Records = a.take(byKind[a.kind], o.at)
 				c.habits.sent(list, a.at.Equal(o.at))
@@ -60,7 +63,7 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 	return listed, with, nil
 }
 
-// withList is what is to be read with a list.
+// withList returns the selections of also by kind, checked and sorted.
 func (c *Client) withList(toks record.Tokens, listed []record.Record, also func([]record.Record) ([]record.Selector, error)) (map[string]*selection, []string, error) {
 	sels, err := also(listed)
 	if err != nil {
@@ -68,6 +71,7 @@ func (c *Client) withList(toks record.Tokens, listed []record.Record, also func(
 	}
 	byKind, kinds, err := selections(sels)
 	for _, kind := range kinds {
+		// Later lookups use binary search.
 		slices.Sort(byKind[kind].keys)
 		if err == nil {
 			err = c.check(toks[kind])
@@ -76,7 +80,7 @@ func (c *Client) withList(toks record.Tokens, listed []record.Record, also func(
 	return byKind, kinds, err
 }
 
-// findList is the find of a list, and the time of its snapshot.
+// findList runs the find of a list. It also returns the time of the snapshot.
 func (n *Namespace) findList(ctx context.Context, list record.ListRequest, o readOptions) ([]record.Record, bson.Timestamp, error) {
 	p, err := placeOf(list.Token)
 	if err != nil {
@@ -93,9 +97,11 @@ func (n *Namespace) findList(ctx context.Context, list record.ListRequest, o rea
 	if err != nil {
 		return nil, o.at, fmt.Errorf("list %s: %w", p.coll, err)
 	}
+	// Splice the elements, so that both parts become one command.
 	command := appendCommand(nil, "find", p)
-	command = append(command, rest[4:len(rest)-1]...) // its elements
+	command = append(command, rest[4:len(rest)-1]...) // its elements only
 	rs, size := recordSet{kind: list.Token.Kind}, 0
+	// recordSet strips guards; the filter has left out tombstones already.
 	at, err := n.find(ctx, p, endDocument(o.append(command), 0), o, func(doc []byte) error {
 		if err := rs.add(doc); err != nil {
 			return err
@@ -111,15 +117,18 @@ func (n *Namespace) findList(ctx context.Context, list record.ListRequest, o rea
 	return rs.records(), at, err
 }
 
-// SelectAt reads at the snapshot that the server chooses.
+// SelectAt reads at a snapshot that the server chooses, as recent as a List, and returns its
+// version.
 func (c *Client) SelectAt(ctx context.Context, req record.SelectRequest) (snap record.Snapshot, err error) {
 	req.AsList = true
 	err = c.selecting(ctx, req, func(read record.Snapshot) { snap = read })
 	return snap, err
 }
 
-// Since asks a change stream for what there is. Behind mongos a stream comes to the present only
-// when every shard has written something, which is too long for a list to wait.
+// Since returns the changes of kinds after a position, without waiting for more. It opens a change
+// stream and reads its first replies. A zero position returns only the current position. Through
+// mongos the result is record.UnsupportedError. A stream there reaches the present only when every
+// shard has written something, which is too long for a list.
 func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after record.Position) (record.ChangeBatch, error) {
 	mongos, err := c.ns.isMongos(ctx)
 	if err != nil {
@@ -134,6 +143,7 @@ func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after recor
 	}
 	opened, err := c.ns.Watch(ctx, after, kinds)
 	if hasCode(err, codeUnauthorized) {
+		// Listing works without change streams, only without this optimization.
 		return record.ChangeBatch{}, &record.UnsupportedError{What: "changes since a list", Reason: "the database user may not open change streams"}
 	}
 	if err != nil {
@@ -143,11 +153,12 @@ func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after recor
 	s := opened.(*stream)                          //nolint:forcetypeassert // our own
 	var all record.ChangeBatch
 	for {
-		batch, err := s.Next(ctx) // what the reply that opened the stream holds; it waits for nothing
+		batch, err := s.Next(ctx) // first reply only, so this does not wait
 		if err != nil {
 			return record.ChangeBatch{}, err
 		}
 		all.Changes, all.Wall = append(all.Changes, batch.Changes...), max(all.Wall, batch.Wall)
+		// Nothing is left to read, so the stream has reached the present.
 		if !s.ahead && s.cs.RemainingBatchLength() == 0 && !s.reply.full() {
 			s.advance()
 			all.Pos = record.Position{At: versionOf(s.at)}

@@ -11,33 +11,34 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// A page of a list and what belongs to it take two finds, of which the second needs the first:
-// the names, and the snapshot. For a small page the wait for it is as long as all the rest. So the
-// second is sent ahead, together with the first, where the last list of the kind has shown that
-// what belongs to it are names under those listed, which are then behind the same place. It
-// counts where the server has chosen the same snapshot for both, as it does while nothing is
-// written, and as far as it goes; the rest is read as ever.
+// Reading a page of a list with its related records takes two finds. The second needs the names and
+// the snapshot of the first. For a small page, waiting for the first is half of the time.
+//
+// The second find is therefore sent ahead, together with the first. This needs a habit: the last
+// list of the kind showed that the related records have names under the listed ones, so they begin
+// at the same place. The early result counts only if the server chose the same snapshot for both,
+// as it does while nothing is written, and only as far as it reaches. The rest is read as usual.
 
 const (
-	aheadBytes = 12 << 20 // a reply of more may have ended for want of room
+	aheadBytes = 12 << 20 // a larger reply may have ended for lack of room
 	aheadMost  = 20_000   // documents
-	aheadSkips = 64       // lists at most that send nothing ahead after those where it was in vain
+	aheadSkips = 64       // lists at most without sending ahead, after failures
 )
 
-// habits are what came with the last list of each kind.
+// habits remembers which related records came with the last list of each kind.
 type habits struct {
 	mu sync.Mutex
 	of map[string]habit
 }
 
 type habit struct {
-	kind  string  // of what came with it
-	each  float64 // how many for each that was listed
+	kind  string  // kind of the related records
+	each  float64 // related records for each listed one
 	vain  int     // lists to skip after the next failure
 	skips int     // lists to skip now
 }
 
-// expect returns what is worth to be sent ahead with a list.
+// expect returns the habit of a list's kind, if sending ahead is worth it.
 func (h *habits) expect(list record.ListRequest) (habit, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,8 +51,8 @@ func (h *habits) expect(list record.ListRequest) (habit, bool) {
 	return of, ok
 }
 
-// habitOf is the kind that comes with a list, if it is one alone, of which all is behind the
-// place of the list; empty otherwise.
+// habitOf returns the kind of the related records if there is only one, and all of them begin at
+// the place of the list. Otherwise it is empty.
 func habitOf(list record.ListRequest, kinds []string, byKind map[string]*selection) string {
 	if len(kinds) != 1 {
 		return ""
@@ -62,12 +63,12 @@ func habitOf(list record.ListRequest, kinds []string, byKind map[string]*selecti
 	return kinds[0]
 }
 
-// learn notes what came with a list.
+// learn notes the related records of a list.
 func (h *habits) learn(list record.ListRequest, came string, listed, with int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if listed == 0 {
-		return // it shows nothing
+		return // an empty list shows nothing
 	}
 	if came == "" {
 		delete(h.of, list.Token.Kind)
@@ -77,11 +78,12 @@ func (h *habits) learn(list record.ListRequest, came string, listed, with int) {
 		h.of = map[string]habit{}
 	}
 	of := h.of[list.Token.Kind]
+	// Decay slowly, since one small list makes no new habit.
 	of.kind, of.each = came, max(float64(with)/float64(listed), of.each*0.9)
 	h.of[list.Token.Kind] = of
 }
 
-// sent notes whether it was worth it.
+// sent notes whether the early result was used.
 func (h *habits) sent(list record.ListRequest, used bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,17 +94,18 @@ func (h *habits) sent(list record.ListRequest, used bool) {
 	if used {
 		of.vain = 0
 	} else {
+		// Wait longer after each failure: with constant writes, sending ahead only costs.
 		of.vain = min(2*of.vain+1, aheadSkips)
 		of.skips = of.vain
 	}
 	h.of[list.Token.Kind] = of
 }
 
-// behind is where the names of a list, and those under them, begin.
+// behind returns where the names of a list, and the names under them, begin.
 func behind(list record.ListRequest) string { return max(list.Prefix, list.After) }
 
-// ahead is what was read before it was known what is wanted: all documents from a name up to, and
-// without, end; empty for the end of all strings.
+// ahead is an early result: all documents with names from from up to, but not including, end. An
+// empty end means the end of all strings.
 type ahead struct {
 	kind      string
 	from, end string
@@ -110,8 +113,8 @@ type ahead struct {
 	at        bson.Timestamp
 }
 
-// sendAhead begins to read what is expected to come with a list. early waits for it, and returns
-// it once; nil means that there is nothing. end ends it.
+// sendAhead starts the early find of a list. early waits for the result and returns it once; nil
+// means none. end stops the find and waits for its goroutine.
 func (c *Client) sendAhead(ctx context.Context, toks record.Tokens, list record.ListRequest) (early func() *ahead, end func()) {
 	of, ok := c.habits.expect(list)
 	tok := toks[of.kind]
@@ -119,6 +122,7 @@ func (c *Client) sendAhead(ctx context.Context, toks record.Tokens, list record.
 		return func() *ahead { return nil }, func() {}
 	}
 	tok.Kind = of.kind
+	// The list may fail or return first, and must then stop the find.
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan *ahead, 1)
 	go func() {
@@ -127,7 +131,7 @@ func (c *Client) sendAhead(ctx context.Context, toks record.Tokens, list record.
 	}()
 	return func() *ahead { return <-done }, func() {
 		cancel()
-		for range done { // until it has ended
+		for range done { // until the goroutine has ended
 		}
 	}
 }
@@ -138,8 +142,9 @@ func (n *Namespace) findAhead(ctx context.Context, tok record.Token, list record
 		return nil
 	}
 	a := &ahead{kind: tok.Kind, from: behind(list), end: successor(list.Prefix)}
-	const spare = 20 // those of the record that the list comes after, for one
+	const spare = 20 // for the records under the name that the list starts after, for example
 	limit := min(int(1.1*each*float64(limitOf(list)))+spare, aheadMost)
+	// Not in the list's session, which runs another command at the same time.
 	o := readOptions{snapshot: true}
 	b := appendCommand(nil, "find", p)
 	b, start := beginElement(b, bson.TypeEmbeddedDocument, "filter")
@@ -151,21 +156,23 @@ func (n *Namespace) findAhead(ctx context.Context, tok record.Token, list record
 	b = bsoncore.AppendBooleanElement(b, "singleBatch", true)
 	rs := recordSet{kind: tok.Kind}
 	found, bytes := 0, 0
+	// Count tombstones too, because they use up the limit.
 	a.at, err = n.find(ctx, p, endDocument(o.append(b), 0), o, func(doc []byte) error {
 		found, bytes = found+1, bytes+len(doc)
 		return rs.add(doc)
 	})
 	if err != nil {
-		return nil // the list goes without, and meets the error itself if it lasts
+		return nil // the list does without it, and meets a lasting error itself
 	}
 	if found == limit || bytes > aheadBytes {
+		// The reply is incomplete, so it covers only the names before its last one.
 		a.end, _ = rs.last.StringValueOK()
 	}
 	a.recs = rs.records()
 	return a
 }
 
-// take removes from a selection what was read ahead, and returns it.
+// take removes the early result from a selection, and returns its records.
 func (a *ahead) take(s *selection, at bson.Timestamp) []record.Record {
 	if a == nil || !a.at.Equal(at) {
 		return nil
@@ -173,6 +180,7 @@ func (a *ahead) take(s *selection, at bson.Timestamp) []record.Record {
 	var whole selection
 	s.prefixes = slices.DeleteFunc(s.prefixes, func(p string) bool {
 		end := successor(p)
+		// Use only prefixes that lie completely within the range that was read.
 		has := p >= a.from && (a.end == "" || end != "" && end <= a.end)
 		if has {
 			whole.prefixes = append(whole.prefixes, p)
@@ -185,7 +193,7 @@ func (a *ahead) take(s *selection, at bson.Timestamp) []record.Record {
 	})
 }
 
-// limitOf is how many records a list asks for.
+// limitOf returns how many records a list asks for.
 func limitOf(list record.ListRequest) int {
 	if list.Limit <= 0 {
 		return defaultListLimit

@@ -13,8 +13,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// versionOf is the version of a snapshot at a cluster time: the time, seconds first, and
-// eight zero bytes.
+// versionOf returns the version of a snapshot at a cluster time: the time, seconds first, and eight
+// zero bytes.
 func versionOf(ts bson.Timestamp) (v record.Version) {
 	binary.BigEndian.PutUint32(v[0:], ts.T)
 	binary.BigEndian.PutUint32(v[4:], ts.I)
@@ -25,26 +25,27 @@ func timestampOf(v record.Version) bson.Timestamp {
 	return bson.Timestamp{T: binary.BigEndian.Uint32(v[0:]), I: binary.BigEndian.Uint32(v[4:])}
 }
 
-// cursorAt is the place of an _id in the key order: its type byte and value as stored.
-// As From of a range it includes the id, as To it excludes it.
+// cursorAt returns the place of an _id in the key order: its type byte and its stored value. As
+// From of a range it includes the id, as To it excludes it.
 func cursorAt(id bson.RawValue) record.Cursor {
 	return append(record.Cursor{byte(id.Type)}, id.Value...)
 }
 
-// marksCollection holds one document for each fence, written after the operation (its change
-// event is later than everything that the fence let through), and small notes. It takes the
-// majority writes of Position where the server does not let us append a note to the oplog
-// instead. Streams follow the marks of write blocks alone.
+// marksCollection holds one document for each fence, and small notes. A fence's document is written
+// after its operation, so its change event is later than every write that the fence let through. If
+// the server refuses oplog notes, the majority writes of Position go here too. Streams follow only
+// the marks of write blocks.
 const marksCollection = "dbc_marks"
 
-// Position makes a no-op of its own and waits until a majority has it: whatever a later
-// primary writes is after it, even if the present one is lost.
+// Position writes a no-op and waits until a majority has it. Every later write of any primary is
+// then after the position, even if the current primary is lost.
 func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	at, err := n.majorityNow(ctx)
 	if err != nil {
 		return record.Position{}, fmt.Errorf("position: %w", err)
 	}
-	// Through mongos the time is that of the shard which came last. The others are told.
+	// Through mongos the time is that of the latest shard. Send it to the others, or they could
+	// write earlier times afterwards.
 	mongos, err := n.isMongos(ctx)
 	if err == nil && mongos {
 		n.pulse.quicken()
@@ -56,7 +57,7 @@ func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 	return record.Position{At: versionOf(at)}, nil
 }
 
-// appendNote writes a no-op into the oplog, through mongos into that of every shard.
+// appendNote writes a no-op into the oplog, through mongos into the oplog of every shard.
 func (n *Namespace) appendNote(ctx context.Context, text string, concern bson.D) *mongo.SingleResult {
 	return n.admin().RunCommand(ctx, bson.D{
 		{Key: "appendOplogNote", Value: 1},
@@ -65,8 +66,8 @@ func (n *Namespace) appendNote(ctx context.Context, text string, concern bson.D)
 	})
 }
 
-// lacksNotes reports whether the server refuses notes as such. The stable API does not
-// know them.
+// lacksNotes reports whether the server or the user cannot write notes at all. The stable API does
+// not contain them.
 func lacksNotes(err error) bool {
 	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation, codeAPIStrict)
 }
@@ -75,7 +76,7 @@ func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {
 	concern := bson.D{{Key: "w", Value: "majority"}}
 	majority := bson.E{Key: "writeConcern", Value: concern}
 	raw, err := n.appendNote(ctx, "position of "+n.name, concern).Raw()
-	// A note takes its lock at once or not at all.
+	// A note fails if it does not get its lock at once. Then write to the marks instead.
 	if lacksNotes(err) || hasCode(err, codeLockFailed) {
 		raw, err = n.db.RunCommand(ctx, bson.D{
 			{Key: "update", Value: marksCollection},
@@ -101,10 +102,10 @@ func operationTime(raw bson.Raw) (bson.Timestamp, error) {
 	return bson.Timestamp{T: t, I: i}, nil
 }
 
-// timestampType is how a key string, which a resume token is, begins with a timestamp.
+// timestampType begins a resume token, which is a key string, before its timestamp.
 const timestampType = "82"
 
-// tokenTime reads the cluster time that a resume token begins with.
+// tokenTime returns the cluster time at the beginning of a resume token.
 func tokenTime(token bson.Raw) (bson.Timestamp, bool) {
 	data, ok := token.Lookup("_data").StringValueOK()
 	if !ok || len(data) < len(timestampType)+16 || data[:len(timestampType)] != timestampType {

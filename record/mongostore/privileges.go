@@ -10,34 +10,34 @@ import (
 // Part is a kind of process that uses databases.
 type Part string
 
-// The parts. An application that uses fixed-name kinds itself is not ourParts, and listed for
-// what it must not be able to do beyond reading and writing.
+// The parts. Application is an application that uses fixed-name kinds directly. Its list shows that
+// it needs only to read and write.
 const (
 	Controller  Part = "controller"
 	Server      Part = "server"
 	Application Part = "application"
 )
 
-// Scope is what a privilege is for.
+// Scope is the set of resources that a privilege covers.
 type Scope int
 
 // The scopes.
 const (
-	OfDatabase Scope = iota // all collections of the database of a version
-	OfKinds                 // its collections of fixed-name kinds, under the names that applications know
-	OfScratch               // the same of its scratch database, for 'rehearse'
+	OfDatabase Scope = iota // all collections of a version's database
+	OfKinds                 // its fixed-name kinds, under the names that applications know
+	OfScratch               // all collections of its scratch database, for 'rehearse'
 	OfCluster
 	OfOplog  // local.oplog.rs
 	OfConfig // the config database of a sharded cluster
 )
 
-// Privilege is one action that a part needs, and what for.
+// Privilege is one action that parts need, and the reason.
 type Privilege struct {
 	Action string
 	Scope  Scope
 	For    []Part
 	Why    string
-	// Optional: without it the part works, with the effect that Without describes.
+	// Without is the effect of a missing optional privilege. It is empty for a required one.
 	Without string
 }
 
@@ -47,9 +47,9 @@ var (
 	applications = []Part{Application}
 )
 
-// Privileges is all that the commands of this package need of a MongoDB. What is not in it is
-// not used, but for the fence class view: that one takes applyOps, which MongoDB permits to
-// anyAction on anyResource alone, so it is had only by a user who may do everything.
+// Privileges returns all privileges that the commands of this package need on MongoDB. The fence
+// class view is the exception. It needs applyOps, which MongoDB permits only with anyAction on
+// anyResource, so only a user with all privileges has it.
 func Privileges() []Privilege {
 	return slices.Clone([]Privilege{
 		{"find", OfDatabase, ourParts, "reads records", ""},
@@ -88,18 +88,18 @@ func Privileges() []Privilege {
 	})
 }
 
-// On are the databases that a role is for.
+// On is the set of databases and collections for a role.
 type On struct {
 	Databases []string
-	// Kinds are, by database, the collections of fixed-name kinds under the names that applications
-	// know. A collection that is hidden, set aside or fenced by a rename has another name, which
-	// takes it out of the role.
+	// Kinds holds, by database, the collections of fixed-name kinds under the names that
+	// applications know. A hidden, set-aside or renamed collection has another name, which takes it
+	// out of the role.
 	Kinds map[string][]string
-	// Scratch are the databases of rehearse, none for a role that does not rehearse.
+	// Scratch holds the databases for rehearsals. It is empty for a role that does not rehearse.
 	Scratch []string
 }
 
-// RoleFor is a role with the privileges of a part, as createRole takes it.
+// RoleFor returns the createRole command for a role with the privileges of a part.
 func RoleFor(part Part, name string, on On) bson.D {
 	type place struct {
 		db, coll string
@@ -111,6 +111,7 @@ func RoleFor(part Part, name string, on On) bson.D {
 		if _, ok := actions[p]; !ok {
 			order = append(order, p)
 		}
+		// Several privileges with the same action make one entry.
 		if !slices.Contains(actions[p], action) {
 			actions[p] = append(actions[p], action)
 		}
@@ -124,6 +125,7 @@ func RoleFor(part Part, name string, on On) bson.D {
 			for _, db := range on.Databases {
 				add(place{db: db}, p.Action)
 			}
+			// A rehearsal does in its scratch database what a controller does in the real one.
 			if part == Controller {
 				for _, db := range on.Scratch {
 					add(place{db: db}, p.Action)
@@ -160,9 +162,9 @@ func RoleFor(part Part, name string, on On) bson.D {
 	return bson.D{{Key: "createRole", Value: name}, {Key: "privileges", Value: privileges}, {Key: "roles", Value: bson.A{}}}
 }
 
-// lacking returns the actions of a controller on the database that no privilege of the user
-// is for, whichever of its collections: those that are not tried, for they are needed only
-// later. Nothing is lacking where the server asks for no login.
+// lacking returns the actions on the database that a controller needs and the user has for no
+// collection of it. It covers the privileges that Check does not try because only a later stage
+// needs them. It is empty if the server requires no login.
 func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
 	var status struct {
 		Info struct {
@@ -177,11 +179,13 @@ func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
 		} `bson:"authInfo"`
 	}
 	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	// Without access control there are no users, and every command is allowed.
 	if err != nil || len(status.Info.Users) == 0 {
 		return nil, err
 	}
 	may := map[string]bool{}
 	for _, p := range status.Info.Privileges {
+		// A privilege for any collection of the database counts.
 		if p.Resource.Any || p.Resource.DB != nil && (*p.Resource.DB == "" || *p.Resource.DB == n.name) {
 			for _, a := range p.Actions {
 				may[a] = true

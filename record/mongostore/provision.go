@@ -14,18 +14,19 @@ import (
 var _ record.Provisioner = (*Namespace)(nil)
 var _ record.Namespace = (*Namespace)(nil)
 
-// Provision makes a collection of a kind or completes it: its options if it is made,
-// its indexes, and for fixed-name kinds the side collection of the guards.
+// Provision creates or completes a kind's collection: its options if it is new, its indexes, and
+// the side collection of guards for a fixed-name kind. It returns when the indexes are complete. It
+// may be repeated.
 //
-// A collection that is there already, under a managed or hidden name, and holds
-// documents without our having made it, is refused: its documents would be taken for
-// records of the kind, and no guard protects them. Under its own name a fixed kind's
-// collection is the application's and may hold anything.
+// Provision refuses an existing collection under a managed or hidden name if it has documents and
+// Provision did not create it. The documents would count as records of the kind, without guards to
+// protect them. A fixed-name kind's collection under its own name belongs to the application and
+// may hold anything.
 //
-// For managed kinds validators let tombstones pass, and unique indexes get the
-// condition that their first field exists, since tombstones have no fields: records
-// without that field are then not compared with each other. A validator of a managed
-// kind must allow the field "_dbc".
+// For a managed kind, Provision changes the validator so that tombstones pass. Unique indexes get
+// the condition that their first field exists, because tombstones have no fields. Records without
+// that field are then not compared with each other. The validator of a managed kind must allow the
+// field "_dbc".
 func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	tok, err := n.provision(ctx, kind, name)
 	if err != nil {
@@ -43,6 +44,7 @@ func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name st
 		return record.Token{}, err
 	}
 	var tok record.Token
+	// Each step is idempotent, so the whole sequence can be retried.
 	err = n.untilDone(ctx, "", func(ctx context.Context) error {
 		c, err := n.ensureCollection(ctx, kind, name)
 		if err != nil {
@@ -62,7 +64,7 @@ func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name st
 	return tok, err
 }
 
-// ensureCollection returns the collection, made if it was missing.
+// ensureCollection returns the collection of a kind, and creates it if it is missing.
 func (n *Namespace) ensureCollection(ctx context.Context, kind record.KindSpec, name string) (*collection, error) {
 	c, err := n.collectionNamed(ctx, name)
 	if err != nil {
@@ -90,19 +92,22 @@ func (n *Namespace) ensureCollection(ctx context.Context, kind record.KindSpec, 
 	if err := n.db.RunCommand(ctx, cmd).Err(); err != nil {
 		return nil, err
 	}
+	// The reply has no UUID, so list the new collection.
 	if c, err = n.collectionNamed(ctx, name); err != nil {
 		return nil, err
 	}
 	if c == nil {
 		return nil, fmt.Errorf("collection is gone: %w", record.ErrBroken)
 	}
+	// The application's own collection needs no note.
 	if kind.Fixed && c.Name == kind.Name {
 		return c, nil
 	}
-	return c, n.noteOurs(ctx, kind, c) // the create was ours: it holds no documents of others
+	return c, n.noteOurs(ctx, kind, c) // we created it, so it holds no documents of others
 }
 
-// adopt notes a collection as ours, or refuses it if it is not and has documents.
+// adopt records an existing collection as ours. It refuses one that has documents and that
+// Provision did not create.
 func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collection) error {
 	if kind.Fixed && c.Name == kind.Name {
 		return nil
@@ -111,6 +116,7 @@ func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collecti
 	if err != nil || note != nil {
 		return err
 	}
+	// Empty: nothing can be taken for a record, so take the collection over.
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: c.Name}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
 	}).Raw()
@@ -130,15 +136,15 @@ func (n *Namespace) noteOurs(ctx context.Context, kind record.KindSpec, c *colle
 	return n.note(ctx, noteProvisioned+c.id(), bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: kind.Name}, {Key: "name", Value: c.Name}}}})
 }
 
-// passTombstones is a validator that a managed kind's tombstones satisfy too.
+// passTombstones returns a validator that a managed kind's tombstones pass too.
 func passTombstones(validator bson.Raw) bson.D {
 	tombstone := bson.D{{Key: guardField + ".x", Value: true}}
 	return bson.D{{Key: "$or", Value: bson.A{tombstone, validator}}}
 }
 
-// withoutTombstones is what passTombstones was given, and any other validator itself. A
-// fixed-name kind that is made like a managed one would otherwise let through the
-// application's documents that look like tombstones.
+// withoutTombstones returns the validator inside passTombstones, and any other validator unchanged.
+// Copied to a fixed-name kind, the wrapper would let through application documents that look like
+// tombstones.
 func withoutTombstones(validator bson.Raw) bson.Raw {
 	inner, ok := validator.Lookup("$or", "1").DocumentOK()
 	if !ok {
@@ -150,7 +156,7 @@ func withoutTombstones(validator bson.Raw) bson.Raw {
 	return inner
 }
 
-// indexSpecs returns the declared indexes as createIndexes takes them.
+// indexSpecs returns the declared indexes in the form of createIndexes.
 func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 	var specs []bson.D
 	for _, raw := range kind.Shape.Indexes {
@@ -163,9 +169,9 @@ func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 			return nil, fmt.Errorf("index %s has no key", raw)
 		}
 		if len(key) == 1 && key[0].Key == "_id" && key[0].Value != "hashed" && lookup(spec, "unique") == nil {
-			continue // the one that every collection has
+			continue // every collection has this one
 		}
-		// Places of other versions' catalogs that createIndexes does not take.
+		// Fields of older servers' catalogs that createIndexes refuses.
 		spec = slices.DeleteFunc(spec, func(e bson.E) bool { return e.Key == "ns" || e.Key == "background" })
 		if lookup(spec, "name") == nil {
 			spec = append(spec, bson.E{Key: "name", Value: record.DefaultIndexName(key)})
@@ -178,12 +184,13 @@ func indexSpecs(kind record.KindSpec) ([]bson.D, error) {
 	return specs, nil
 }
 
-// skipTombstones keeps the tombstones of a managed kind out of a unique index, where
-// they would all collide on null.
+// skipTombstones keeps a managed kind's tombstones out of a unique index, where they would all
+// collide on null.
 func skipTombstones(spec, key bson.D) bson.D {
 	if sparse, _ := lookup(spec, "sparse").(bool); sparse {
-		return spec // has no entries for documents without its fields
+		return spec // sparse indexes skip documents without the fields
 	}
+	// A tombstone has an _id, so it cannot collide.
 	for _, k := range key {
 		if k.Key == "_id" {
 			return spec

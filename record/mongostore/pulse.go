@@ -10,34 +10,32 @@ import (
 	"go.uber.org/zap"
 )
 
-// Mongos delivers a change once every shard has written something later, because only
-// then it is certain that none has an earlier one. A shard that has nothing to do writes
-// a no-op every 10 s, so that without our help each change, each marker of a fence and
-// each proof would wait that long. So a stream that waits makes all shards write: a note
-// in the oplog of each, or, where the user lacks the privilege appendOplogNote, a read
-// that asks every shard for a time which it has not reached, and which makes the server
-// write its no-op at once.
+// Through mongos a change arrives only once every shard has written something later, because only
+// then no shard can have an earlier change. An idle shard writes a no-op every 10 s. Without help,
+// each change, each marker of a fence and each proof would wait that long. A waiting stream
+// therefore makes all shards write. It appends a note to the oplog of each. Without the privilege
+// appendOplogNote it sends a read that asks every shard for a time it has not reached, and the
+// server then writes its no-op at once.
 
-// Bounds of the pulse of a stream that waits. It slows down while nothing comes, so that
-// an idle service writes one small entry a second, and is at its fastest again with the
-// first change.
+// The pulse of a waiting stream. It slows down while nothing arrives, so that an idle service
+// writes one small entry a second. The first change makes it fast again.
 const (
 	pulseFirst = 50 * time.Millisecond
 	pulseMost  = time.Second
-	// shardedWait is streamWait behind mongos, which learns only at the end of a shard's
-	// wait how far that shard has come.
+	// shardedWait is streamWait behind mongos, which learns only at the end of a shard's wait how
+	// far that shard is.
 	shardedWait = 50 * time.Millisecond
 )
 
-// pulse paces what makes the shards write, for all streams of a namespace together.
+// pulse limits how often the shards are made to write, for all streams of a namespace.
 type pulse struct {
 	mu     sync.Mutex
 	last   time.Time
 	every  time.Duration
-	noNote bool // the user may not, or the server cannot, append notes
+	noNote bool // notes are not permitted or not supported
 }
 
-// due reports whether it is time for the next one, which it then counts as done.
+// due reports whether it is time for the next pulse, and counts it as done.
 func (p *pulse) due(now time.Time) (due, noNote bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +47,7 @@ func (p *pulse) due(now time.Time) (due, noNote bool) {
 	return true, p.noNote
 }
 
-// quicken makes the next one come soon: changes are to be expected.
+// quicken makes the next pulse come soon, because changes are expected.
 func (p *pulse) quicken() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +60,8 @@ func (p *pulse) withoutNote() {
 	p.noNote = true
 }
 
-// beat makes every shard write something, if it is time to. A failure is not worth more
-// than a line in the log: what a shard writes by itself comes later.
+// beat makes every shard write something if a pulse is due. A failure is only logged: the shards'
+// own no-ops come later anyway.
 func (n *Namespace) beat(ctx context.Context) {
 	due, noNote := n.pulse.due(time.Now())
 	if !due {
@@ -80,6 +78,7 @@ func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
 		if !lacksNotes(err) {
 			return err
 		}
+		// Remember it, or each pulse would fail first.
 		n.pulse.withoutNote()
 		n.log.Info("the privilege appendOplogNote on the cluster is missing; changes through mongos are made to flow by reads, which take longer",
 			zap.String("location", n.location))
@@ -95,9 +94,9 @@ func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
 	return n.tellShards(ctx, bson.Timestamp{T: t, I: i}, true)
 }
 
-// tellShards sends every shard a command that carries the cluster time, as opening a
-// stream does: what a shard writes afterwards is later. With reach it returns when a
-// majority of each has reached the time; a shard that has not writes a no-op for that.
+// tellShards sends every shard a command with the cluster time, as opening a stream does. Each
+// later write of a shard then has a later time. With reach it also waits until a majority of each
+// shard has reached the time; an idle shard writes a no-op for that.
 func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp, reach bool) error {
 	concern := bson.D{{Key: "level", Value: "majority"}}
 	if reach {
@@ -112,6 +111,7 @@ func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp, reach boo
 	if err != nil {
 		return classify("send shards the time", err)
 	}
+	// Opening the stream was enough; nobody reads its cursor.
 	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
 		n.killCursor(ctx, place{coll: "$cmd.aggregate"}, id)
 	}

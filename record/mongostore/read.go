@@ -15,8 +15,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// selections sorts selectors by kind and drops those that others cover, so that no
-// record is found twice.
+// selections groups selectors by kind and removes those that others cover, so that no record is
+// found twice.
 func selections(selectors []record.Selector) (map[string]*selection, []string, error) {
 	byKind := make(map[string]*selection)
 	var kinds []string
@@ -37,11 +37,13 @@ func selections(selectors []record.Selector) (map[string]*selection, []string, e
 			continue
 		}
 		name, ok := sel.Key.Name()
+		// Prefixes select by name, and only string keys are names.
 		if !ok {
 			return nil, nil, fmt.Errorf("selector of kind %q: prefix %s is no string", sel.Kind, sel.Key)
 		}
 		s.prefixes = append(s.prefixes, name)
 	}
+	// Sorted, a prefix is followed by the prefixes that it covers.
 	for kind, s := range byKind {
 		slices.Sort(s.prefixes)
 		kept := s.prefixes[:0]
@@ -51,6 +53,7 @@ func selections(selectors []record.Selector) (map[string]*selection, []string, e
 			}
 		}
 		s.prefixes = kept
+		// A key below a selected prefix would be returned twice.
 		for k := range exact[kind] {
 			if name, ok := k.Name(); !ok || !s.covers(name) {
 				s.keys = append(s.keys, k)
@@ -60,13 +63,13 @@ func selections(selectors []record.Selector) (map[string]*selection, []string, e
 	return byKind, kinds, nil
 }
 
-// covers reports whether a name has one of the (sorted, disjoint) prefixes.
+// covers reports whether a name has one of the prefixes. They must be sorted and disjoint.
 func (s *selection) covers(name string) bool {
 	i, found := slices.BinarySearch(s.prefixes, name)
 	return found || i > 0 && strings.HasPrefix(name, s.prefixes[i-1])
 }
 
-// selects reports whether a found key was asked for.
+// selects reports whether a found key was selected. The keys must be sorted.
 func (s *selection) selects(key record.Key) bool {
 	if name, ok := key.Name(); ok && s.covers(name) {
 		return true
@@ -75,7 +78,8 @@ func (s *selection) selects(key record.Key) bool {
 	return found
 }
 
-// Read finds records of several kinds at one snapshot.
+// Read returns the selected records of several kinds at one snapshot. The first find chooses the
+// time, not before req.NotBefore.
 func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	byKind, kinds, err := selections(req.Select)
 	if err != nil {
@@ -86,6 +90,7 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	}
 	var snap record.Snapshot
 	err = n.atSnapshot(ctx, req.NotBefore, func(ctx context.Context, o readOptions) error {
+		// A retry starts with an empty result.
 		snap = record.Snapshot{}
 		o.bound, o.keysOnly = newBound(req.Bytes), req.KeysOnly
 		for _, kind := range kinds {
@@ -98,10 +103,11 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 			if err != nil {
 				return err
 			}
+			// Read the other kinds at the same time.
 			o.at = at
 		}
 		if o.at.IsZero() {
-			// Nothing was selected, and nothing is true at any time.
+			// Nothing was selected, so the empty result is true at any time.
 			if o.at = timestampOf(req.NotBefore); o.at.IsZero() {
 				var err error
 				if o.at, err = n.majorityNow(ctx); err != nil {
@@ -124,17 +130,19 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 		return o.at, err
 	}
 	rs := recordSet{kind: tok.Kind, fixed: tok.Fixed, guards: guards}
-	o.guards = !tok.Fixed // those of a fixed-name kind are elsewhere
+	o.guards = !tok.Fixed // a fixed-name kind has them in its side collection
 	at, err := n.findSelected(ctx, p, *s, o, func(doc []byte) error { return rs.add(doc) })
 	if err != nil {
 		return at, err
 	}
 	found := rs.records()
+	// A prefix that is not valid text finds more than was selected.
 	found = slices.DeleteFunc(found, func(r record.Record) bool { return !s.selects(r.Key) })
 	if !guards || !tok.Fixed {
 		snap.Records = append(snap.Records, found...)
 		return at, nil
 	}
+	// Join documents and guards of the same snapshot.
 	o.at, o.keysOnly = at, false
 	entries := make(map[record.Key]sideEntry)
 	_, err = n.findSelected(ctx, place{coll: GuardsName(tok.Kind)}, *s, o, func(doc []byte) error {
@@ -154,13 +162,14 @@ func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection
 		}
 	}
 	snap.Records = append(snap.Records, found...)
+	// A guard without a document is a tombstone.
 	for key, e := range entries {
 		snap.Records = append(snap.Records, e.tombstone(tok.Kind, key))
 	}
 	return at, nil
 }
 
-// sideEntry is what a side collection holds of a key.
+// sideEntry is a side collection's entry for a key.
 type sideEntry struct {
 	id    bson.RawValue
 	guard record.Guard
@@ -180,21 +189,20 @@ func sideEntryOf(doc []byte) (record.Key, sideEntry, error) {
 	return key, e, nil
 }
 
-// tombstone is the record of an entry whose document is not there. That is a tombstone
-// even where the entry is not marked as one: somebody else deleted the document, and
-// the guard stands.
+// tombstone returns the record of an entry without a document. It is a tombstone even if the entry
+// is not marked as one: another writer deleted the document, and the guard is still valid.
 func (e sideEntry) tombstone(kind string, key record.Key) record.Record {
 	return record.Record{Kind: kind, Key: key, Guard: e.guard, Tombstone: true}
 }
 
-// snapshotLimit is how long a snapshot that the server cannot give is asked for.
+// snapshotLimit bounds the retries for a snapshot that the server cannot provide.
 const snapshotLimit = 5 * time.Second
 
-// errSnapshot, wrapped, means that another snapshot may do.
+// errSnapshot means, when wrapped, that another snapshot may work.
 var errSnapshot = errors.New("snapshot is not available")
 
-// atSnapshot calls read, with a session, until it has read at one snapshot not older
-// than notBefore. The first find in it chooses the time.
+// atSnapshot calls read with a session until it has read at one snapshot not older than notBefore.
+// The first find in read chooses the time.
 func (n *Namespace) atSnapshot(ctx context.Context, notBefore record.Version, read func(context.Context, readOptions) error) error {
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
@@ -203,6 +211,7 @@ func (n *Namespace) atSnapshot(ctx context.Context, notBefore record.Version, re
 	defer session.EndSession(context.WithoutCancel(ctx))
 	return retry(ctx, snapshotLimit, func() error {
 		err := read(mongo.NewSessionContext(ctx, session), readOptions{snapshot: true, after: timestampOf(notBefore)})
+		// Other errors do not go away with another snapshot.
 		if errors.Is(err, errSnapshot) && ctx.Err() == nil {
 			return err
 		}
@@ -210,7 +219,7 @@ func (n *Namespace) atSnapshot(ctx context.Context, notBefore record.Version, re
 	})
 }
 
-// classifyRead is classify for finds outside and inside transactions.
+// classifyRead is classify for finds inside and outside transactions.
 func classifyRead(what string, err error) error {
 	if hasCode(err, codeSnapshotUnavailable, codeSnapshotTooOld, codeCursorNotFound, codeInvalidOptions) && !isTransient(err) {
 		return fmt.Errorf("%s: %w: %w", what, errSnapshot, err)
@@ -220,7 +229,7 @@ func classifyRead(what string, err error) error {
 		expected, _ := command.Raw.Lookup("expectedCollection").StringValueOK()
 		actual, _ := command.Raw.Lookup("actualCollection").StringValueOK()
 		if expected != "" && expected == actual {
-			// The token is right now; only the snapshot is from before the rename.
+			// The token is current; only the snapshot is from before the rename.
 			return fmt.Errorf("%s: %w: %w", what, errSnapshot, err)
 		}
 	}

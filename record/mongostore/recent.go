@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// recentFor is how long an answer about the server as a whole serves others. Those who prepare
-// hundreds of kinds ask for each of them, and each answer costs collections that are made and
-// dropped, and a lock of the whole server. What a kind is fenced by is kept for as long as it
-// lives, so an answer that is older by seconds is no other one.
+// recentFor is how long an answer about the server as a whole is reused. Preparing hundreds of
+// kinds asks for each of them. Each answer costs a collection that is created and dropped, and a
+// lock of the whole server. A kind keeps its fence class for its lifetime, so an answer that is
+// seconds old is as good.
 const recentFor = 10 * time.Second
 
-// recent is an answer that serves all who ask for a while. One at a time finds it out; an error
-// is nobody else's.
+// recent caches an answer for a while. One caller at a time computes it; the others wait. Errors
+// are not cached.
 type recent[A any] struct {
 	mu     sync.Mutex
-	turn   chan struct{} // nil: nobody finds it out; closed when that is over
-	at     time.Time     // when it was begun to be found out; zero: never
+	turn   chan struct{} // nil: nobody computes it; closed when that is over
+	at     time.Time     // start of the computation; zero: never
 	answer A
 }
 
@@ -35,6 +35,7 @@ func (r *recent[A]) ask(ctx context.Context, find func(context.Context) (A, erro
 			return r.find(ctx, find)
 		}
 		r.mu.Unlock()
+		// After an error of the other caller, compute the answer in its place.
 		select {
 		case <-ctx.Done():
 			var none A
@@ -49,6 +50,7 @@ func (r *recent[A]) find(ctx context.Context, find func(context.Context) (A, err
 	answer, err := find(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Wake the waiting callers also after an error, or they would wait forever.
 	close(r.turn)
 	r.turn = nil
 	if err == nil {

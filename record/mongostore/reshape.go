@@ -10,8 +10,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Reshape drops indexes and changes options. Both commands carry the identity of the token, so that
-// one that was sent long ago meets no other collection.
+// Reshape drops indexes and, for a fixed-name kind, changes options. Its commands carry the token's
+// UUID, so that a late one changes no other collection. It may be repeated.
 func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error {
 		for _, name := range drop {
@@ -53,6 +53,7 @@ func (n *Namespace) changeOptions(ctx context.Context, tok record.Token, kind re
 	case c == nil || tok.ID != "" && c.id() != tok.ID:
 		return permanent(record.ErrNotFound)
 	case c.fenceMark() != "":
+		// A change now would remove the fence.
 		return permanent(fmt.Errorf("its validator is a fence's: %w", record.ErrConflict))
 	}
 	have, err := n.optionsOf(ctx, kind, c)
@@ -79,9 +80,9 @@ func reshaped(err error) error {
 	return err
 }
 
-// moderate reports whether a collection takes documents that its validator refuses where they were
-// there before the validator (validationLevel moderate). What the source has of such documents is
-// the source's business, and comes along.
+// moderate reports whether a collection accepts documents that its validator refuses if they were
+// there before the validator (validationLevel moderate). The source may hold such documents, and
+// they are copied as they are.
 func (n *Namespace) moderate(ctx context.Context, tok record.Token) (bool, error) {
 	text, err := n.validatorOf(ctx, tok)
 	if err != nil {

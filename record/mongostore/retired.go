@@ -13,18 +13,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The name of an application's collection when its version was completed. Who was forgotten
-// still uses it, and would find nothing: a missing collection, and a view on one, are empty, and
-// an insert makes the collection anew. So a view stays under the name whose pipeline fails at
-// whatever it is on: reads get 241, writes 166, and both say why.
+// The name of an application's collection after its version was completed. A forgotten client may
+// still use the name. It would find nothing, because a missing collection is empty, and its insert
+// would create the collection again. So a view stays under the name, with a pipeline that always
+// fails. Reads get 241 and writes 166, and both errors give the reason.
 //
-// A later version that takes the name has the view replaced when it is opened, as it replaces
-// the view of a fence.
+// If a later version takes the name, opening it replaces this view like the view of a fence.
 
 // retiredMark begins the mark of such a view.
 const retiredMark = "retired/"
 
-// retiredPipeline fails when the server prepares it: no text is a number.
+// retiredPipeline fails when the server prepares it, because the text is not a number. The error
+// quotes the text.
 func retiredPipeline(f record.Fence, said string) bson.A {
 	return bson.A{bson.D{{Key: "$match", Value: bson.D{
 		{Key: "$comment", Value: fencePrefix + retiredMark + f.To},
@@ -32,21 +32,22 @@ func retiredPipeline(f record.Fence, said string) bson.A {
 	}}}}
 }
 
-// retired reports whether it is the view that is left of a version that was completed.
+// retired reports whether the collection is the view of a completed version.
 func (c collection) retired() bool {
 	return c.Type == "view" && strings.HasPrefix(c.fenceMark(), retiredMark)
 }
 
-// CloseName has clients that still use a kind's own name get an error that says said. f.To is the
-// name that the collection bears from now on, or bore; the fence that stood, f.Ends, can no longer be set or
-// put back. It may be repeated. While the collection itself bears the name nothing is done.
+// CloseName gives clients that still use a kind's own name an error with the text said. f.To is the
+// name that the collection has from now on, or had. The fence f.Ends can no longer be set or
+// repaired afterwards. CloseName may be repeated. It does nothing while the collection itself has
+// the name.
 //
-// What somebody made under the name meanwhile is set aside and returned, as Uphold does; what is
-// known is another kind's, and is left alone.
+// CloseName sets aside and returns collections that others created under the name, as Uphold does.
+// A collection whose UUID is in known belongs to another kind and is left alone.
 func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, known []string) (found []record.Breach, err error) {
 	own := f.Token.Kind
-	// What an open transaction wrote under the name belongs to no version. One that its client left
-	// open would hold up 'complete' until the server ends it, after a minute.
+	// An open transaction's writes under the name belong to no version. If its client left it open,
+	// it would block 'complete' until the server ends it after a minute.
 	err = n.untilDoneBy(ctx, n.name+"."+own, n.killExactHolders, func(ctx context.Context) error {
 		if f.Ends != "" {
 			if err := n.closeFence(ctx, own, f.Ends); err != nil {
@@ -68,13 +69,13 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 		view := bson.D{{Key: "viewOn", Value: f.To}, {Key: "pipeline", Value: retiredPipeline(f, said)}}
 		switch {
 		case at == nil:
-			// A primary that was deposed may not list what is there: then this fails, and the next
-			// look is at another one.
+			// A deposed primary may not list the existing collection. Then this fails, and the next
+			// attempt sees another list.
 			return n.change(ctx, n.db, append(bson.D{{Key: "create", Value: own}}, view...))
 		case at.id() != "" && at.id() == f.Token.ID:
 			return nil
 		case at.retired() && at.fenceMark() == retiredMark+f.To:
-			f.Class = record.FenceUUID // a mark that nobody waits for
+			f.Class = record.FenceUUID // this mark is nobody's marker
 			return n.mark(ctx, f)
 		case at.Type == "view" && at.fenceMark() != "":
 			return n.change(ctx, n.db, append(bson.D{{Key: "collMod", Value: own}}, view...))
@@ -83,6 +84,7 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 				zap.String("collection", own), zap.String("is a", at.Type))
 			return nil
 		}
+		// The application created a collection; it is never dropped, only renamed.
 		if err := n.rename(ctx, own, asidePrefix+own+"."+at.id()[:12]); err != nil {
 			return err
 		}

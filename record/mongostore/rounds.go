@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// roundLimit bounds one round, which no caller's context does. A write that waits in vain for
-// its majority says so before.
+// roundLimit bounds one round, which no caller's context does. A write that waits in vain for its
+// majority fails before that.
 const roundLimit = concernWait + time.Second
 
 var errRound = errors.New("the server has not answered in time what several asked together")
 
-// rounds answers calls together: those that come while one is under way share the next one,
-// which begins after each of them came. So hundreds of kinds that are fenced at once cost a
-// few commands, and one that is fenced alone waits for nobody.
+// rounds combines concurrent calls. Calls that arrive during a round share the next round, which
+// begins after they arrived. Fencing hundreds of kinds at once then takes a few commands, and a
+// single call waits for nobody.
 //
-// A caller that leaves does not take back what it asked for: to the server it is a command
-// that arrives late.
+// A caller that stops waiting does not take its request back. To the server, the request is a late
+// command.
 type rounds[Q, A any] struct {
-	do   func(ctx context.Context, asked []Q) (A, error) // one round; all who asked get what it returns
-	most int                                             // asked in one round; 0: any number
+	do   func(ctx context.Context, asked []Q) (A, error) // one round; all its callers get the result
+	most int                                             // requests in one round; 0: any number
 
 	mu      sync.Mutex
 	waiting []*round[Q, A]
@@ -31,7 +31,7 @@ type rounds[Q, A any] struct {
 
 type round[Q, A any] struct {
 	asked  []Q
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when answer and err are set
 	answer A
 	err    error
 }
@@ -39,6 +39,7 @@ type round[Q, A any] struct {
 func (rs *rounds[Q, A]) ask(ctx context.Context, q Q) (A, error) {
 	rs.mu.Lock()
 	var r *round[Q, A]
+	// Join the last waiting round, unless it is full.
 	if last := len(rs.waiting) - 1; last >= 0 && (rs.most == 0 || len(rs.waiting[last].asked) < rs.most) {
 		r = rs.waiting[last]
 	} else {
@@ -48,6 +49,7 @@ func (rs *rounds[Q, A]) ask(ctx context.Context, q Q) (A, error) {
 	r.asked = append(r.asked, q)
 	if !rs.busy {
 		rs.busy = true
+		// The round serves others too, so it must not end with this caller's context.
 		go rs.run(context.WithoutCancel(ctx))
 	}
 	rs.mu.Unlock()
@@ -60,7 +62,7 @@ func (rs *rounds[Q, A]) ask(ctx context.Context, q Q) (A, error) {
 	}
 }
 
-// run makes rounds while anybody waits for one.
+// run makes rounds while calls are waiting.
 func (rs *rounds[Q, A]) run(ctx context.Context) {
 	for {
 		rs.mu.Lock()
@@ -75,7 +77,7 @@ func (rs *rounds[Q, A]) run(ctx context.Context) {
 		limited, cancel := context.WithTimeoutCause(ctx, roundLimit, errRound)
 		r.answer, r.err = rs.do(limited, r.asked)
 		if r.err != nil && limited.Err() != nil {
-			r.err = errRound // not the caller's own deadline, and must not look like it
+			r.err = errRound // not the caller's deadline, and must not look like it
 		}
 		cancel()
 		close(r.done)

@@ -15,9 +15,9 @@ const (
 	largestPage = 100000
 )
 
-// Scan reads the next page of a range with one find on the index of _id. The cursor of
-// the next page is the _id of the first record that this one left out, so that it stays
-// right when that record is deleted meanwhile.
+// Scan returns the next page of a range in key order, with one find on the index of _id. The next
+// page's cursor is the _id of the first record left out, which stays valid if that record is
+// deleted. req.Limit is 1000 by default and at most 100000.
 func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	p, err := placeOf(req.Token)
 	if err != nil {
@@ -29,8 +29,10 @@ func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Pa
 	req.Limit = min(req.Limit, largestPage)
 	var page record.Page
 	err = n.atSnapshot(ctx, req.NotBefore, func(ctx context.Context, o readOptions) error {
+		// Only managed documents contain guards.
 		o.keysOnly, o.guards = req.KeysOnly, !req.Token.Fixed
 		var err error
+		// Guards of a fixed-name kind are in another collection, so both must be read.
 		if req.Token.Fixed && req.Guards {
 			page, err = n.scanMerged(ctx, p, req, o)
 		} else {
@@ -53,23 +55,23 @@ func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanReques
 	return record.Page{Records: rs.records(), Version: versionOf(at), Next: next, Done: next == nil}, nil
 }
 
-// The ends of the order. maxKey is the one _id that index bounds cannot reach: without max
+// The ends of the key order. Index bounds cannot reach maxKey: the upper bound is exclusive, so
 // they end before it.
 var (
 	minKey = record.Key([]byte{byte(bson.TypeMinKey)})
 	maxKey = record.Key([]byte{byte(bson.TypeMaxKey)})
 )
 
-// scan yields at most limit documents of a range and returns the cursor of the first that
-// it did not yield, nil if there is none. What fits a reply (16 MiB) bounds it as well.
-// grow, if not nil, is called beforehand with how many documents come.
+// scan yields at most limit documents of a range. It returns the cursor of the first one that it
+// did not yield, nil if there is none. The size of a reply (16 MiB) limits it as well. If grow is
+// not nil, scan first calls it with the number of documents.
 func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
 	grow func(int), yield func([]byte) error,
 ) (record.Cursor, bson.Timestamp, error) {
 	last := selection{keys: []record.Key{maxKey}}
 	switch {
 	case len(r.From) > 0 && string(r.From) == string(r.To), string(r.To) == string(minKey):
-		// The server calls such bounds an error. The snapshot still has a time.
+		// The server refuses empty bounds. The empty result still needs a time.
 		at := o.at
 		if at.IsZero() {
 			var err error
@@ -83,9 +85,11 @@ func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int
 		return nil, at, err
 	}
 	next, at, err := n.scanIndex(ctx, p, r, limit, o, grow, yield)
+	// Only an unbounded scan that has a lower bound misses a record with the _id MaxKey.
 	if err != nil || next != nil || len(r.From) == 0 || len(r.To) > 0 {
 		return next, at, err
 	}
+	// Only find out whether it exists; the next page returns it.
 	o.at, o.keysOnly = at, true
 	_, err = n.findSelected(ctx, p, last, o, func([]byte) error {
 		next = record.Cursor(maxKey)
@@ -118,6 +122,7 @@ func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limi
 		return nil, reply.at, fmt.Errorf("%s: %w", what, err)
 	}
 	yielded, more := count, false
+	// Keep one document back as the start of the next page.
 	if count > limit || reply.id != 0 && count > 1 {
 		yielded, more = min(limit, count-1), true
 	}
@@ -146,7 +151,7 @@ func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limi
 		return next, reply.at, nil
 	}
 	if !more {
-		// One document filled the reply.
+		// One document filled the reply, so ask for the next one.
 		if next, err = n.peek(ctx, p, reply.id); err != nil {
 			return nil, reply.at, classifyRead(what, err)
 		}
@@ -170,7 +175,7 @@ func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor,
 	return next, err
 }
 
-// killCursor is a courtesy: the server ends idle cursors by itself.
+// killCursor closes a cursor. Errors are ignored, because the server closes idle cursors itself.
 func (n *Namespace) killCursor(ctx context.Context, p place, id int64) {
 	_, b := bsoncore.AppendDocumentStart(nil)
 	b = bsoncore.AppendStringElement(b, "killCursors", p.coll)
@@ -185,13 +190,12 @@ func appendScan(dst []byte, p place, r record.Range, limit int, o readOptions) [
 	dst, at := beginElement(dst, bson.TypeEmbeddedDocument, "hint")
 	dst = bsoncore.AppendInt32Element(dst, "_id", 1)
 	dst = endDocument(dst, at)
-	// On one node the index alone makes this order. Behind mongos only a sort does: without
-	// it the shards' records come as they arrive, and the next page would begin behind some
-	// that were never read.
+	// On one node the index gives this order. Behind mongos only a sort does. Without it, records
+	// would come as the shards send them, and the next page would skip some.
 	dst, at = beginElement(dst, bson.TypeEmbeddedDocument, "sort")
 	dst = bsoncore.AppendInt32Element(dst, "_id", 1)
 	dst = endDocument(dst, at)
-	// Index bounds, unlike a condition on _id, do not stop at the bounds of a type.
+	// Unlike a condition on _id, index bounds do not stop at the bounds of a type.
 	dst = appendBound(dst, "min", r.From)
 	dst = appendBound(dst, "max", r.To)
 	dst = bsoncore.AppendInt32Element(dst, "limit", int32(limit+1))
@@ -208,9 +212,9 @@ func appendBound(dst []byte, name string, c record.Cursor) []byte {
 	return endDocument(dst, at)
 }
 
-// scanMerged is scanPage for a fixed-name kind with guards: documents and the entries of
-// the side collection, both read at one time and in key order, are joined by key. An
-// entry without document is a tombstone.
+// scanMerged is scanPage for a fixed-name kind with guards. It reads documents and side collection
+// entries at one time in key order, and joins them by key. An entry without a document is a
+// tombstone.
 func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
 	docs, err := n.scanPage(ctx, p, req, o)
 	if err != nil {
@@ -230,12 +234,13 @@ func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequ
 	if err != nil {
 		return record.Page{}, err
 	}
-	// Beyond the nearer of the two cursors one of the lists is not complete.
+	// Behind the nearer of the two cursors, one of the lists is incomplete.
 	end := docs.Next
 	if end == nil || next != nil && next.Compare(end) < 0 {
 		end = next
 	}
 	page := record.Page{Version: docs.Version, Next: end, Done: end == nil}
+	// Merge two sorted lists.
 	for i, k := 0, 0; i < len(docs.Records) || k < len(entries); {
 		order := 0
 		switch {
@@ -256,10 +261,12 @@ func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequ
 		case order > 0:
 			r = entries[k].tombstone(req.Token.Kind, entries[k].key)
 		}
+		// The page ends where one of the two lists does.
 		at := record.Cursor(r.Key)
 		if end != nil && at.Compare(end) >= 0 {
 			break
 		}
+		// The page is full; the next one begins with this key.
 		if len(page.Records) == req.Limit {
 			page.Next, page.Done = at, false
 			break

@@ -13,12 +13,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// scratchMark is the collection that marks a database as made by ClaimScratch.
+// scratchMark is the collection that marks a database as created by ClaimScratch.
 const scratchMark = "dbc_scratch"
 
-// ClaimScratch makes a database one that may be thrown away: a new one, or what an earlier
-// scratch database of this name has left, which is dropped first. A database with anything
-// else in it is refused, and stays as it is.
+// ClaimScratch creates a database that may be dropped at any time. It first drops an earlier
+// scratch database with this name. It refuses, and does not change, a database with other
+// collections.
 func ClaimScratch(ctx context.Context, cfg Config) error {
 	return onDatabase(ctx, cfg, func(db *mongo.Database) error {
 		if err := dropMarked(ctx, db); err != nil {
@@ -31,8 +31,8 @@ func ClaimScratch(ctx context.Context, cfg Config) error {
 	})
 }
 
-// CheckScratch tries whether a scratch database could be used: whether it may be claimed,
-// and what is done in it. It leaves what it finds.
+// CheckScratch checks whether a scratch database could be used: whether ClaimScratch would accept
+// it, and whether the server and privileges suffice. It changes no existing data.
 func CheckScratch(ctx context.Context, cfg Config) error {
 	err := onDatabase(ctx, cfg, func(db *mongo.Database) error {
 		names, err := db.ListCollectionNames(ctx, bson.D{})
@@ -44,6 +44,7 @@ func CheckScratch(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	// Check like the rehearsal itself, with the same login and options.
 	ns, err := Open(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("scratch database %s: %w", cfg.Database, err)
@@ -52,7 +53,7 @@ func CheckScratch(ctx context.Context, cfg Config) error {
 	return ns.Check(ctx)
 }
 
-// DropScratch drops a database that ClaimScratch has made. One that is not there is fine.
+// DropScratch drops a database that ClaimScratch created. A missing database is no error.
 func DropScratch(ctx context.Context, cfg Config) error {
 	return onDatabase(ctx, cfg, func(db *mongo.Database) error { return dropMarked(ctx, db) })
 }
@@ -68,9 +69,9 @@ func dropMarked(ctx context.Context, db *mongo.Database) error {
 	return db.Drop(ctx)
 }
 
-// refuseForeign refuses a database whose collections are not those of a scratch database.
+// refuseForeign refuses a database that has collections but no scratch mark.
 func refuseForeign(names []string) error {
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, scratchName) }) // of a check
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, scratchName) }) // left by a check
 	if len(names) > 0 && !slices.Contains(names, scratchMark) {
 		return errors.New("it holds collections that are not a rehearsal's: rename or remove the database")
 	}
@@ -87,6 +88,7 @@ func onDatabase(ctx context.Context, cfg Config, do func(*mongo.Database) error)
 	if closeErr := ns.Close(context.WithoutCancel(ctx)); err == nil {
 		err = closeErr
 	}
+	// The message must name this database, and not the one of the version.
 	if hasCode(err, codeUnauthorized) {
 		err = &privilegeError{fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is made and dropped again", errNoPrivilege, cfg.Database), err}
 	}

@@ -15,12 +15,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// scratchLimit bounds the removal of a scratch collection, which happens even when the
-// caller's context is over.
+// scratchLimit bounds the removal of a scratch collection, which happens even if the caller's
+// context has ended.
 const scratchLimit = 10 * time.Second
 
-// scratch makes a collection of our own with a random name. done drops it, whatever it
-// is called by then, and everything that probes put next to it.
+// scratch creates a collection with a random name. done drops it under either name that probes give
+// it.
 func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err error) {
 	name := scratchName + randomHex()
 	done = func() {
@@ -32,8 +32,8 @@ func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err
 			}
 		}
 	}
-	// The server makes it also when the caller goes meanwhile, and perhaps after it was dropped: so
-	// that is waited for.
+	// The server creates it even if the caller leaves meanwhile, possibly after done has dropped
+	// it. So wait for the answer.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchLimit)
 	defer cancel()
 	err = n.db.RunCommand(making, bson.D{
@@ -54,8 +54,8 @@ func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err
 	return *found, done, nil
 }
 
-// doneHere forgives that a majority did not acknowledge in time what the server has done:
-// nothing depends on a scratch collection.
+// doneHere ignores a missing majority acknowledgement for a completed operation. Nothing depends on
+// a scratch collection.
 func doneHere(err error) error {
 	var we mongo.WriteException
 	if errors.As(err, &we) && we.WriteConcernError != nil && len(we.WriteErrors) == 0 {
@@ -64,8 +64,8 @@ func doneHere(err error) error {
 	return err
 }
 
-// onScratch does something to a scratch collection, again as long as it gives up waiting
-// for a lock, or for the shards: a busy server is no reason not to start.
+// onScratch retries an operation on a scratch collection while it waits for a lock or for the
+// shards. A busy server is no reason not to start.
 func onScratch(ctx context.Context, do func() error) error {
 	for {
 		err := doneHere(do())
@@ -80,9 +80,9 @@ func onScratch(ctx context.Context, do func() error) error {
 	}
 }
 
-// renameScratch renames a scratch collection. A rename that gave up waiting can be done
-// all the same: mongos only stops waiting for the shards, which go on with it. So what
-// became of it is resolved by looking, and a repetition finds nothing left to do.
+// renameScratch renames a scratch collection. A rename that gave up waiting may still happen,
+// because mongos only stops waiting and the shards continue. So renameScratch looks at the result,
+// and a retry finds nothing left to do.
 func (n *Namespace) renameScratch(ctx context.Context, from, to string) error {
 	err := doneHere(n.rename(ctx, from, to))
 	if err == nil || hasCode(err, codeUnauthorized) {
@@ -105,7 +105,7 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// otherUUID is the identity of no collection.
+// otherUUID returns a UUID that no collection has.
 func otherUUID() bson.Binary {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b)
@@ -113,9 +113,9 @@ func otherUUID() bson.Binary {
 	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: b}
 }
 
-// selfTest finds out whether the server refuses commands with a wrong collectionUUID,
-// all four kinds of them, since the option is in no version of the stable API. It
-// returns why not, or an error when that was not to be found out.
+// selfTest checks whether the server refuses commands with a wrong collectionUUID. It tests all
+// four commands, because no version of the stable API contains the option. It returns the reason if
+// the server does not, or an error if it could not find out.
 func (n *Namespace) selfTest(ctx context.Context) (*record.UnsupportedError, error) {
 	return n.tested.ask(ctx, n.trySelf)
 }
@@ -145,18 +145,21 @@ func (n *Namespace) trySelf(ctx context.Context) (*record.UnsupportedError, erro
 			return lacks, err
 		}
 	}
+	// Refusing is not enough: the commands must also have had no effect.
 	raw, err := n.db.RunCommand(ctx, bson.D{{Key: "find", Value: c.Name}}).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("read scratch collection: %w", err)
 	}
 	docs, _ := raw.Lookup("cursor", "firstBatch").ArrayOK()
+	// The document must be unchanged, and alone.
 	if values, err := docs.Values(); err != nil || len(values) != 1 || len(values[0].Value) != 14 {
 		return n.lacksUUID("a refused command had an effect"), nil
 	}
 	return nil, nil
 }
 
-// wantMismatch sends a command with a wrong collectionUUID.
+// wantMismatch sends a command with a wrong collectionUUID. It returns nil, nil if the server
+// refuses it.
 func (n *Namespace) wantMismatch(ctx context.Context, cmd bson.D) (*record.UnsupportedError, error) {
 	err := n.db.RunCommand(ctx, cmd).Err()
 	switch {
@@ -175,8 +178,8 @@ func (n *Namespace) lacksUUID(reason string) *record.UnsupportedError {
 	return &record.UnsupportedError{What: "fence class uuid in " + n.name, Reason: reason}
 }
 
-// checksUUIDs is the part of the self-test that needs no scratch collection: whether a
-// find with a collectionUUID is understood. Tokens carry no UUID where it is not.
+// checksUUIDs is the part of the self-test without a scratch collection: whether the server
+// understands a find with a collectionUUID. If not, tokens carry no UUID.
 func (n *Namespace) checksUUIDs(ctx context.Context, _ []struct{}) (bool, error) {
 	lacks, err := n.wantMismatch(ctx, bson.D{
 		{Key: "find", Value: scratchName + "none"}, {Key: "limit", Value: 1}, {Key: "collectionUUID", Value: otherUUID()},

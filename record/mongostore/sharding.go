@@ -9,7 +9,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// refuseShardKey refuses collections that are sharded by anything but _id.
+// refuseShardKey refuses a collection that is sharded by another key than _id.
 func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
 	key, err := n.shardKey(ctx, c.Name)
 	if err != nil || key == nil {
@@ -22,7 +22,7 @@ func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused f
 	return nil
 }
 
-// shardKey is what a collection is sharded by, nil if it is not.
+// shardKey returns the shard key of a collection, nil if it is not sharded.
 func (n *Namespace) shardKey(ctx context.Context, name string) (bson.Raw, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil || !mongos {
@@ -32,15 +32,16 @@ func (n *Namespace) shardKey(ctx context.Context, name string) (bson.Raw, error)
 	return keys[name], err
 }
 
-// shardKeys is what collections are sharded by, those left out that are not.
+// shardKeys returns the shard keys of the sharded collections among names.
 func (n *Namespace) shardKeys(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
 	full := make([]string, len(names))
 	for i, name := range names {
 		full[i] = n.name + "." + name
 	}
+	// One find in the config database covers all collections.
 	cursor, err := n.client.Database("config").Collection("collections").Find(ctx, bson.D{
 		{Key: "_id", Value: bson.D{{Key: "$in", Value: full}}},
-		{Key: "unsplittable", Value: bson.D{{Key: "$ne", Value: true}}}, // not sharded, and noted because it was moved
+		{Key: "unsplittable", Value: bson.D{{Key: "$ne", Value: true}}}, // not sharded; listed because it was moved
 	})
 	var found []struct {
 		Name string   `bson:"_id"`
@@ -59,7 +60,7 @@ func (n *Namespace) shardKeys(ctx context.Context, names ...string) (map[string]
 	return keys, nil
 }
 
-// Shard keys as commands take them.
+// Shard keys in the form of commands.
 const (
 	byHash  = `{_id: "hashed"}`
 	byRange = "{_id: 1}"
@@ -75,7 +76,7 @@ func spelled(key bson.Raw) string {
 	return byRange
 }
 
-// Sharding looks at the collection of a kind.
+// Sharding returns how a kind's collection is sharded, and whether that can lose records.
 func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
 	s := record.Sharding{Name: n.name + "." + name}
 	fail := func(err error) (record.Sharding, error) {
@@ -89,6 +90,7 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 	if err != nil {
 		return fail(err)
 	}
+	// A hash spreads MaxKey like any other id; a range does not.
 	if s.Key = spelled(key); s.Key == byRange {
 		s.Loses = maxKeyAdvice
 	}
@@ -98,19 +100,18 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 	return s, nil
 }
 
-// A range of ids ends before its upper bound, and the last one of a collection that is
-// sharded by range is bounded by MaxKey. So when MongoDB (8.2, SERVER-121533) moves that
-// range, it leaves a record with the _id MaxKey behind on the old shard, where mongos does
-// no longer ask for it: it has vanished for everybody, without a change that a stream
-// would deliver, and is back, as it was then, when the range is. A copy, a comparison and a
-// guard are worth nothing for such a record, so no switch begins while there is one. The
-// hash of MaxKey is a number like any other.
+// A range of ids ends before its upper bound, and MaxKey bounds the last range of a collection that
+// is sharded by range. When MongoDB (8.2, SERVER-121533) moves that range, it leaves a record with
+// the _id MaxKey on the old shard, where mongos no longer looks for it. The record vanishes for
+// everybody, without a change event. It reappears in its old state when the range returns. Copies,
+// comparisons and guards cannot protect such a record, so no switch begins while there is one. With
+// a hashed shard key the problem does not exist, because the hash of MaxKey is an ordinary number.
 
-// maxKeyAdvice is what to do about a record with the _id MaxKey that is not safe.
+// maxKeyAdvice is the advice for a record with the _id MaxKey that can be lost.
 const maxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last range moves to another shard: " +
 	"give it another _id (if it cannot be seen, move that range back first), or shard by the hash of _id"
 
-// unmovable looks for collections that are sharded by range and hold a record with the _id
+// unmovable returns the collections that are sharded by range and hold a record with the _id
 // MaxKey.
 func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	mongos, err := n.isMongos(ctx)
@@ -121,12 +122,14 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]recor
 	for i, tok := range toks {
 		names[i] = tok.Name
 	}
+	// One query for all kinds: this runs before each switch.
 	keys, err := n.shardKeys(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	var found []record.Hindrance
 	for _, tok := range toks {
+		// Hashed and unsharded collections cannot lose the record.
 		if spelled(keys[tok.Name]) != byRange {
 			continue
 		}
@@ -141,22 +144,22 @@ func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]recor
 	return found, nil
 }
 
-// maxKeyShards is how many records at the end of the order are read: each shard can
-// have one with the _id MaxKey.
+// maxKeyShards bounds the records that are read from the end of the order. Each shard can have one
+// with the _id MaxKey.
 const maxKeyShards = 100
 
-// holdsMaxKey reports whether a collection holds a record with the _id MaxKey, be it one
-// that its shard has kept behind a range that moved. Only a shard that no longer has a
-// range of the collection is not asked. Tombstones of managed kinds are no records.
+// holdsMaxKey reports whether a collection holds a record with the _id MaxKey, including one that
+// stayed on a shard when its range moved. It cannot see a shard without any range of the
+// collection. Tombstones of managed kinds do not count.
 func (n *Namespace) holdsMaxKey(ctx context.Context, name string, fixed bool) (bool, error) {
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: name},
-		// A condition on _id would be sent to the shard alone that the range belongs to.
+		// A condition on _id would go only to the shard that owns the range.
 		{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}},
 		{Key: "sort", Value: bson.D{{Key: "_id", Value: -1}}},
 		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}, {Key: guardField, Value: 1}}},
 		{Key: "limit", Value: maxKeyShards}, {Key: "singleBatch", Value: true},
-		// What no longer belongs to a shard is shown with this one only.
+		// Only this level returns documents that no longer belong to their shard.
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "available"}}},
 	}).Raw()
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// GuardsName is the side collection that holds the guards and tombstones of a
-// fixed-name kind, in the kind's own database.
+// GuardsName returns the name of the side collection with the guards and tombstones of a fixed-name
+// kind. It is in the kind's database.
 func GuardsName(kind string) string { return "dbc_guards." + kind }
 
-// sideCollections remembers which side collections are known to exist, so that they
-// are created in advance: creations by transactions would conflict with each other.
+// sideCollections remembers the side collections that exist. They are created before the
+// transactions that use them, because creations inside transactions would conflict.
 type sideCollections struct {
 	mu    sync.Mutex
 	known map[string]struct{}
 }
 
-// ensureSide creates a fixed-name kind's side collection unless it is known.
+// ensureSide creates a fixed-name kind's side collection unless it is known to exist.
 func (n *Namespace) ensureSide(ctx context.Context, kind string) error {
 	name := GuardsName(kind)
 	n.sides.mu.Lock()
@@ -32,6 +32,7 @@ func (n *Namespace) ensureSide(ctx context.Context, kind string) error {
 		{Key: "create", Value: name},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
 	}).Err()
+	// Another process may create it at the same time.
 	if err != nil && !hasCode(err, codeNamespaceExists) {
 		return classify(fmt.Sprintf("create %s", name), err)
 	}
@@ -44,7 +45,7 @@ func (n *Namespace) ensureSide(ctx context.Context, kind string) error {
 	return nil
 }
 
-// forgetSide is called after a side collection was dropped.
+// forgetSide forgets a side collection that was dropped.
 func (n *Namespace) forgetSide(kind string) {
 	n.sides.mu.Lock()
 	defer n.sides.mu.Unlock()

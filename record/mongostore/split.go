@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// samplesPerRange makes ranges that differ by some 20 % in size where the server's samples
-	// are even. Those of a collection that is in its cache are not: there they differ by several times.
+	// samplesPerRange makes ranges that differ in size by about 20 % if the server samples evenly.
+	// It does not for a collection in its cache; there the sizes differ by several times.
 	samplesPerRange = 20
-	// leastRange is how many documents are worth a range of their own.
+	// leastRange is the least number of documents for a range of its own.
 	leastRange = 500
 	// purgeSize bounds one delete of tombstones.
 	purgeSize = 1000
 )
 
-// Split cuts the ids, of whatever types, at a sorted random sample of them. The server
-// sorts, since only it knows the order.
+// Split cuts a collection into at most count ranges, at a sorted random sample of its ids of all
+// types. The server sorts, because only it knows the order.
 func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]record.Range, error) {
 	whole := []record.Range{{}}
 	if count <= 1 {
@@ -31,6 +31,7 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	if err != nil {
 		return nil, classify("split "+tok.Name, err)
 	}
+	// Small ranges cost more than they save.
 	if count = min(count, int(total.Records/leastRange)); count <= 1 {
 		return whole, nil
 	}
@@ -54,6 +55,7 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	defer cursor.Close(context.WithoutCancel(ctx))
 	var sample []record.Cursor
 	for cursor.Next(ctx) {
+		// A longer cut could not be stored in a checkpoint.
 		if at := cursorAt(cursor.Current.Lookup("_id")); len(at) <= record.MaxCut {
 			sample = append(sample, at)
 		}
@@ -64,6 +66,7 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	var cuts []record.Cursor
 	for i := 1; i < count && len(sample) > 0; i++ {
 		cut := sample[i*len(sample)/count]
+		// Equal cuts would make an empty range.
 		if len(cuts) == 0 || !bytes.Equal(cuts[len(cuts)-1], cut) {
 			cuts = append(cuts, cut)
 		}
@@ -77,8 +80,8 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 	return append(ranges, record.Range{From: from}), nil
 }
 
-// Purge removes tombstones, a batch at a time. A tombstone that a client created over in
-// the meantime is no longer one and stays.
+// Purge deletes the tombstones of a kind in batches. If a client has created a record over a
+// tombstone, it stays. Purge returns record.ErrFenced for an old token.
 func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
 	if err := n.purge(ctx, tok); err != nil {
 		return fmt.Errorf("purge %s: %w", tok.Name, err)
@@ -91,8 +94,8 @@ func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
 	if tok.Fixed {
 		from, tombstone = record.Token{Name: GuardsName(tok.Kind)}, bson.E{Key: "x", Value: true}
 	}
-	// One pass over the collection: what becomes a tombstone behind the cursor belongs to
-	// a direction that has not ended.
+	// One pass is enough: a tombstone that appears behind the cursor belongs to a direction that
+	// has not ended.
 	find, err := withUUID(bson.D{
 		{Key: "find", Value: from.Name},
 		{Key: "filter", Value: bson.D{tombstone}},
@@ -109,12 +112,14 @@ func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for cursor.Next(ctx) {
 		ids := bson.A{cursor.Current.Lookup("_id")}
+		// Delete a whole reply at once, but do not wait for the next one.
 		for len(ids) < purgeSize && cursor.RemainingBatchLength() > 0 && cursor.Next(ctx) {
 			ids = append(ids, cursor.Current.Lookup("_id"))
 		}
 		remove, err := withUUID(bson.D{
 			{Key: "delete", Value: from.Name},
 			{Key: "deletes", Value: bson.A{bson.D{
+				// The condition protects a record that was created over the tombstone.
 				{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, tombstone}},
 				{Key: "limit", Value: 0},
 			}}},
@@ -132,9 +137,8 @@ func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
 	return nil
 }
 
-// purgeBatch sends one delete. The guards of fixed-name kinds have no identity that a
-// fence moves, so that the look at the kind itself in the same transaction is what stops
-// a purge with an old token.
+// purgeBatch sends one delete. No fence renames the side collection of a fixed-name kind. So the
+// same transaction also reads the kind's collection, which stops a purge with an old token.
 func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bson.D) error {
 	if !tok.Fixed {
 		remove = append(remove, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})
@@ -152,13 +156,13 @@ func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bso
 	})
 }
 
-// Drop removes a collection by its identity and, for fixed-name kinds, the guards
-// next to it. A view that a fence left under the application's name stays, so that a late
-// writer still fails instead of making a new collection.
+// Drop removes a collection by its UUID, and the guards of a fixed-name kind. A fence's view under
+// the application's name stays, so that a late writer fails instead of creating a new collection.
+// Drop may be repeated. It returns record.ErrFenced if the collection has another name.
 func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 	kill := func(ctx context.Context, ns string) (int, error) {
-		// The server locks the name before it looks at the identity: those who hold another
-		// collection that bears the name by now are left alone.
+		// The server locks the name before it compares the UUID. If another collection has the name
+		// now, do not kill the transactions on that one.
 		c, err := n.collectionNamed(ctx, tok.Name)
 		if err != nil || c == nil || tok.ID != "" && c.id() != tok.ID {
 			return 0, err
@@ -181,15 +185,16 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 	switch {
 	case err != nil:
 		return err
-	case mongos: // takes longer than for its locks alone, and nobody can say who holds them
+	case mongos: // takes longer than its locks, and nobody can name their holders
 		err = n.db.RunCommand(ctx, append(cmd, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})).Err()
 	default:
-		// It waits only briefly for locks, so that a transaction that was left open is ended.
+		// Wait only briefly for locks, so that an abandoned transaction can be killed.
 		err = n.change(ctx, n.db, cmd)
 	}
 	switch {
 	case err == nil || hasCode(err, codeNamespaceNotFound):
 	case hasCode(err, codeUUIDMismatch):
+		// Gone or renamed? Only a missing collection counts as dropped.
 		if name, err := n.Locate(ctx, tok.ID); err == nil {
 			return permanent(fmt.Errorf("collection has the name %q now: %w", name, record.ErrFenced))
 		} else if ctx.Err() != nil {
@@ -205,21 +210,23 @@ func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
 		if err := n.dropNamed(ctx, GuardsName(tok.Kind)); err != nil {
 			return err
 		}
-		if err := n.dropNamed(ctx, gateOf(tok.Name)); err != nil { // that a fence which died has left
+		if err := n.dropNamed(ctx, gateOf(tok.Name)); err != nil { // left by a fence that died
 			return err
 		}
 	}
 	if err := n.disclaim(ctx, tok); err != nil {
 		return err
 	}
+	// Delete the notes last: a retry after a crash still finds the rest by them.
 	notes := bson.A{ownOnce(tok)}
+	// Without a UUID, such notes do not exist.
 	if tok.ID != "" {
 		notes = append(notes, noteProvisioned+tok.ID, noteRestore+tok.ID)
 	}
 	return n.deleteMarks(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
 }
 
-// dropNamed drops whatever has a name; that nothing has it is fine.
+// dropNamed drops the collection or view with a name. A missing one is no error.
 func (n *Namespace) dropNamed(ctx context.Context, name string) error {
 	err := n.db.RunCommand(ctx, bson.D{
 		{Key: "drop", Value: name}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
@@ -230,7 +237,7 @@ func (n *Namespace) dropNamed(ctx context.Context, name string) error {
 	return err
 }
 
-// deleteMarks deletes what is noted next to the kinds, by a filter.
+// deleteMarks deletes documents of dbc_marks.
 func (n *Namespace) deleteMarks(ctx context.Context, filter bson.D) error {
 	return n.db.RunCommand(ctx, bson.D{
 		{Key: "delete", Value: marksCollection},
@@ -239,7 +246,7 @@ func (n *Namespace) deleteMarks(ctx context.Context, filter bson.D) error {
 	}).Err()
 }
 
-// withUUID adds the identity of a token to a command.
+// withUUID adds the UUID of a token to a command. It adds none if the token has none.
 func withUUID(cmd bson.D, tok record.Token) (bson.D, error) {
 	if tok.ID == "" {
 		return cmd, nil

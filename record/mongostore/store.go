@@ -17,38 +17,39 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Config locates a namespace.
+// Config locates a namespace. Open uses a copy.
 type Config struct {
 	URI      string      // connection string; never shown, see Location
-	Database string      // the namespace
+	Database string      // database of the namespace
 	PoolSize int         // connections at most; 0: 64
-	AppName  string      // shown by the server's logs and currentOp; empty: "dbcontroller"
+	AppName  string      // shown in the server's logs and currentOp; empty: "dbcontroller"
 	Log      *zap.Logger // nil: none
-	// Quiet keeps what is done here from being felt by anybody else on the server: no
-	// session is ended, whatever it holds up, and no fence takes the lock of the whole
-	// server or blocks its writes. Fixed-name kinds get the validator class. It is for
-	// rehearsals, and for the proof of the rollback.
+	// Quiet keeps this namespace from disturbing other users of the server. It kills no session,
+	// even one that blocks it. No fence takes the lock of the whole server or blocks its writes;
+	// fixed-name kinds get the validator class. It is for rehearsals, and for the proof of the
+	// rollback.
 	Quiet bool
-	// Seen is shared with those who have opened the same database in this process before, by
-	// another login; nil: nobody has.
+	// Seen is the horizon of earlier Namespaces for the same database in this process, with another
+	// login. Nil starts a new one.
 	Seen *Horizon
 }
 
-// selectTimeout bounds the wait for a usable server. A failover takes about 10 s with
-// default settings, and callers retry with backoff, so a longer wait only hides loss.
+// selectTimeout bounds the wait for a usable server. A failover takes about 10 s with default
+// settings, and callers retry with backoff. A longer wait would only hide the loss.
 const selectTimeout = 15 * time.Second
 
-// A primary that hangs (a frozen machine, a network that drops what it is given)
-// answers nothing and closes nothing. What was sent to it waits until the driver gives its
-// connections up, which is after heartbeatEvery and twice connectTimeout, about when a set
-// elects another primary with default settings. The driver's own values make that 70 s.
-// A connection string may set others.
+// Timeouts for a primary that hangs (a frozen machine, a network that drops packets) and neither
+// answers nor closes connections. Commands to it wait until the driver closes its connections. That
+// happens after heartbeatEvery and twice connectTimeout, about when a replica set with default
+// settings elects another primary. With the driver's own values it takes 70 s. A connection string
+// may set others.
 const (
 	connectTimeout = 5 * time.Second
 	heartbeatEvery = 2 * time.Second
 )
 
-// Namespace is one MongoDB database. Its methods may be called concurrently.
+// Namespace is one MongoDB database. Its methods may be called concurrently. The caller of Open
+// closes it.
 type Namespace struct {
 	client   *mongo.Client
 	db       *mongo.Database // majority write and read concern, primary
@@ -57,7 +58,7 @@ type Namespace struct {
 	app      string          // AppName
 	quiet    bool            // Config.Quiet
 	log      *zap.Logger
-	left     *leftOpen // shared by those of one client
+	left     *leftOpen // shared by namespaces of one client
 	seen     *Horizon  // likewise
 
 	sides     sideCollections
@@ -65,33 +66,33 @@ type Namespace struct {
 	health    gauges
 	pulse     pulse
 
-	// What many kinds ask for at once is done together.
+	// Requests of many kinds at once are combined into few commands.
 	names  rounds[[]string, []collection] // collections and views by name
-	checks rounds[struct{}, bool]         // whether collection UUIDs are checked
+	checks rounds[struct{}, bool]         // whether the server checks collection UUIDs
 	notes  rounds[notice, struct{}]
-	ends   rounds[string, []string]             // which fences to these names have ended
-	gates  rounds[record.Fence, struct{}]       // makes gates
-	passes rounds[record.Fence, struct{}]       // goes through them
-	moves  rounds[viewMove, struct{}]           // renames collections under the views of fences
-	closed rounds[string, struct{}]             // drops those of fences to these names
-	looks  rounds[string, map[string]error]     // what keeps collections from being renamed now
+	ends   rounds[string, []string]             // removed fences, by their To
+	gates  rounds[record.Fence, struct{}]       // creates gates
+	passes rounds[record.Fence, struct{}]       // passes gates
+	moves  rounds[viewMove, struct{}]           // renames collections under fences' views
+	closed rounds[string, struct{}]             // drops gates, by the fence's To
+	looks  rounds[string, map[string]error]     // index builds that prevent a rename
 	proofs rounds[identified, map[string]error] // why collections do not have their names
-	strays rounds[string, []strayNote]          // what was made under the names of fenced kinds
+	strays rounds[string, []strayNote]          // collections created under fenced names
 
-	// Why the server cannot do what a fence needs, nil: it can.
+	// Reasons why the server lacks an ability that a fence needs, nil: it has it.
 	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
-	probed recent[*record.UnsupportedError] // rename a collection and leave a view at once
+	probed recent[*record.UnsupportedError] // rename a collection and create a view in one step
 }
 
 var _ record.Store = (*Namespace)(nil)
 
-// Open connects to the database and waits until a primary answers. The caller closes
-// the Namespace.
+// Open connects to the database and waits until a primary answers. An error that waiting may cure
+// is record.ErrUnavailable. The caller closes the Namespace.
 func Open(ctx context.Context, cfg Config) (*Namespace, error) {
 	return open(ctx, cfg, nil)
 }
 
-// open is Open with a dialer; nil is the driver's own.
+// open is Open with a dialer. Nil means the driver's own.
 func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Namespace, error) {
 	if cfg.Database == "" {
 		return nil, errors.New("open mongodb: no database name")
@@ -106,6 +107,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		cfg.Log = zap.NewNop()
 	}
 	opts := options.Client().ApplyURI(cfg.URI)
+	// The error may quote the connection string, so hide its secrets.
 	if err := opts.Validate(); err != nil {
 		shown := redactError(cfg.URI, err)
 		if lookupFailed(err) {
@@ -113,8 +115,8 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		}
 		return nil, fmt.Errorf("open mongodb: %w", shown)
 	}
-	// What the connection string sets for concerns and preferences must not weaken what
-	// is acknowledged or read, so these are set after it.
+	// Set these after the connection string: its concerns and preferences must not weaken
+	// acknowledgements or reads.
 	opts.SetAppName(cfg.AppName).
 		SetMaxPoolSize(uint64(max(cfg.PoolSize, 2))).
 		SetServerSelectionTimeout(selectTimeout).
@@ -123,6 +125,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		SetReadPreference(readpref.Primary()).
 		SetRetryWrites(true).
 		SetRetryReads(true)
+	// The connection string may set its own timeouts.
 	if opts.ConnectTimeout == nil {
 		opts.SetConnectTimeout(connectTimeout)
 	}
@@ -140,6 +143,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	if cfg.Seen != nil {
 		n.seen = cfg.Seen
 	}
+	// Fail now rather than at the first command of a caller.
 	if err := client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -150,7 +154,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 	return n, nil
 }
 
-// newNamespace is a database that client reaches; nothing is asked of it.
+// newNamespace returns the namespace of a database. It sends no command.
 func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
 	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen), seen: new(Horizon)}
 	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
@@ -162,18 +166,18 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	return n
 }
 
-// Quietly is the same namespace with Config.Quiet, over the same connections, which it does
-// not close.
+// Quietly returns the same namespace with Config.Quiet. It shares the connections, which only n
+// closes.
 func (n *Namespace) Quietly() *Namespace {
 	quiet := newNamespace(n.client, n.name, n.location, n.log)
 	quiet.app, quiet.left, quiet.seen, quiet.quiet = n.app, n.left, n.seen, true
 	return quiet
 }
 
-// closeTimeout bounds how long clean-up waits for connections in use.
+// closeTimeout bounds the wait of clean-up for connections in use.
 const closeTimeout = 5 * time.Second
 
-// Close ends all connections. Streams opened from the Namespace fail afterwards.
+// Close closes all connections. Streams of the Namespace fail afterwards.
 func (n *Namespace) Close(ctx context.Context) error {
 	if err := n.client.Disconnect(ctx); err != nil {
 		return fmt.Errorf("close %s: %w", n.location, err)
@@ -181,12 +185,12 @@ func (n *Namespace) Close(ctx context.Context) error {
 	return nil
 }
 
-// Location returns where the namespace is, without secrets.
+// Location returns the hosts and the database, without secrets.
 func (n *Namespace) Location() string { return n.location }
 
-// run sends a command that was built as raw BSON and returns the reply. The error is
-// the driver's, without what it quotes; callers classify it. A reply with write errors is returned with the
-// mongo.WriteException.
+// run sends a command in raw BSON and returns the reply. It returns the driver's error without
+// quoted values; callers classify it. For a reply with write errors it returns both the reply and
+// the mongo.WriteException.
 func (n *Namespace) run(ctx context.Context, cmd []byte) (bson.Raw, error) {
 	res := n.db.RunCommand(ctx, bson.Raw(cmd))
 	raw, err := res.Raw()

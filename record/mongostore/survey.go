@@ -12,10 +12,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Survey looks at the server and changes nothing.
+// Survey collects facts about the server and the user, without changing anything. Facts that the
+// privileges hide stay empty.
 func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	s := record.Survey{MaxDocument: maxDocument}
-	if err := n.checkServer(ctx); err != nil { // a plan that only reads does not Check
+	if err := n.checkServer(ctx); err != nil { // a plan that only reads does not call Check
 		return s, err
 	}
 	fail := func(err error) (record.Survey, error) {
@@ -32,11 +33,13 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	if s.UUIDs, err = n.checks.ask(ctx, struct{}{}); err != nil {
 		return fail(err)
 	}
+	// Optional, because it needs another privilege.
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()
 	if err == nil {
 		s.Feature, _ = raw.Lookup("featureCompatibilityVersion", "version").StringValueOK()
 	}
 	s.Text = textOf(s)
+	// Optional, because it needs another privilege.
 	if raw, err = n.db.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Raw(); err == nil {
 		var used int64
 		s.DiskTotal, _ = raw.Lookup("fsTotalSize").AsInt64OK()
@@ -66,14 +69,16 @@ func textOf(s record.Survey) string {
 	return fmt.Sprintf("MongoDB %s, %s, feature compatibility %s, change streams and transactions%s", s.Server, kind, feature, uuids)
 }
 
-// oplogWindow is how much time lies between the first and the last entry of the oplog, or
-// will lie there once it is as large as it may be.
+// oplogWindow returns the time between the first and the last entry of the oplog. If the oplog may
+// still grow, it returns the expected window at full size.
 func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
 	if mongos, err := n.isMongos(ctx); err != nil || mongos {
 		return 0, errors.Join(err, errors.New("each shard has an oplog of its own: ask rs.printReplicationInfo() there"))
 	}
+	// Read through the local database, which only some users may.
 	oplog := n.client.Database("local").Collection("oplog.rs")
 	at := func(order int) (bson.Timestamp, error) {
+		// The oldest or newest entry in natural order needs no index.
 		raw, err := oplog.Database().RunCommand(ctx, bson.D{
 			{Key: "find", Value: oplog.Name()}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
 			{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
@@ -99,6 +104,7 @@ func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
 		return window, nil //nolint:nilerr // what was measured is the least that it is
 	}
 	size, _ := stats.Lookup("size").AsInt64OK()
+	// A full oplog keeps its window; a growing one will have a longer one.
 	most, _ := stats.Lookup("maxSize").AsInt64OK()
 	if size > 0 && most > size {
 		window = time.Duration(float64(window) * float64(most) / float64(size))
@@ -113,7 +119,7 @@ func withOplogPrivilege(err error) error {
 	return err
 }
 
-// surveyUser notes what the user may do on the cluster.
+// surveyUser notes the actions that the user may run on the cluster.
 func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	var status struct {
 		Info struct {
@@ -133,6 +139,7 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	}
 	s.Users, s.Actions = len(status.Info.Users) > 0, map[string]bool{}
 	for _, p := range status.Info.Privileges {
+		// The privileges on databases are checked by Check; this is about the cluster.
 		if !p.Resource.Cluster && !p.Resource.Any {
 			continue
 		}
@@ -143,8 +150,7 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	return nil
 }
 
-// IsPrivilege reports whether an error of this package is that of a user who lacks a
-// privilege.
+// IsPrivilege reports whether an error of this package means that the user lacks a privilege.
 func IsPrivilege(err error) bool {
 	var command mongo.CommandError
 	return errors.Is(err, errNoPrivilege) || errors.As(err, &command) && command.Code == codeUnauthorized

@@ -9,9 +9,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Swap replaces each record that still is what it was. The records are read and compared
-// here, in the transaction that writes them: a write that comes in between conflicts with
-// it, and the server's own comparisons do not see every difference.
+// Swap replaces each record that still has its expected content. Results have the order of swaps:
+// Applied, Changed, or Refused. The transaction that writes also reads and compares the records, so
+// a write in between conflicts with it. It compares bytes here, because the server's comparisons
+// miss some differences.
 func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	what := "swap in " + tok.Name
 	results := make([]record.Result, len(swaps))
@@ -23,6 +24,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	s.layouts = make([]layout, len(swaps))
 	var all []int
 	for i, w := range swaps {
+		// Refuse invalid swaps first, so that they cannot fail the transaction.
 		if s.layouts[i], err = checkDoc(w.Doc, !tok.Fixed); err == nil {
 			err = errors.Join(record.CheckSwap(w), checkSize(w.Doc, s.layouts[i], 0))
 		}
@@ -35,7 +37,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 	err = s.run(ctx, all)
 	var refused *refusal
 	if errors.As(err, &refused) {
-		// One that the database refuses takes the others with it: each on its own.
+		// A refused record fails the whole transaction, so try each record alone.
 		for _, i := range all {
 			if err = s.run(ctx, []int{i}); errors.As(err, &refused) {
 				results[i], err = record.Result{Outcome: record.Refused, Err: s.ns.located(ctx, s.place.coll, refused.code, refused.err)}, nil
@@ -73,6 +75,7 @@ func (s *swapping) run(ctx context.Context, which []int) error {
 		keys = append(keys, s.swaps[i].Key)
 	}
 	return s.ns.transact(ctx, "swap", func(ctx context.Context) error {
+		// A retry starts over: compare sets the outcome of each match again.
 		for _, i := range which {
 			s.results[i] = record.Result{Outcome: record.Changed}
 		}
@@ -88,7 +91,7 @@ func (s *swapping) run(ctx context.Context, which []int) error {
 	})
 }
 
-// compare adds the update of a document that is what it was.
+// compare adds the update of a document that has its expected content.
 func (s *swapping) compare(updates *writeCommand, byKey map[record.Key]int, doc []byte) error {
 	l, err := layoutOf(doc, !s.tok.Fixed)
 	if err != nil {
@@ -102,10 +105,12 @@ func (s *swapping) compare(updates *writeCommand, byKey map[record.Key]int, doc 
 	if !ok {
 		return nil
 	}
+	// A tombstone means that the record was deleted, which is a change.
 	if _, tombstone := l.guard(doc); tombstone {
 		return nil
 	}
 	w := s.swaps[i]
+	// Compare without the guard, which the caller never sees.
 	if bytes.Equal(l.strip(doc), w.Was) {
 		updates.addReplace(i, w.Doc.Lookup("_id"), guardWrite{doc: w.Doc, layout: s.layouts[i]})
 		s.results[i] = record.Result{Outcome: record.Applied}

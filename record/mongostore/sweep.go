@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sweep drops every collection and view whose name begins with a prefix, and what this
-// package keeps next to those: scratch collections of a caller that may have died, which hold
-// no data of an application. Nothing else is touched.
+// Sweep drops every collection and view whose name begins with a prefix, and this package's
+// collections and notes for them. They are scratch collections of a caller that may have died,
+// without application data. The prefix must begin with "dbc_" and must not match other collections
+// of this package.
 func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.sweep(ctx, prefix) })
 	if err != nil {
@@ -22,7 +23,7 @@ func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// Names returns the names of collections and views that begin with a prefix.
+// Names returns the names of the collections and views that begin with a prefix.
 func (n *Namespace) Names(ctx context.Context, prefix string) ([]string, error) {
 	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(prefix)}}})
 	if err != nil {
@@ -35,15 +36,15 @@ func (n *Namespace) Names(ctx context.Context, prefix string) ([]string, error) 
 	return names, nil
 }
 
-// sweepsAtOnce is how many collections are dropped at once: each drop waits for a majority, and
-// many wait as long as one.
+// sweepsAtOnce bounds concurrent drops. Each drop waits for a majority, and many wait as long as
+// one.
 const sweepsAtOnce = 16
 
-// sweepable begins the names of scratch collections.
+// sweepable begins the names of all scratch collections.
 const sweepable = "dbc_"
 
 func (n *Namespace) sweep(ctx context.Context, prefix string) error {
-	// A caller that lost a part of its prefix must not sweep what kinds need.
+	// A caller that lost part of its prefix must not drop what kinds need.
 	if !strings.HasPrefix(prefix, sweepable) || slices.ContainsFunc(ours, func(o string) bool {
 		return strings.HasPrefix(o, prefix) || strings.HasPrefix(prefix, o)
 	}) {
@@ -51,6 +52,7 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 	}
 	quoted := regexp.QuoteMeta(prefix)
 	kept := bson.A{}
+	// The kinds' own side collections and gates have the prefix after their own.
 	for _, p := range []string{"", GuardsName(""), gatePrefix} {
 		kept = append(kept, bson.Regex{Pattern: "^" + regexp.QuoteMeta(p) + quoted})
 	}
@@ -59,7 +61,8 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 		return err
 	}
 	notes := bson.A{}
-	for _, views := range []bool{true, false} { // a view first: it is over one of the others
+	// Each pass may fail halfway; a repeated sweep finds the rest.
+	for _, views := range []bool{true, false} { // views first, since they read other collections
 		var g errgroup.Group
 		g.SetLimit(sweepsAtOnce)
 		for _, c := range found {
@@ -75,6 +78,7 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 			return err
 		}
 	}
+	// Forget them before the next Apply, which must create them again.
 	n.forgetSides(prefix)
 	either := bson.A{bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^(" + regexp.QuoteMeta(unfencedNotes) + ")?" + quoted}}}}
 	if len(notes) > 0 {
@@ -83,7 +87,7 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 	return n.deleteMarks(ctx, bson.D{{Key: "$or", Value: either}})
 }
 
-// forgetSides is called after side collections of kinds with a prefix were dropped.
+// forgetSides forgets the side collections of all kinds whose names begin with prefix.
 func (n *Namespace) forgetSides(prefix string) {
 	n.sides.mu.Lock()
 	defer n.sides.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// codeIndexNotFound answers a collMod for an index that is gone.
+// codeIndexNotFound is the error of a collMod or dropIndexes for a missing index.
 const codeIndexNotFound = 27
 
-// Expire changes the TTL indexes of a collection and returns nil once a majority has the
-// change and the indexes are listed with it. The command carries the identity of the
-// token, so that one that was sent long ago meets no other collection.
+// Expire sets the seconds of TTL indexes, by index name. It returns nil once a majority has the
+// change and the indexes list it. A missing index is no error. The commands carry the token's UUID,
+// so that a late one changes no other collection.
 func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error {
 		for _, index := range slices.Sorted(maps.Keys(seconds)) {
@@ -32,14 +32,15 @@ func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[st
 	return nil
 }
 
-// expireIndex changes one index, also one that has the seconds already: a primary that was
-// deposed may be the only one to list it so.
+// expireIndex changes one index, even if it lists the seconds already. A deposed primary may be the
+// only one with that list.
 func (n *Namespace) expireIndex(ctx context.Context, tok record.Token, index string, seconds int64) error {
 	listed, err := n.listIndexes(ctx, tok)
 	if err != nil {
 		return err
 	}
 	i := slices.IndexFunc(listed, func(ix listedIndex) bool { return ix.name == index })
+	// The index is gone or has no expiry any more: nothing to change.
 	if i < 0 || listed[i].spec.Lookup("expireAfterSeconds").IsZero() {
 		return nil
 	}

@@ -15,31 +15,30 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// How long conflicts, and commits whose end is not known, are tried again before the
-// caller hears of it. A caller's deadline comes first.
+// Limits of the retries after conflicts, and of commits with an unknown outcome. A caller's earlier
+// deadline applies first.
 const (
 	retryLimit  = 10 * time.Second
 	commitLimit = 5 * time.Second
-	// conflictPatience is how long conflicts are taken for those of the living.
+	// conflictPatience is how long conflicts count as those of live transactions.
 	conflictPatience = 500 * time.Millisecond
 )
 
-// errAgain, wrapped, makes transact run its body in a new transaction.
+// errAgain, when wrapped, makes transact run its body in a new transaction.
 var errAgain = errors.New("transaction must be tried again")
 
-// transact runs body in a majority transaction at one snapshot and commits it. The body
-// is run again, in a new transaction, after write conflicts and other transient errors,
-// and when somebody has killed the session, as fences do with what holds them up.
-// Conflicts with what a process that is gone has left behind are ended after a while.
-// Its other errors abort and are returned as they are: nothing was written. ErrUnknown
-// means that the commit may have happened.
+// transact runs body in a majority transaction at one snapshot, and commits it. It runs body again,
+// in a new transaction, after write conflicts and other transient errors, and if another process
+// has killed the session, as fences do. After a while it kills conflicting transactions of
+// processes that have ended. Other errors of body abort the transaction and are returned: nothing
+// was written. record.ErrUnknown means that the commit may have happened.
 func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) (err error) {
-	n.endLeft(ctx) // or this one may wait for it
+	n.endLeft(ctx) // or this one may wait for its locks
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return fmt.Errorf("%s: start session: %w", what, err)
 	}
-	// An open transaction blocks a fence, so it is ended even when ctx is over.
+	// End the transaction even if ctx has ended, because an open transaction blocks a fence.
 	defer func() {
 		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -48,7 +47,7 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 			return
 		}
 		n.left.add(session)
-		if !neverSent(err) { // or there is nobody to ask
+		if !neverSent(err) { // otherwise no server can be reached
 			n.endLeft(endCtx)
 		}
 	}()
@@ -57,6 +56,7 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 		err := n.try(ctx, session, what, body)
 		if err != nil && ctx.Err() == nil && (isTransient(err) || errors.Is(err, errAgain)) {
 			n.log.Debug("transaction tried again", zap.String("what", what), zap.Error(err))
+			// Kill nothing at the first conflict: most conflicts are with live transactions.
 			if time.Since(looked) >= conflictPatience {
 				looked = time.Now()
 				if _, err := n.killAbandoned(ctx); err != nil {
@@ -78,12 +78,13 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 		return fmt.Errorf("%s: start transaction: %w", what, err)
 	}
 	if err := body(mongo.NewSessionContext(ctx, session)); err != nil {
+		// An open transaction holds locks, so abort even if ctx has ended.
 		abortCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		// The driver does not say whether it has reached the server; see leftOpen.
+		// The driver does not report whether the abort reached the server; see leftOpen.
 		_ = session.AbortTransaction(abortCtx)
 		if hasCode(err, codeInterrupted) {
-			// A fence, of whatever deployment on this server, has ended what held it up.
+			// A fence, of any deployment on this server, has killed the transaction in its way.
 			return fmt.Errorf("%w: %w", errAgain, err)
 		}
 		return err
@@ -91,10 +92,10 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 	return n.commit(ctx, session, what)
 }
 
-// commit asks for the commit until its end is known, which is safe: a commit that
-// happened is confirmed again. Once an answer is lost, only that the transaction is gone
-// says that nothing was written: neither a login that is refused then nor the caller's
-// deadline says anything of what was asked before.
+// commit retries the commit until its outcome is known. This is safe, because the server confirms a
+// completed commit again. After a lost answer, only the error that the transaction is gone proves
+// that nothing was written. A refused login or the caller's deadline proves nothing about the
+// earlier attempt.
 func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what string) error {
 	unknown := false
 	err := retry(ctx, commitLimit, func() error {
@@ -102,14 +103,16 @@ func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what str
 		switch {
 		case err == nil:
 			return nil
+		// The transaction is gone, so nothing was written, whatever came before.
 		case isTransient(err):
 			unknown = false
 			return permanent(err)
 		case outcomeUnknown(err), hasCode(err, codeTemporarilyUnavailable, codeInterrupted):
-			// A commit that was refused for want of room, or whose session was killed, bears no
-			// label. What became of the transaction is the answer to the next attempt.
+			// These errors carry no label if the server lacked room for the commit or its session
+			// was killed. The answer to the next attempt shows the outcome.
 			unknown = true
 			return concealed(err)
+		// An earlier attempt may have committed, so this error must not hide that.
 		case unknown:
 			return permanent(concealed(err))
 		default:

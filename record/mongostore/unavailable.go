@@ -16,14 +16,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// unavailableError is shown as it is, and is record.ErrUnavailable.
+// unavailableError shows an error as it is, and is also record.ErrUnavailable.
 type unavailableError struct{ shown error }
 
 func (e *unavailableError) Error() string   { return e.shown.Error() }
 func (e *unavailableError) Unwrap() []error { return []error{e.shown, record.ErrUnavailable} }
 
-// asUnavailable marks shown, which is err as it is reported, as something that waiting may
-// cure.
+// asUnavailable marks shown as record.ErrUnavailable if waiting may cure err. shown is err in the
+// form that users see.
 func asUnavailable(err, shown error) error {
 	if !unavailable(err) {
 		return shown
@@ -31,11 +31,10 @@ func asUnavailable(err, shown error) error {
 	return &unavailableError{shown}
 }
 
-// unavailable reports whether a server that could not be opened or checked for err may be
-// used later with the same configuration. A login, a privilege or a kind of server that
-// was refused stays refused until a person changes something, and so does a connection
-// string that cannot be read; whatever comes of a server that is away, starts, steps down,
-// elects or is too busy passes.
+// unavailable reports whether a database that failed to open or to pass a check may work later with
+// the same configuration. A refused login, privilege or kind of server needs a change by a person,
+// and so does an unreadable connection string. A server that is down, starts, steps down, elects or
+// is too busy recovers by itself.
 func unavailable(err error) bool {
 	var unsupported *record.UnsupportedError
 	var selection topology.ServerSelectionError
@@ -44,29 +43,30 @@ func unavailable(err error) bool {
 	case errors.Is(err, context.Canceled), errors.As(err, &unsupported), loginRefused(err):
 		return false
 	case errors.As(err, &selection):
+		// The login may be refused while the driver still looks for a primary.
 		for _, s := range selection.Desc.Servers {
 			if loginRefused(s.LastError) {
-				return false // the driver found out while it looked for a primary
+				return false // the driver noticed while it looked for a primary
 			}
 		}
 		return true
 	case errors.As(err, &server):
-		return worthRepeating(err) || hasCode(err, codeOutOfDiskSpace) // somebody makes room
+		return worthRepeating(err) || hasCode(err, codeOutOfDiskSpace) // the disk may be full for now
 	default:
 		return true // no server has answered
 	}
 }
 
-// lookupFailed reports whether a mongodb+srv string could not be read for want of a name
-// server, which the driver asks before it looks for servers. That there is no such name is
-// a mistake in the string.
+// lookupFailed reports whether a mongodb+srv string could not be resolved because no name server
+// answered. The driver resolves it before it looks for servers. An unknown name is a mistake in the
+// string.
 func lookupFailed(err error) bool {
 	var name *net.DNSError
 	return errors.As(err, &name) && !name.IsNotFound
 }
 
-// loginRefused reports whether a server has answered to the login with a refusal. That a
-// connection broke in the middle of it is none.
+// loginRefused reports whether a server has refused the login. A connection that broke during the
+// login does not count.
 func loginRefused(err error) bool {
 	var login *auth.Error
 	var answer driver.Error
@@ -74,14 +74,13 @@ func loginRefused(err error) bool {
 		!answer.NetworkError() && !answer.NodeIsRecovering() && !answer.NotPrimary()
 }
 
-// IsLoginRefused reports whether an error, of whatever command, is that the server does not
-// take the login: the command was not sent. What was before it may have been, and then the
-// error is record.ErrUnknown, too.
+// IsLoginRefused reports whether an error means that the server refused the login, so the command
+// was not sent. An earlier attempt may have been sent; the error is then also record.ErrUnknown.
 func IsLoginRefused(err error) bool { return loginRefused(err) }
 
-// IsUnavailable reports whether any error, of whatever command, means that a database could
-// not be reached, had no primary or no room on its disk, so that the same may succeed later. It knows nothing of
-// effects: after a write, ErrUnknown decides.
+// IsUnavailable reports whether an error of any command means that a database could not be reached,
+// had no primary, or had no room on its disk. The same command may succeed later. It does not say
+// whether a write had an effect; check record.ErrUnknown first.
 func IsUnavailable(err error) bool {
 	var selection topology.ServerSelectionError
 	var server mongo.ServerError
@@ -109,14 +108,14 @@ func newBackoff(ctx context.Context, limit time.Duration) backoff.BackOff {
 	return backoff.WithContext(b, ctx)
 }
 
-// retry calls attempt until it succeeds, fails for good (permanent), ctx ends or limit is
-// over. Its error is that of the last attempt, also where ctx ends between two of them: the
-// loop itself would answer with the end of ctx alone, and a write whose end is unknown would
-// look like one that was never made.
+// retry calls attempt until it succeeds, returns a permanent error, ctx ends, or limit has passed.
+// It returns the error of the last attempt, even if ctx ends between two attempts. The end of ctx
+// alone would make a write with an unknown outcome look like one that was never sent.
 func retry(ctx context.Context, limit time.Duration, attempt func() error) error {
+	// The first attempt runs without a backoff, which most calls never need.
 	last := attempt()
 	if last == nil {
-		return nil // before anything is made that only the next attempt needs
+		return nil // before allocating what only a retry needs
 	}
 	again := false
 	err := backoff.Retry(func() error {
@@ -130,13 +129,14 @@ func retry(ctx context.Context, limit time.Duration, attempt func() error) error
 	if err == nil || errors.As(last, &final) {
 		return err
 	}
+	// The backoff noticed the end of ctx between two attempts.
 	if ended := ctx.Err(); ended != nil && !errors.Is(last, ended) {
 		return fmt.Errorf("%w: %w", ended, last)
 	}
 	return last
 }
 
-// permanent, returned by an attempt, ends a retry. It keeps a nil error nil.
+// permanent wraps an error to end a retry. A nil error stays nil.
 func permanent(err error) error {
 	if err == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// viewDepth bounds how deep the stages of a view are looked into, as MongoDB bounds documents.
+// viewDepth bounds the nesting of the stages that are searched, as MongoDB bounds documents.
 const viewDepth = 100
 
-// Views are the views of applications, each with the collections and views that it reads. It is one
-// listCollections.
+// Views returns the views of applications, each with the collections and views that it reads. Views
+// of fences are left out. It costs one listCollections.
 func (n *Namespace) Views(ctx context.Context) ([]record.View, error) {
 	found, err := n.list(ctx, bson.D{{Key: "type", Value: "view"}})
 	if err != nil {
@@ -21,8 +21,9 @@ func (n *Namespace) Views(ctx context.Context) ([]record.View, error) {
 	}
 	var all []record.View
 	for _, c := range found {
+		// Fences and retired versions leave views of our own.
 		if c.fenceMark() != "" || c.retired() {
-			continue // a fence is no application's
+			continue // a fence's view belongs to no application
 		}
 		v := record.View{Name: c.Name, Reads: []string{c.viewOn()}}
 		if stages, ok := c.Options.Lookup("pipeline").ArrayOK(); ok {
@@ -35,7 +36,8 @@ func (n *Namespace) Views(ctx context.Context) ([]record.View, error) {
 	return all, nil
 }
 
-// readsOf are the collections that $lookup, $graphLookup and $unionWith read, in stages at any depth.
+// readsOf returns the collections that $lookup, $graphLookup and $unionWith read, in stages at any
+// depth.
 func readsOf(doc bson.Raw, depth int) (names []string) {
 	elements, err := doc.Elements()
 	if err != nil || depth > viewDepth {
@@ -43,6 +45,7 @@ func readsOf(doc bson.Raw, depth int) (names []string) {
 	}
 	for _, e := range elements {
 		v := e.Value()
+		// All three stages name the collection that they read.
 		switch e.Key() {
 		case "$lookup", "$graphLookup", "$unionWith":
 			if text, ok := v.StringValueOK(); ok {
@@ -56,6 +59,7 @@ func readsOf(doc bson.Raw, depth int) (names []string) {
 				}
 			}
 		}
+		// A stage can contain pipelines of its own.
 		if in, ok := v.DocumentOK(); ok {
 			names = append(names, readsOf(in, depth+1)...)
 		} else if in, ok := v.ArrayOK(); ok {

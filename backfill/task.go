@@ -12,10 +12,11 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// FromLens is a task that brings each record up through the lens of a file. What is up
-// already it leaves alone; what has a default in the lens and is missing it fills in.
+// FromLens returns a task that applies the lens in file to each record. It leaves up-to-date
+// records alone, and fills missing fields that have a default in the lens.
 //
-// Of a lens that has references keys says which their fields are to hold.
+// keys selects which keys the reference fields hold: new, old or both. A lens with references needs
+// it, and a lens without refuses it.
 func FromLens(name, version, kind, file string, keys transform.Keys) (transform.Task, error) {
 	t := transform.Task{Name: name, Version: version, Kind: kind}
 	text, err := os.ReadFile(file)
@@ -43,7 +44,7 @@ func FromLens(name, version, kind, file string, keys transform.Keys) (transform.
 	return t, nil
 }
 
-// follow makes a task of the references of a lens.
+// follow sets up t for a lens with references.
 func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
 	f, err := l.Follow(t.Kind, keys)
 	if err != nil {
@@ -58,12 +59,13 @@ func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
 		t.Func = func(r record.Record) (bson.Raw, error) { return f.Change(r.Doc, nil) }
 		return nil
 	}
+	// Ask for the keys of a whole page at once. One question per record would be too slow.
 	t.Prepare = func(ctx context.Context, rs []record.Record, finder transform.KeyFinder) (transform.TaskFunc, error) {
 		var asked []transform.Question
 		for _, r := range rs {
 			of, err := f.Questions(r.Doc)
 			if err != nil {
-				continue // as a failure of the record, when it is to change
+				continue // Change reports it as the record's failure
 			}
 			asked = append(asked, of...)
 		}

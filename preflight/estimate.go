@@ -11,13 +11,13 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// measured is what copying a sample has shown.
+// measured is the result of copying a sample.
 type measured struct {
 	groups, failed int
 	records        int64
 	bytes          int64 // of the source's records
-	made           int64 // bytes that they became
-	largest        int64 // document that was made
+	made           int64 // bytes of the resulting records
+	largest        int64 // largest resulting document
 	largestOf      string
 	took           time.Duration
 	examples       []string
@@ -28,12 +28,13 @@ const (
 	measureGroups = 500
 )
 
-// copy copies a sample into scratch collections, and estimates what copying all takes.
+// copy copies a sample into scratch collections, and estimates the time for all records.
 func (p *plan) copy(ctx context.Context) error {
 	if p.like == nil {
 		return nil
 	}
 	if p.ReadOnly {
+		// Without scratch collections the estimate covers reading and transforming only.
 		if err := p.measure(ctx, nil); err != nil {
 			return p.failed(ctx, "copy", p.dir.To(), err)
 		}
@@ -78,7 +79,7 @@ func (p *plan) copy(ctx context.Context) error {
 	return nil
 }
 
-// measure applies records for a while; without scratch collections it only transforms them.
+// measure copies records for measureTime. Without scratch collections it only transforms them.
 func (p *plan) measure(ctx context.Context, s *scratch) error {
 	src := record.Tokens{}
 	for kind, info := range p.infos {
@@ -90,6 +91,7 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 		ranges[kind] = record.Range{}
 	}
 	for start := time.Now(); time.Since(start) < measureTime && len(ranges) > 0; {
+		// One page of each kind in turn, so that a large kind does not use all the time.
 		for kind, r := range ranges {
 			before := time.Now()
 			page, err := from.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: measureGroups, KeysOnly: true})
@@ -110,7 +112,7 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) { p.made(r.Kind, len(r.Doc)) })
 }
 
-// made counts a document that was made.
+// made counts a resulting document.
 func (p *plan) made(kind string, bytes int) {
 	p.tried.made += int64(bytes)
 	if n := int64(bytes); n > p.tried.largest {
@@ -118,8 +120,8 @@ func (p *plan) made(kind string, bytes int) {
 	}
 }
 
-// apply applies the groups of records. Those by content may lack members here, and what
-// fails for that is none of the copy's failures.
+// apply copies the groups of records. Groups by content may lack members here, so their failures do
+// not count.
 func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, start time.Time) error {
 	ids := groupsOf(records, p.dir.GroupOf)
 	byContent := len(ids) > 0 && p.dir.LineageKind(ids[0].Spec) != ""
@@ -134,7 +136,7 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	if err != nil {
 		return err
 	}
-	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
+	ids = groupsOf(held.records, p.dir.GroupOf) // the groups that fit into one read
 	var failed map[transform.GroupID]error
 	if s == nil {
 		failed, err = p.transformed(ctx, held, src, ids)
@@ -153,6 +155,7 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 		}
 	}
 	if byContent {
+		// A failure may only mean that the sample lacks a member.
 		return nil
 	}
 	p.tried.failed += len(failed)
@@ -168,13 +171,14 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	return nil
 }
 
-// space checks whether the target has room for what is copied.
+// space checks whether the target has room for the copy.
 func (p *plan) space(context.Context) error {
 	var bytes int64
 	for _, size := range p.sizes {
 		bytes += size.Bytes
 	}
 	factor := 1.0
+	// The transform may change the size, so scale by the sample.
 	if p.tried.bytes > 0 {
 		factor = float64(p.tried.made) / float64(p.tried.bytes)
 	}
@@ -194,7 +198,8 @@ func (p *plan) space(context.Context) error {
 	return nil
 }
 
-// oplog checks whether the source remembers its changes for as long as the copy takes.
+// oplog checks whether the source keeps its changes for as long as the copy takes. The copy cannot
+// resume from changes that the oplog has dropped.
 func (p *plan) oplog(context.Context) error {
 	s, known := p.surveys[p.dir.From()]
 	if !known {

@@ -235,7 +235,7 @@ type boundedKeys struct {
 }
 
 // crowdedKey holds a *bool that becomes true if too many calls wait. The library drops the error,
-// so this is the way back.
+// so it returns that way.
 type crowdedKey struct{}
 
 // VerifySignature tries the known keys first. That also starts a fetch, which continues on its own.

@@ -31,4 +31,6 @@
 // not implement fences (record.Fencer).
 //
 // Begin to read at Driver.Run, then Driver.once.
+//
+// It is not for users and may change with any version.
 package switchover

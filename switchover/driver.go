@@ -286,7 +286,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		})
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
-		// These run beside the last renames, so they add no time to the pause.
+		// These run next to the last renames, so they add no time to the pause.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
 		g.Go(func() error { return r.look(bounded, d) })
 		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })

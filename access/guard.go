@@ -191,6 +191,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c Caller, err err
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
+	// An answer with a reason has a form of its own, for programs.
 	if reason, _ := refusal.Of(err); reason != "" {
 		var absent *connect.Error
 		errors.As(err, &absent)

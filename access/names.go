@@ -52,6 +52,7 @@ func (n Names) own(host string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true // an address cannot be resolved differently
 	}
+	// A name with a final dot is the same name.
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	if name == "localhost" || slices.ContainsFunc(n.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return true

@@ -37,6 +37,7 @@ func (t *Transport) current() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	cfg := ClientTLS(t.authorities, t.pair)
+	// The pool is replaced as a whole, so the pointer shows a change.
 	if t.now != nil && t.under == cfg.RootCAs {
 		return t.now
 	}

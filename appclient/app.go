@@ -80,6 +80,7 @@ func (a *App) Close(ctx context.Context) error {
 	close(a.changed)
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
+	// Deregister only after the last write: a switch must wait for it.
 	drained := a.drained(ctx)
 	a.stop()
 	<-a.stopped
@@ -141,6 +142,7 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 		}
 		var tried attempt
 		err = func() error {
+			// Also after a panic in do, or a hold would wait for this write for ever.
 			defer a.leave()
 			return do(ctx, place, &tried)
 		}()
@@ -157,6 +159,7 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 			switch {
 			case askErr == nil && !moved:
 				return err // the application's own validator, view or block
+			// The data has moved, and a part of the write may be at the old place.
 			case became == torn:
 				return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 			case askErr != nil:
@@ -181,6 +184,7 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 			return fmt.Errorf("read: %w", err)
 		}
 		err = do(ctx, place)
+		// Only an error that a moved collection explains is worth another read.
 		if err == nil || !mayHaveMoved(err) {
 			return err
 		}
@@ -198,6 +202,7 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 
 // patient gives a deadline to a call that has none.
 func (a *App) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	// The caller's own deadline is the better one.
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}

@@ -25,6 +25,7 @@ func (a *attempt) ended(err error, none bool) {
 	if a == nil {
 		return
 	}
+	// A single document is written or not, so a refusal is one as a whole.
 	switch outcomeOf(err, true) {
 	case done:
 		if !none {

@@ -81,6 +81,7 @@ func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...op
 func (c Collection) InsertMany(ctx context.Context, documents any, opts ...options.Lister[options.InsertManyOptions]) (*mongo.InsertManyResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertMany(ctx, documents, opts...)
+	// Otherwise some documents were inserted, and the operation stays counted as a write.
 	if res != nil && len(res.InsertedIDs) == 0 {
 		c.attempt.ended(err, false)
 	}

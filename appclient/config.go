@@ -89,6 +89,8 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("application %q: give a name of up to 100 letters, digits, and any of . _ -", c.Application)
 	case (c.Mongo == nil) == (c.MongoAt == nil):
 		return c, errors.New("give either Mongo or MongoAt")
+	// Too short a TTL expires between two calls; too long a one makes switches wait for dead
+	// processes.
 	case c.TTL < leastTTL || c.TTL > longestTTL:
 		return c, fmt.Errorf("TTL is %s: give %s to %s", c.TTL, leastTTL, longestTTL)
 	case c.StartTimeout < 0 || c.Patience < 0:

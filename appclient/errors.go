@@ -84,6 +84,7 @@ func outcomeOf(err error, whole bool) outcome {
 		return unknown
 	case labelled("TransientTransactionError"):
 		return undone
+	// A client bulk write spans collections, so its error does not show what was written.
 	case errors.As(err, &many):
 		return unknown
 	case errors.As(err, &bulk):

@@ -118,6 +118,7 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 
 // followOnce registers if due, acknowledges a hold, and waits for news.
 func (a *App) followOnce(ctx context.Context, c controller, registered *time.Time, acked *holdID) error {
+	// A third of the TTL leaves time for two failed attempts before the registration expires.
 	if time.Since(*registered) > a.cfg.TTL/3 {
 		if err := a.register(ctx, c); err != nil {
 			return err
@@ -127,6 +128,7 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	loc := a.where()
 	poll := min(a.cfg.TTL/3, longestPoll)
 	asked := holdID{loc.GetUpgradeId(), loc.GetAttempt()}
+	// Acknowledge each hold once, and only when no write is in flight.
 	if loc.GetState() == pb.Location_HOLD && asked.upgrade != "" && *acked != asked {
 		drained, cancel := context.WithTimeout(ctx, drainLook)
 		err := a.drained(drained)
@@ -140,6 +142,7 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 			*acked = asked
 		}
 	}
+	// The controller answers after poll at the latest, so a later answer means that it hangs.
 	bounded, cancel := context.WithTimeout(ctx, poll+callTimeout)
 	defer cancel()
 	res, err := c.GetLocation(bounded, connect.NewRequest(&pb.GetLocationRequest{
@@ -179,6 +182,7 @@ func (a *App) register(ctx context.Context, c controller) error {
 	if err != nil {
 		return err
 	}
+	// Close has to deregister from now on.
 	a.met = true
 	return a.accept(res.Msg.GetLocation())
 }
@@ -205,6 +209,7 @@ func (a *App) deregister(ctx context.Context) error {
 func (a *App) moved(ctx context.Context, seen moment) (bool, error) {
 	wait := newBackOff()
 	for {
+		// follow may have received a newer location meanwhile, which saves the question.
 		if seen.before(momentOf(a.where())) {
 			return true, nil
 		}

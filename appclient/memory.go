@@ -46,6 +46,7 @@ func (a *App) remember(ctx context.Context) {
 	if a.memory.file == "" || loc.GetState() != pb.Location_OPEN || momentOf(loc) == a.written {
 		return
 	}
+	// follow calls this between its calls to controllers, so a slow database must not hold it up.
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ids, err := a.identities(bounded, loc)
@@ -93,6 +94,7 @@ func (m memory) recall(ctx context.Context, a *App) (*pb.Location, error) {
 	if err != nil {
 		return nil, err
 	}
+	// One missing identity is enough for doubt: that collection may be another one by now.
 	if len(was) != len(loc.GetKinds()) || !maps.Equal(was, now) {
 		return nil, fmt.Errorf("%s: %w", m.file, errMemoryMoved)
 	}
@@ -109,6 +111,7 @@ func (m memory) read() (*pb.Location, map[string]string, error) {
 	var r remembered
 	loc := &pb.Location{}
 	if err = json.Unmarshal(text, &r); err == nil {
+		// A newer library may have written fields that this one does not know.
 		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(r.Location, loc)
 	}
 	switch {
@@ -142,6 +145,7 @@ func (m memory) write(deployment string, loc *pb.Location, ids map[string]string
 	if err != nil {
 		return err
 	}
+	// In the same directory, because a rename works only within one file system.
 	temporary, err := os.CreateTemp(filepath.Dir(m.file), filepath.Base(m.file)+".*")
 	if err != nil {
 		return err

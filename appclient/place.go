@@ -63,6 +63,7 @@ func (a *App) accept(loc *pb.Location) error {
 		}
 		return otherDeploymentError{of, a.name, why}
 	}
+	// Controllers answer at different speeds. An older answer must not undo a newer one.
 	if a.newest != nil && !momentOf(a.newest).before(momentOf(loc)) {
 		return nil
 	}
@@ -98,6 +99,7 @@ func (a *App) where() *pb.Location {
 func (a *App) enter(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
+		// Take all three together: changed closes with the location after this one.
 		loc, changed, closed := a.newest, a.changed, a.closed
 		// Count the write in the same critical section as the check. Otherwise a hold could be
 		// acknowledged in between.

@@ -47,6 +47,7 @@ func (c *changing) records(ctx context.Context, rs []record.Record) error {
 		if err != nil {
 			return err
 		}
+		// Give up instead of blocking the shard: the failure is counted and shown.
 		if try == maxTries {
 			for _, key := range again {
 				c.fail(key, errRestless)

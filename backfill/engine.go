@@ -111,6 +111,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	watch := e.Deployments.Watch(watching)
 	tick := time.NewTicker(e.cfg.Every)
 	defer tick.Stop()
+	// Run must not return while a shard still writes.
 	defer func() { e.now.stop() }()
 	for {
 		select {
@@ -142,6 +143,7 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 func (e *Engine) look(ctx context.Context) {
 	d := e.record // only Run's goroutine writes it
 	u := d.Update
+	// The record's pace is for all controllers; this one takes its share of the ring.
 	if e.Pacer != nil && d.RingSize > 0 {
 		e.Pacer.Set(d.Pace, float64(len(e.Ownership.Owned()))/float64(d.RingSize))
 	}

@@ -34,6 +34,7 @@ type shard struct {
 // has another owner.
 func (s *shard) work(ctx context.Context) {
 	e := s.engine
+	// Shards of one controller share the workers, so a wide ring does not overload the database.
 	if e.workers.Acquire(ctx, 1) != nil {
 		return
 	}

@@ -93,8 +93,7 @@ type Namespace interface {
 type Rotation interface {
 	// Begin returns the change for each record and the namespace in its stored form. If planned is
 	// false, the run has no plan yet. Begin then returns waits, the missing condition, as long as
-	// any process still writes under another key: a record read before that could get the old key
-	// again.
+	// any process still writes under another key. The engine must not read a record before that.
 	Begin(ctx context.Context, u upgradestate.Update, planned bool) (task transform.Task, ns Namespace, waits string, err error)
 }
 

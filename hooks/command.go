@@ -39,6 +39,7 @@ func (c *command) Send(ctx context.Context, e Event, body []byte) error {
 	// A process group of its own, so that the kill reaches the program's children too.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the whole group
+	// A surviving child may keep the pipes open, and Run would wait for it.
 	cmd.WaitDelay = outlives
 	err := cmd.Run()
 	var ended *exec.ExitError

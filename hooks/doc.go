@@ -5,8 +5,8 @@
 //
 // Events come from the history in the deployment's record. The record and its history change in one
 // write, so no event is lost, however controllers fail. The number of parked groups (groups that
-// the engine could not transform) is not in the record, so the leader counts them every few
-// seconds.
+// the engine could not transform) is not in the record, so the leader counts them at
+// intervals.
 //
 // The coordination store keeps which events exist and which hooks received them. The leader changes
 // this state only by compare-and-swap. So each event is created once, with one id, and the next

@@ -143,6 +143,7 @@ func (s *State) skip(name string, wants func(Type) bool) {
 // trim removes the events that every hook received. It returns the undelivered events that exceeded
 // the queue.
 func (s *State) trim() (leftOut []Event) {
+	// Without hooks every event counts as received.
 	told := s.Sequence
 	for _, at := range s.Done {
 		told = min(told, at)

@@ -113,6 +113,7 @@ func (h *Hooks) Run(ctx context.Context) error {
 	if len(h.hooks) == 0 {
 		return h.forget(ctx)
 	}
+	// The new leader continues from the stored state, not from its own memory of it.
 	if err := h.load(ctx); err != nil {
 		return err
 	}
@@ -334,6 +335,8 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 			continue
 		}
 		wait.Reset()
+		// Remember the delivery here as well: another one must not repeat it if the store fails
+		// now.
 		sent = e.Sequence
 		err = h.change(ctx, "note what a hook was told", func(s *State) bool {
 			// The hook may be gone from the state, or another process was faster.

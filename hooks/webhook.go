@@ -55,6 +55,7 @@ func (w *webhook) Send(ctx context.Context, e Event, body []byte) error {
 	if err != nil {
 		return errors.New("the address is none") // the error quotes the address, which may hold a secret
 	}
+	// The time is part of the signature, so that a receiver can refuse replayed requests.
 	at := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "dbcontroller")

@@ -238,6 +238,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		return ahead("it was last seen in epoch %d%s, and the deployment is at %s in epoch %d", m.Epoch, currently(*m, ns.Version), d.CurrentVersion, d.Epoch)
 	case m.Epoch == d.Epoch && m.Current != current:
 		return ahead("in epoch %d%s, and by the deployment %s is", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
+	// The mark knows a switch that the record does not, so the record was restored.
 	case current && m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d):
 		return ahead("a switch to %s, %s, may have been made from it", m.Next.To, m.Next.ID)
 	case current && m.Aborted != nil && d.Upgrade != nil && d.Upgrade.ID == m.Aborted.ID && d.Upgrade.Attempt < m.Aborted.Attempt:

@@ -70,6 +70,7 @@ func oneDatabase(a, b string) error {
 // first call stores that identity in the database.
 func Enter(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker, kinds []string) (upgradestate.Identity, error) {
 	owner := record.Owner{Deployment: d.Name, Version: version}
+	// Identify first: every process must get the same identity, whichever enters first.
 	made, err := db.Identify(ctx)
 	if err != nil {
 		return upgradestate.Identity{}, fmt.Errorf("database of %s: %w", version, err)
@@ -130,6 +131,7 @@ func begin(ctx context.Context, d upgradestate.Deployment, owner record.Owner, d
 		return err
 	}
 	return put(ctx, db, owner, func(m *Mark) (bool, error) {
+		// The mark of a used namespace is never replaced here.
 		if m.rev != 0 {
 			return false, nil
 		}

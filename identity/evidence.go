@@ -59,6 +59,7 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		}
 		found := Found{Identity: f.identity, Mark: *f.mark}
 		for _, kind := range slices.Sorted(maps.Keys(f.claims)) {
+			// Claims are listed by kind, so one of another owner may be among them.
 			if c := f.claims[kind]; c.Owner == owner {
 				found.Claims = append(found.Claims, c)
 			}

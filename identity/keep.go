@@ -25,6 +25,7 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 		return err
 	}
 	next := Next{ID: u.ID, Attempt: u.Attempt, Epoch: d.Epoch + 1, To: u.TargetVersion}
+	// Both marks are needed before the flip, in any order.
 	g, ctx := errgroup.WithContext(ctx)
 	for _, version := range []string{d.CurrentVersion, u.TargetVersion} {
 		g.Go(func() error {

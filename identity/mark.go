@@ -59,6 +59,7 @@ func decodeMark(m record.Mark) (Mark, error) {
 	if err := bson.Unmarshal(m.Body, &out); err != nil {
 		return out, fmt.Errorf("mark of %s: %w", m.Owner, err)
 	}
+	// A newer binary may rely on fields that this one would drop with its next write.
 	if out.Format > Format {
 		return out, fmt.Errorf("mark of %s has format %d, this binary knows %d: use a newer binary", m.Owner, out.Format, Format)
 	}

@@ -27,6 +27,7 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 		m := found.Mark
 		announced := m.Next != nil && m.Next.To == d.CurrentVersion && strings.HasPrefix(m.Next.ID, RecoveryID)
 		if announced {
+			// An earlier recovery's announcement must not look like a switch of unknown end.
 			m.Next = nil
 		}
 		f := facts{identity: found.Identity, mark: &m, claims: map[string]record.Claim{}}

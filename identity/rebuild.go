@@ -180,6 +180,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 			k.NextSeq = max(k.NextSeq, seq+1)
 		}
 	}
+	// Counting on from a forged number would soon overflow.
 	if k.NextSeq > implausible {
 		return k, fmt.Errorf("kind %s has a name with the number %d, which no controller has given: rename that collection", k.Kind, k.NextSeq-1)
 	}
@@ -272,6 +273,7 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 // everywhere changes the mark of every namespace with a database in databases.
 func everywhere(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker, change func(*Mark) error) error {
 	for _, ns := range d.Namespaces {
+		// A version without a configured database has no mark to write.
 		if databases[ns.Version] == nil {
 			continue
 		}

@@ -29,6 +29,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return err
 	}
 	ns, known := d.Namespace(version)
+	// A retired version has no data to recover.
 	if !known || upgradestate.Retired(d, version) {
 		return nil
 	}
@@ -68,6 +69,7 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 	if f.mark == nil {
 		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
 	}
+	// The backup knows a later epoch than the record, so the record is the old one.
 	if f.mark.Epoch > d.Epoch {
 		return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
 	}

@@ -28,6 +28,7 @@ var _ switchover.Checks = Checks{}
 // source after they were copied. It also checks that the names known to applications are free, that
 // every server can follow, and that the rollback is proved.
 func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
+	// Run all checks, so that an operator sees every blocker at once.
 	var errs []error
 	target := upgradestate.BlockPlace{Version: d.Upgrade.TargetVersion}
 	for _, err := range []error{

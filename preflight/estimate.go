@@ -58,6 +58,7 @@ func (p *plan) copy(ctx context.Context) error {
 	case most > 0 && m.largest > most/4*3:
 		p.warn("copy", m.largestOf, "a document of %s was made, near the %s that the database of %s takes", size(m.largest), size(most), p.dir.To())
 	}
+	// An empty source: the rate below would be a division by zero.
 	if m.records == 0 {
 		none := int64(0)
 		p.report.EstimatedCopySeconds = &none
@@ -65,6 +66,7 @@ func (p *plan) copy(ctx context.Context) error {
 		return nil
 	}
 	rate := float64(m.records) / m.took.Seconds()
+	// The configured limit slows the real copy, but not the sample.
 	if most := p.Settings.MaxRate; most > 0 {
 		rate = min(rate, float64(most))
 	}
@@ -94,6 +96,7 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 		// One page of each kind in turn, so that a large kind does not use all the time.
 		for kind, r := range ranges {
 			before := time.Now()
+			// Keys are enough here; apply reads the complete groups.
 			page, err := from.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: measureGroups, KeysOnly: true})
 			if err != nil {
 				return fmt.Errorf("read a sample of %s: %w", kind, err)
@@ -124,6 +127,7 @@ func (p *plan) made(kind string, bytes int) {
 // not count.
 func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, start time.Time) error {
 	ids := groupsOf(records, p.dir.GroupOf)
+	// A page is of one kind, so all of its groups have the same spec.
 	byContent := len(ids) > 0 && p.dir.LineageKind(ids[0].Spec) != ""
 	var groups, units []transform.GroupID
 	if byContent {
@@ -150,6 +154,7 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	p.tried.groups += len(ids)
 	for _, r := range held.records {
 		p.tried.records++
+		// Count only migrated bytes: space compares them with the resulting bytes.
 		if id, _, err := p.dir.GroupOf(r.Kind, r.Key); err == nil && failed[id] == nil {
 			p.tried.bytes += int64(len(r.Doc))
 		}
@@ -161,12 +166,14 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	p.tried.failed += len(failed)
 	for id, err := range failed {
 		kind, key := p.dir.Anchor(id)
+		// A panic's error has the stack in its further lines.
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		if s != nil {
 			text = s.told(err)
 		}
 		p.tried.examples = append(p.tried.examples, fmt.Sprintf("%s %s: %s", kind, key, text))
 	}
+	// The order of a map is random; equal plans must read the same.
 	slices.Sort(p.tried.examples)
 	return nil
 }

@@ -138,6 +138,7 @@ func reason(err error) string {
 	if errors.As(err, &refused) {
 		text = refused.Reason
 	}
+	// The server's own text follows in parentheses.
 	text, _, _ = strings.Cut(text, ": (")
 	return text
 }

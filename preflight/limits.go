@@ -34,6 +34,7 @@ func (p *plan) limits(ctx context.Context) error {
 	}
 	from, knownFrom := p.surveys[p.dir.From()]
 	to, knownTo := p.surveys[p.dir.To()]
+	// A server without a description has no known limits to compare.
 	if !knownFrom || !knownTo {
 		return nil
 	}
@@ -106,6 +107,7 @@ func (g group) with(rec record.Record, perRecord int) group {
 // search looks for records and groups of the source that are too large for the target. It does not
 // see growth by the transform; the copied sample shows that.
 func (p *plan) search(ctx context.Context, most record.Survey) error {
+	// Sizes only, not records: the map has up to searchGroups entries.
 	groups := map[transform.GroupID]group{}
 	records, largest, whole := 0, 0, true
 	ends := time.Now().Add(searchTime)

@@ -57,6 +57,7 @@ func (l *Planner) possible(d upgradestate.Deployment) string {
 // Plan reports the needs and effects of an upgrade to target; "" means the version that follows. It
 // returns an error if no plan can be made. Reasons against the upgrade are in the report.
 func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Work)) (*pb.PlanReport, error) {
+	// Two plans would sweep each other's scratch collections.
 	if !l.planning.TryLock() {
 		return nil, errPlanning
 	}
@@ -107,6 +108,7 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 			return nil, err
 		}
 	}
+	// Warnings do not prevent an upgrade; failures do.
 	p.report.Ok = !slices.ContainsFunc(p.report.Checks, func(c *pb.PlanCheck) bool { return c.Verdict == pb.PlanCheck_FAILED })
 	return p.report, nil
 }
@@ -187,6 +189,7 @@ func (p *plan) servers(ctx context.Context) error {
 		if s.Client {
 			what = fmt.Sprintf("protocol %d, an application of fixed-name kinds", s.Protocol)
 		}
+		// Check each server by itself, so that the report names every server that is too old.
 		if err := upgradestate.CheckServers([]upgradestate.ServerState{s}, p.dir.To()); err != nil {
 			p.fail("servers", s.ID, "%s: %v", what, err)
 			continue
@@ -237,6 +240,7 @@ func (p *plan) databases(ctx context.Context) error {
 			}
 			continue
 		}
+		// Not every backend can describe its server.
 		s, known := p.Space(v).(Surveyor)
 		if !known {
 			continue
@@ -267,6 +271,7 @@ func (p *plan) load(ctx context.Context, version string) {
 			p.fail("load", version, "it cannot be measured, so that copying would stand still: %v, or set copy.throttle: off", err)
 			return
 		}
+		// Without a processor load the limit would silently have no effect.
 		bounded := p.Settings.MaxSourceLoad > 0 || p.record.Pace.MaxSourceLoad > 0
 		if s := p.surveys[version]; bounded && version == p.dir.From() && (s.NoCPU || s.Mongos) {
 			p.warn("load", version, "the bound of the source's load (copy.maxSourceLoad, --max-source-load) has no effect: the database does not tell how its processors are loaded; bound the rate instead (copy.maxRate, --max-rate)")
@@ -279,6 +284,7 @@ func (p *plan) load(ctx context.Context, version string) {
 // server reports the findings about a server.
 func (p *plan) server(version string, s record.Survey) {
 	switch {
+	// The server runs with the features of an older release, so its own release does not count.
 	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
 		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", s.Text)
 	case !s.UUIDs:
@@ -318,9 +324,11 @@ func (p *plan) sources(ctx context.Context) error {
 			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller makes it", name, p.dir.From())
 		case !info.Exists && !transform.IsLineage(k.Name):
 			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds, or the database or prefix in dbs of the configuration", name, p.dir.From())
+		// A discontinued kind. The operator must know that its records stay behind.
 		case !transform.SyncsFrom(p.dir, k.Name):
 			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), holds.Records)
 		default:
+			// The collection may have another name than its kind.
 			info.Token.Kind = k.Name
 			p.infos[k.Name], p.sizes[k.Name] = info, holds
 			p.ok("collections", k.Name, "%d records, %s", holds.Records, size(holds.Bytes))
@@ -363,6 +371,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	work, err := p.proof(d, p.dir.To(), what == needRenames)
 	var found proved
 	if err == nil {
+		// A prefix of its own: a Prover may sweep the collections of proofs at the same time.
 		work.prefix, work.newPrefix = planPrefix, newPrefix(planPrefix)
 		work.at = func(doing string) { p.say(": " + doing) }
 		found, err = work.run(ctx)

@@ -187,6 +187,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 		}
 		return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
 	}
+	// First open the real stream of the reverse sync, only to see that it opens.
 	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
 	if err == nil {
 		err = all.Close(ctx)
@@ -198,6 +199,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	for _, k := range p.new.kinds {
 		kinds = append(kinds, k.spec)
 	}
+	// Then read a stream of the scratch collections, which shows the proof's own changes.
 	stream, err := p.newer.Watch(ctx, from, kinds)
 	if err != nil {
 		return wrap(err)
@@ -208,6 +210,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 		if err != nil {
 			return wrap(err)
 		}
+		// One change is enough: it shows that the stream delivers.
 		if len(batch.Changes) > 0 {
 			return nil
 		}

@@ -98,6 +98,7 @@ func (p *Prover) Run(ctx context.Context) error {
 		if u == nil || u.Step != upgradestate.StepNone {
 			return 0, nil
 		}
+		// A new upgrade starts without the pauses of the last one.
 		if p.begin(u.ID) {
 			retry.Reset()
 			next = time.Time{}
@@ -106,6 +107,7 @@ func (p *Prover) Run(ctx context.Context) error {
 		if what == needNothing || !p.ready(d) {
 			return 0, nil // keep next: the shards may not be ready when it comes
 		}
+		// A proof runs once. Only a predicted pause that is too long justifies a new measurement.
 		if p.ended() && !p.tooLong(d) {
 			return 0, nil
 		}
@@ -204,6 +206,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	done := p.done
 	p.mu.Unlock()
 	var found proved
+	// After a proof only the renames are repeated: the records would give the same result.
 	work, err := p.proof(d, d.Upgrade.TargetVersion, what == needRenames || done)
 	start := time.Now()
 	if err == nil {
@@ -231,6 +234,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		p.err = err
 		p.Log.Warn("the rollback is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
 	default:
+		// The proof still stands; only its measurement is old.
 		p.Log.Info("renames could not be measured again", zap.Error(err))
 	}
 	return err
@@ -256,6 +260,7 @@ func (p *Prover) blocks(d upgradestate.Deployment) error {
 	what, _ := p.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A result of another upgrade proves nothing about this one.
 	mine := p.id == d.Upgrade.ID
 	switch {
 	// Without a rollback a failed measurement must not block: there is nothing to prove.
@@ -294,6 +299,7 @@ var _ switchover.Forecaster = (*Prover)(nil)
 func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switchover.Forecast {
 	what, text := p.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
 	p.mu.Lock()
+	// Copy under the lock, and query the deployment after it: those queries may take long.
 	known := p.id == d.Upgrade.ID && p.done
 	found, problem, writes, doing := p.proved, p.err, p.writes, p.doing
 	if p.id != d.Upgrade.ID {

@@ -28,6 +28,7 @@ func (p *plan) references(ctx context.Context) error {
 			p.imported(ctx, i, fmt.Sprintf("data update %s of %s leaves", t.Name, t.Version))
 		}
 	}
+	// A record that cannot be read is a finding; only the plan's own end is an error.
 	return ctx.Err()
 }
 
@@ -75,6 +76,7 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 	if d.Update != nil && d.Update.Kind == r.Kind {
 		return fmt.Sprintf("its data update %s runs", d.Update.Name)
 	}
+	// The history keeps the newest entry last.
 	for _, e := range slices.Backward(d.History) {
 		if name, of, _ := strings.Cut(e.Detail, " over "); e.What == "update" && of == r.Kind && e.Outcome != "" {
 			return fmt.Sprintf("its latest data update of %s is %s: %s", r.Kind, name, e.Outcome)

@@ -26,6 +26,7 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	}); err != nil {
 		return out, err
 	}
+	// An abort removes fences, so removing them must work, too.
 	if _, err := p.old.together(ctx, p.old.unfence); err != nil {
 		return out, err
 	}

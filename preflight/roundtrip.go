@@ -132,6 +132,7 @@ func differences(want, got []record.Record) []string {
 	var out []string
 	for _, r := range want {
 		have, ok := left[at{r.Kind, r.Key}]
+		// Whatever remains in left had no original.
 		delete(left, at{r.Kind, r.Key})
 		switch {
 		case !ok:

@@ -36,6 +36,7 @@ var _ record.Reader = (*frozen)(nil)
 // Read returns the selected records.
 func (f *frozen) Read(_ context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	out := record.Snapshot{Version: f.version}
+	// Look selectors up by kind, because a sample may have thousands of both.
 	of := map[string][]record.Selector{} // by kind
 	for _, s := range req.Select {
 		of[s.Kind] = append(of[s.Kind], s)
@@ -81,6 +82,7 @@ func groupsEach(kinds int) int {
 
 // sample reads some complete groups of each spec.
 func (s sampler) sample(ctx context.Context) (*frozen, error) {
+	// Skip kinds without a collection and kinds that are not migrated.
 	kinds := slices.DeleteFunc(s.dir.SourceKinds(), func(k record.KindSpec) bool {
 		_, ok := s.src[k.Name]
 		return !ok || !transform.SyncsFrom(s.dir, k.Name)
@@ -100,6 +102,7 @@ func (s sampler) sample(ctx context.Context) (*frozen, error) {
 	taken := map[int]int{}
 	seen := map[transform.GroupID]bool{}
 	var groups, units []transform.GroupID
+	// In the order of kinds, so that the same source gives the same sample.
 	for _, rec := range slices.Concat(found...) {
 		id, ok, err := s.dir.GroupOf(rec.Kind, rec.Key)
 		if !ok || err != nil || seen[id] || taken[id.Spec] >= s.perSpec {
@@ -197,6 +200,7 @@ func inTurns(groups []transform.GroupID) []transform.GroupID {
 // members returns the units of the groups that contain units, found through the lineage of the
 // copy, up to room bytes.
 func (s sampler) members(ctx context.Context, units []transform.GroupID, room int) ([]transform.GroupID, error) {
+	// Without lineage the members are unknown, so each unit stands alone.
 	if len(units) == 0 || s.target == nil {
 		return units, nil
 	}

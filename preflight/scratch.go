@@ -75,6 +75,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(scratchWorkers)
 	for i, k := range kinds {
+		// A fixed-name kind of a version that is not current has a hidden name until the flip.
 		out[i] = scratchKind{kind: k.Name, spec: k, hidden: k.Fixed && version != d.CurrentVersion}
 		at := places[k.Name]
 		if len(at) == 0 {
@@ -205,6 +206,7 @@ func (s *scratch) write(ctx context.Context, b record.Batch, do func(context.Con
 
 // within returns a copy of a batch for the scratch collections.
 func (s *scratch) within(b record.Batch) record.Batch {
+	// Copy what is changed: the caller may send the batch again.
 	b.Tokens, b.Groups = s.inner, slices.Clone(b.Groups)
 	for i := range b.Groups {
 		b.Groups[i].Writes = slices.Clone(b.Groups[i].Writes)
@@ -260,6 +262,7 @@ func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceCl
 	if err := s.ns.Fence(ctx, f); err != nil {
 		return fmt.Errorf("%s of a scratch collection like %s: %w", className(class), k.kind, err)
 	}
+	// Remember what a later unfence or rename needs.
 	if f.Renames() {
 		k.tok.Name = to
 	} else {
@@ -309,6 +312,7 @@ func (s *scratch) told(err error) string {
 func (s *scratch) classes() map[record.FenceClass]*scratchKind {
 	out := map[record.FenceClass]*scratchKind{}
 	for i := range s.kinds {
+		// One kind of each class is enough: privileges do not depend on the kind.
 		out[s.kinds[i].class] = &s.kinds[i]
 	}
 	return out

@@ -19,6 +19,7 @@ func (p *plan) spread(ctx context.Context) error {
 			return err
 		}
 	}
+	// An unsharded source fits on one shard already, so nothing needs a check.
 	sources, err := p.shardedBy(ctx, p.dir.From(), p.dir.SourceKinds(), func(k record.KindSpec) string { return k.Name })
 	if err != nil || len(sources) == 0 {
 		return err
@@ -73,6 +74,7 @@ func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.Kin
 		if transform.IsLineage(k.Name) {
 			continue
 		}
+		// A kind has its first name until the record knows a later one.
 		name := first(k)
 		if at := places[k.Name]; len(at) > 0 {
 			name = at[0].Name

@@ -82,6 +82,7 @@ func Of(err error) (Reason, map[string]string) {
 	}
 	for _, d := range answer.Details() {
 		v, err := d.Value()
+		// Another service's ErrorInfo may be in the details as well.
 		if info, ok := v.(*errdetails.ErrorInfo); err == nil && ok && info.Domain == Domain {
 			return Reason(info.Reason), info.Metadata
 		}
@@ -92,6 +93,7 @@ func Of(err error) (Reason, map[string]string) {
 // Write answers a request in its protocol. For a plain HTTP request it writes Connect's JSON.
 func Write(w http.ResponseWriter, req *http.Request, err *connect.Error, options ...connect.HandlerOption) {
 	writer := connect.NewErrorWriter(options...)
+	// Write for a client of no known protocol as for a Connect client with JSON.
 	if !writer.IsSupported(req) {
 		plain := req.Clone(req.Context())
 		plain.Method = http.MethodPost

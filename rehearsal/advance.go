@@ -41,6 +41,7 @@ func (a *advance) grows(d upgradestate.Deployment, ps []syncer.Progress, parked 
 	now := advance{parked: parked}
 	waits := d.Pace.Paused
 	for _, p := range ps {
+		// A busy source keeps the comparison going, so verified counts at most once per group.
 		now.copied, now.verified = now.copied+p.Copied, now.verified+min(p.Verified, p.Total)
 		waits = waits || p.Pace != "" || strings.Contains(p.WaitsFor, "is being built")
 	}
@@ -60,6 +61,7 @@ func (r *rehearsal) within(ctx context.Context, limit time.Duration, run func(co
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
 	defer cancel()
 	err := run(bounded)
+	// The caller's own end is an error, and only the limit is a verdict.
 	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(bounded), errLimit) {
 		return err
 	}

@@ -115,12 +115,14 @@ func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, p
 		return nil, err
 	}
 	for _, version := range []string{d.CurrentVersion, to} {
+		// Both are needed: the source to read from, the target's server for the scratch database.
 		if a.Backend.Real(version) == nil {
 			return nil, fmt.Errorf("version %s is not configured here", version)
 		}
 	}
 	r := &rehearsal{Rehearser: a, real: d, from: d.CurrentVersion, to: to, report: &pb.RehearseReport{}}
 	r.say = func(w api.Work) {
+		// A verdict after the limit names this progress.
 		r.last.Store(&w)
 		progress(w)
 	}
@@ -139,6 +141,7 @@ func (r *rehearsal) claim(ctx context.Context, version string) error {
 func ScratchName(name string) string {
 	if most := maxDatabaseName - len(rehearsalSuffix); len(name) > most {
 		sum := sha256.Sum256([]byte(name))
+		// Cutting alone could give two long names the same scratch database.
 		hash := "_" + hex.EncodeToString(sum[:8])
 		name = name[:most-len(hash)] + hash
 	}
@@ -154,6 +157,7 @@ func (r *rehearsal) cleanUp(ctx context.Context) {
 	defer cancel()
 	for _, version := range r.scratch {
 		if err := r.Backend.Drop(ctx, version); err != nil {
+			// Report it, because the operator may want the space back before the next rehearsal.
 			r.report.Problems = append(r.report.Problems, err.Error())
 			r.Log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
 		}
@@ -298,6 +302,7 @@ func (r *rehearsal) problem(format string, args ...any) {
 func (r *rehearsal) progressOf(ctx context.Context, s *stage, what string) api.Work {
 	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
+		// Progress is only for display, so its error does not end the rehearsal.
 		return api.Work{Doing: what + ": progress is not known: " + err.Error()}
 	}
 	var copied, total, verified int64

@@ -28,6 +28,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 	source := r.Backend.Real(r.from)
 	at := syncer.Tokens(r.real, r.from)
 	for _, k := range dir.SourceKinds() {
+		// Use the present indexes and options, so that the sample meets the same constraints.
 		info, err := source.Describe(ctx, k, at[k.Name].Name)
 		if err != nil {
 			return err
@@ -56,6 +57,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			}
 			results, err := out.Load(ctx, batch)
 			for i, res := range results {
+				// A refused record is a finding: it would not survive the switch back either.
 				if err == nil && res.Outcome != record.Applied {
 					r.problem("record %s of %s cannot be stored again as it is: %v", batch.Groups[i].Group, k.Name, res.Err)
 				}
@@ -129,6 +131,8 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		toks[p.Kind] = syncer.TokenAt(p)
 	}
 	for _, p := range places {
+		// Clients of fixed-name kinds write without the store, so the store's client cannot stand
+		// for them.
 		if p.Fixed || transform.IsLineage(p.Kind) {
 			continue
 		}

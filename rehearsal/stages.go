@@ -55,6 +55,7 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 	for _, p := range ps {
 		r.report.Copied += p.Copied
 	}
+	// The engine has compared while it followed; this compares once more as a whole.
 	rep, err := r.compare(ctx, s, "compare everything")
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func (r *rehearsal) compare(ctx context.Context, s *stage, what string) (verify.
 // switchSample sends a sample of the records through the switch and back, between two scratch
 // databases of its own.
 func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
+	// Claim both again: the copy of everything may have filled the target's scratch database.
 	if err := r.claim(ctx, r.from); err != nil {
 		return err
 	}
@@ -120,6 +122,7 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	if err != nil {
 		return err
 	}
+	// Without writes in the new version the rollback would have no changes to apply.
 	rewritten, err := r.rewrite(ctx, s)
 	if err != nil {
 		return fmt.Errorf("rewrite records of %s: %w", r.to, err)
@@ -131,6 +134,7 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	if err != nil {
 		return err
 	}
+	// The losses count for the switch back.
 	back := r.report.Switches[len(r.report.Switches)-1]
 	for id, was := range before {
 		if is, there := after[id]; !rewritten[id.group] && (!there || is != was) {
@@ -175,6 +179,7 @@ func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error
 	}
 	out := &pb.Rehearsal{From: from, To: to, Millis: map[string]int32{}}
 	for step, ms := range last.Millis {
+		// The API has 32 bits for a duration.
 		out.Millis[step] = int32(min(ms, 1<<30))
 		out.PauseMillis += ms
 	}

@@ -121,7 +121,7 @@ type Marks interface {
 	BeforeAbort(ctx context.Context, d upgradestate.Deployment) error
 }
 
-// Driver drives the upgrades of one deployment. Only Run's goroutine may use it; New creates it.
+// Driver drives the upgrades of one deployment. New creates it. Only one Run at a time may use it.
 type Driver struct {
 	deployments Deployments
 	fencers     map[string]record.Fencer // by version
@@ -248,6 +248,7 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 		r.observe(d)
 		var next upgradestate.Deployment
 		var err error
+		// An attempt past its deadline must abort before any further action.
 		if r.overdue(d) {
 			next, err = r.apply(ctx, d, r.giveUp(d, r.whyOverdue(d)))
 		} else {

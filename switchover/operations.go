@@ -260,6 +260,7 @@ func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 	if r.cfg.Target == nil || r.watched == now {
 		return nil
 	}
+	// A comparison of an earlier attempt must not decide about this one.
 	r.differ = nil
 	if d.Upgrade.TargetSince != "" && !d.Upgrade.Snapshot {
 		differ, err := r.cfg.Target.Changed(ctx, d)

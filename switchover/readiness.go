@@ -215,6 +215,7 @@ func (r *Driver) troubleOver(ctx context.Context, d upgradestate.Deployment) {
 	if r.trouble == nil {
 		return
 	}
+	// Only a published report can contain the error.
 	if r.trouble = nil; r.readiness != nil {
 		r.publish(ctx, r.report(d))
 	}

@@ -35,7 +35,7 @@ const (
 	lagSlow, lagStop     = 2 * time.Second, 10 * time.Second
 	dirtySlow, dirtyStop = 0.15, 0.20
 	usedSlow             = 0.95
-	queueSlow            = 2.0 // waiting operations per running one; a copy alone fills the running ones
+	queueSlow            = 2.0 // as many operations wait as run; a copy alone fills all places
 )
 
 // judge interprets a measurement. why is a text for operators, empty with strainNone. maxCPU is a

@@ -72,6 +72,7 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 // TargetPage also compares each group by content, because the keys of its records do not show their
 // source.
 func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
+	// Keys are enough: they show which groups the source lacks.
 	page, err := c.target.Scan(ctx, record.ScanRequest{Token: dst.Tokens[kind], Range: r, Limit: limit, KeysOnly: true, NotBefore: dst.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan target %s: %w", kind, err)

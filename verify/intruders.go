@@ -30,6 +30,7 @@ func (in Intruded) Names(c *Comparer) (names []string) {
 // groups with a change that no Apply is known to have written. sealed holds, by kind, the names or
 // marks that a seal may have.
 func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from record.Position, toks record.Tokens, sealed map[string][]string) (in Intruded, err error) {
+	// open holds the kinds without a seal so far; the stream ends when it is empty.
 	watched, open := record.Tokens{}, map[string]bool{}
 	for _, k := range c.dir.TargetKinds() {
 		// Only kinds that the direction writes can be intruded on; lineage is the engine's own.

@@ -73,6 +73,7 @@ func (k knownKinds) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 func (l *loss) count(ctx context.Context) error {
 	c := New(l.source, l.target, l.dir)
 	for _, k := range l.dir.SourceKinds() {
+		// A discontinued kind has no counterpart to compare with.
 		if !transform.SyncsFrom(l.dir, k.Name) {
 			continue
 		}

@@ -148,6 +148,7 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	for try := 0; len(differ) > 0 && try < s.Tries; try++ {
+		// Compare again in pages: there may be many differing groups.
 		var left []transform.GroupID
 		for from := 0; from < len(differ); from += pageSize {
 			ds, err := c.Groups(ctx, src, dst, differ[from:min(from+pageSize, len(differ))])

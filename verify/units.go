@@ -10,6 +10,7 @@ import (
 // nothing. A component with unmigratable units is shown with its Failed; the other units are then
 // resolved and shown again without them. A component may contain more groups than ids.
 func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []transform.GroupID, show func(*transform.Component) error) error {
+	// Groups by name are independent, so they can be read in runs of a bounded size.
 	named, units := transform.Split(c.dir, ids)
 	err := transform.Each(c.sizes, named, func(run []transform.GroupID, bytes int) error {
 		cs, _, err := c.resolver(src.Within(bytes), dst.Within(bytes)).Resolve(ctx, run)

@@ -100,6 +100,7 @@ func (f *failover) RoundTrip(r *http.Request) (*http.Response, error) {
 			err = fmt.Errorf("%s: %w", f.at[n].Host, err)
 		}
 		failed = append(failed, err)
+		// The next call begins with another controller.
 		f.next.Store(int64((n + 1) % len(f.at)))
 		// The call may have had an effect there, so it must not run twice.
 		if r.Context().Err() != nil || reached && !again {

@@ -63,7 +63,7 @@ type Lock struct {
 	Audit          *access.Audit
 }
 
-// Door is an open listener. Call Serve or Close exactly once.
+// Door is an open listener. Call either Serve or Close.
 type Door struct {
 	cfg      Config
 	listener net.Listener
@@ -175,6 +175,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 		Protocols:         new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
+	// Limit before TLS, so that waiting connections cost no handshake.
 	l := netutil.LimitListener(d.listener, d.cfg.Connections)
 	if d.cfg.Lock.KeyPair != nil {
 		s.Protocols.SetHTTP2(true)
@@ -215,6 +216,7 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		share := budget.Share(limits.ShareBytes)
 		defer share.End()
+		// Until the caller is known, leave the operators' part free.
 		share.Leave(d.cfg.BodiesBytes / limits.OperatorShare)
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
 		if r.Body != nil && r.Body != http.NoBody {

@@ -162,6 +162,7 @@ func (i *Issuer) impossible(raw string) error {
 	switch {
 	case !decoded(parts[0], &head) || !decoded(parts[1], &claims):
 		return ErrNoProof
+	// Nothing here is verified yet; Verify checks the same claims again with the signature.
 	case !slices.Contains(algorithms, head.Algorithm), !slices.Contains(claims.Audience, i.cfg.Audience):
 		return unproven("the token of %s does not count here: it must be signed by it and be for the audience %q", i.cfg.Issuer, i.cfg.Audience)
 	case float64(time.Now().Unix()) > claims.Expiry:

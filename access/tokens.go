@@ -106,6 +106,7 @@ func parseToken(fields []string) (token, error) {
 		return token{}, errors.New("the name is none: want letters, digits, and any of . _ @ / -, and a token after it")
 	}
 	t := token{name: fields[0]}
+	// With a hash, the file does not reveal the token.
 	digits, hashed := strings.CutPrefix(fields[1], hashPrefix)
 	if !hashed {
 		if len(fields[1]) < leastToken {
@@ -134,6 +135,7 @@ func (t *Tokens) Authenticate(_ context.Context, r *http.Request) (Identity, err
 	hash := sha256.Sum256([]byte(given))
 	name := ""
 	for _, t := range t.file.Get() {
+		// No early exit: the duration would show the position of a hash.
 		if subtle.ConstantTimeCompare(hash[:], t.hash[:]) == 1 {
 			name = t.name
 		}

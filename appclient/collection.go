@@ -187,6 +187,7 @@ func writes(pipeline any) bool {
 	if len(stages) == 0 {
 		return false
 	}
+	// The server accepts $out and $merge only as the last stage.
 	last, ok := stages[len(stages)-1].DocumentOK()
 	if !ok {
 		return true

@@ -74,6 +74,7 @@ func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]stri
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", k.GetCollection(), err)
 		}
+		// A view has no UUID of its own, so it cannot be recognized later.
 		if len(found) == 1 && found[0].Type == "collection" && found[0].UUID != nil {
 			ids[k.GetKind()] = hex.EncodeToString(found[0].UUID.Data)
 		}

@@ -140,6 +140,7 @@ func (a *App) leave() {
 func (a *App) readable(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
+		// seen is the newest location, so that moved notices only a later change.
 		loc, changed, closed, seen := a.open, a.changed, a.closed, momentOf(a.newest)
 		a.mu.Unlock()
 		switch {
@@ -167,6 +168,7 @@ func (a *App) drained(ctx context.Context) error {
 	if a.idle == nil {
 		a.idle = make(chan struct{})
 	}
+	// All waiting callers share one channel, which the last leave closes.
 	idle := a.idle
 	a.mu.Unlock()
 	select {

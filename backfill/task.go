@@ -26,6 +26,7 @@ func FromLens(name, version, kind, file string, keys transform.Keys) (transform.
 	l, err := lens.Parse(file, text)
 	switch {
 	case err != nil:
+	// Refuse a setting without effect: the operator expects one.
 	case keys != "" && !l.HasReferences():
 		err = fmt.Errorf("%s: it has no references that could hold %s keys", file, keys)
 	case keys != "":

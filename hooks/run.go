@@ -93,6 +93,7 @@ func (h *Hooks) Stats() []Stats {
 		st := Stats{Name: hook.Name, Undelivered: -1, Delivered: h.stats[i].delivered.Load(),
 			Failures: h.stats[i].failures.Load(), GivenUp: h.stats[i].givenUp.Load()}
 		if h.leads {
+			// Only the leader has the present state; any other process would report an old one.
 			st.Undelivered = 0
 			for _, e := range h.state.Queue {
 				if e.Sequence > h.state.Done[hook.Name] && hook.wants(e.Type) {

@@ -71,6 +71,7 @@ func read(ctx context.Context, db record.Marker, owner record.Owner) (facts, err
 	if id.Database == "" {
 		return f, nil // no deployment ever used this database
 	}
+	// An identified database may still have no mark of this owner; that is a finding for callers.
 	if f.mark, f.others, err = readMark(ctx, db, owner); err != nil {
 		return f, err
 	}
@@ -159,6 +160,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 			return nil, fmt.Errorf("look whose the database of %s is: %w", version, err)
 		}
 		text := f.isMeant(d, ns)
+		// isMeant comes first: the marks of a wrong database mean nothing.
 		lost := text != "" && f.lacks(ns)
 		if text == "" && whole {
 			text = f.fits(d, ns)

@@ -52,6 +52,7 @@ func Distinct(ctx context.Context, databases map[string]record.Marker, name func
 			if was.Cluster != id.Cluster {
 				continue // other cluster, or unknown; Enter compares identities later
 			}
+			// A new database has no identity yet, so compare the configured names as well.
 			if was.Database != "" && was.Database == id.Database || id.Cluster != "" && name(other) == name(version) {
 				return oneDatabase(other, version)
 			}

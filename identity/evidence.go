@@ -76,6 +76,7 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 func plausible(m Mark) error {
 	epoch := m.Epoch
 	if m.Next != nil {
+		// A rebuild continues from the announced epoch, too.
 		epoch = max(epoch, m.Next.Epoch)
 	}
 	if epoch > implausible {

@@ -125,6 +125,7 @@ func Belongs(ctx context.Context, ds Deployments, absent error, deployment, vers
 	mine := map[string]record.Marker{version: db}
 	err := Check(ctx, ds, mine)
 	if errors.Is(err, absent) {
+		// A deployment that etcd does not know may be lost; its data must not be overwritten.
 		err = Unlived(ctx, deployment, mine)
 	}
 	var mismatch *MismatchError

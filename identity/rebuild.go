@@ -238,6 +238,7 @@ func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[stri
 	var g errgroup.Group
 	for _, ns := range d.Namespaces {
 		g.Go(func() error {
+			// One namespace per goroutine: the mark depends on the version.
 			return everywhere(ctx, upgradestate.Deployment{Name: d.Name, Namespaces: []upgradestate.Namespace{ns}}, databases, func(m *Mark) error {
 				m.Epoch, m.Current, m.Next, m.Aborted, m.State = d.Epoch, ns.Version == d.CurrentVersion, nil, nil, text
 				return nil
@@ -257,6 +258,7 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 			return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
 		}
 		for _, k := range ns.Kinds {
+			// Claim only what is missing, so that a repetition changes nothing.
 			mine := func(c record.Claim) bool { return c.Owner == owner && c.Kind == k.Kind && c.ID == k.ID }
 			if slices.ContainsFunc(claims, mine) {
 				continue // possibly gone; a controller follows its replacement

@@ -56,6 +56,7 @@ func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) erro
 	if err != nil {
 		return upgradestate.Blocked(upgradestate.BlockServers, upgradestate.BlockPlace{}, err)
 	}
+	// Check all servers together first, because that text covers each of them.
 	late := upgradestate.LateServers(servers, d.Upgrade.TargetVersion)
 	if late == "" {
 		return nil
@@ -103,6 +104,7 @@ func (p *plan) wires(context.Context) error {
 		p.ok("etcd", strings.Join(etcd.Endpoints, ","), "reached by TLS, or on this machine")
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		// A warning, not a failure: the network between the machines may be trusted.
 		if far := p.Settings.Plaintext[v]; len(far) > 0 {
 			p.warn("server", v, "plaintext to another machine (%s): anyone who can listen there reads the records: add tls=true to the connection string", strings.Join(far, ","))
 		}

@@ -212,6 +212,7 @@ func (p *plan) oplog(context.Context) error {
 	if !known {
 		return nil
 	}
+	// Without privileges for the oplog the plan is still useful.
 	if s.OplogProblem != "" {
 		p.warn("oplog", p.dir.From(), "how far its changes reach back is not known: %s", s.OplogProblem)
 		return nil
@@ -224,6 +225,7 @@ func (p *plan) oplog(context.Context) error {
 	switch {
 	case s.Oplog < need:
 		p.fail("oplog", p.dir.From(), "%s: enlarge the oplog (replSetResizeOplog), or a controller that is away for a while has to begin again", text)
+	// The estimate is from a sample, and a controller may be down for a while.
 	case s.Oplog < 2*need:
 		p.warn("oplog", p.dir.From(), "%s: an oplog of twice that leaves time for a controller to be away", text)
 	default:

@@ -57,6 +57,7 @@ func (p *plan) indexes(k scratchKind) {
 	for _, ix := range k.spec.Shape.Indexes {
 		all = append(all, record.IndexName(ix))
 		switch {
+		// Unique and special indexes refuse records, which are then parked and block the switch.
 		case record.IsUnique(ix):
 			unique = append(unique, record.IndexName(ix))
 		case record.Refuses(ix):

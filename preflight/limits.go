@@ -60,6 +60,7 @@ func (p *plan) holds(ctx context.Context) error {
 		err := holder.Holds(ctx, k.spec)
 		switch {
 		case errors.As(err, &refused):
+			// Later steps would fail for the same reason, so they are skipped.
 			p.refused = true
 			p.fail("limits", k.kind, "the database of %s cannot hold it: %s", p.dir.To(), refused.Reason)
 		case err != nil:

@@ -148,6 +148,7 @@ func (p *plan) failed(ctx context.Context, area, subject string, err error) erro
 func (p *plan) state(context.Context) error {
 	d, to := p.record, p.dir.To()
 	switch u := d.Upgrade; {
+	// A plan during its own upgrade is allowed.
 	case u != nil && u.TargetVersion == to:
 		p.ok("upgrade", to, "an upgrade to it runs already")
 	case u != nil:
@@ -417,6 +418,7 @@ func (p *plan) rehearsal(ctx context.Context) error {
 		return nil
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		// Try both versions: they may be on different servers with different privileges.
 		database, err := p.CheckScratch(ctx, v)
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -58,6 +58,7 @@ func (p Proofs) proof(d upgradestate.Deployment, to string, renamesOnly bool) (*
 	if err != nil {
 		return nil, err
 	}
+	// The direction of the reverse sync. Without one the version cannot be kept in sync.
 	down, err := p.Registry.Direction(to, d.CurrentVersion)
 	if err != nil {
 		return nil, fmt.Errorf("the transformers have no direction back: %w", err)

@@ -185,6 +185,7 @@ func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (tim
 	if err != nil {
 		return 0, fmt.Errorf("look at the copy: %w", err)
 	}
+	// Missing reports count as copying: a shard without an owner has not finished.
 	copies := func(s syncer.Progress) bool { return s.State == syncer.StateCopying }
 	if len(shards) == d.RingSize && !slices.ContainsFunc(shards, copies) {
 		return 0, nil

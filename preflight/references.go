@@ -95,6 +95,7 @@ func (p *plan) imported(ctx context.Context, i transform.Import, writes string) 
 		p.warn(area, subject, "%s %s keys of %s of %s: say in imports which deployment that is, or nobody sees whether it serves them", writes, i.Keys, i.Kind, i.Service)
 		return
 	}
+	// The keys are useful only if the other deployment serves the version that has them.
 	in := p.Settings.Imports[at]
 	want := in.Version(i.Keys)
 	whose := fmt.Sprintf("%s keys of %s of %s", i.Keys, i.Kind, in.Deployment)

@@ -113,6 +113,7 @@ func movable(k *scratchKind) record.FenceClass {
 func (p *proof) prepare(ctx context.Context, s *scratch) (map[record.FenceClass]string, error) {
 	restore := map[record.FenceClass]string{}
 	by := s.classes()
+	// In a fixed order, so that repeated proofs report the same error first.
 	for _, class := range sortedClasses(by) {
 		if class == "" {
 			continue // kinds without a class yet

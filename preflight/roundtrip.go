@@ -47,6 +47,7 @@ func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
 // applied.
 func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
 	found := failures{by: map[transform.GroupID]error{}}
+	// Each worker has its own Transfer, because that keeps state between its calls.
 	err = l.each(ctx, ids, func(ctx context.Context, ids []transform.GroupID) error {
 		t := transform.Transfer{
 			Resolver: transform.Resolver{
@@ -60,6 +61,7 @@ func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[tra
 		}
 		run := func(ids []transform.GroupID, bytes int) error {
 			t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
+			// Load writes without guards, which is faster. The target is empty here.
 			if l.load {
 				t.Write = l.to.load
 			}
@@ -75,6 +77,7 @@ func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[tra
 		if err := transform.Each(&sizes, named, run); err != nil {
 			return err
 		}
+		// Groups by content depend on each other, so they run together.
 		return run(units, transform.ReadBytes)
 	})
 	return found.by, err

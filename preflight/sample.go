@@ -122,6 +122,7 @@ func (s sampler) sample(ctx context.Context) (*frozen, error) {
 // keys returns the keys of some records of a kind, from several places.
 func (s sampler) keys(ctx context.Context, tok record.Token) (out []record.Record, err error) {
 	ranges := []record.Range{{}}
+	// From several places, because old and new records of a kind often differ in form.
 	if !s.shortRange {
 		if ranges, err = s.source.Split(ctx, tok, min(tripRanges, s.perSpec)); err != nil {
 			return nil, err

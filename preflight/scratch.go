@@ -109,6 +109,7 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 		k.spec.Name = prefix + k.kind
 		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // no record may expire during a check
 		g.Go(func() error {
+			// Only an open fixed-name kind has its plain name. All others have numbered ones.
 			name := record.PhysicalName(k.spec.Name, 1)
 			if k.spec.Fixed && !k.hidden {
 				name = k.spec.Name
@@ -121,6 +122,7 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 			defer mu.Unlock()
 			k.tok = tok
 			s.inner[k.spec.Name] = tok
+			// Callers use the real kind's name, the namespace the scratch kind's.
 			tok.Kind = k.kind
 			s.toks[k.kind] = tok
 			return nil
@@ -171,6 +173,7 @@ func (s *scratch) rename(rs []record.Record) {
 func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // parallel readers wait for the version, too
+	// One position after the last write serves all reads until the next write.
 	if s.written {
 		now, err := s.ns.Position(ctx)
 		if err != nil {
@@ -238,6 +241,7 @@ func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(rec
 		if !ok {
 			continue
 		}
+		// Page by page, so that do decides how much to keep.
 		err := record.ScanPages(ctx, s, tok, 0, func(page record.Page) error {
 			for _, r := range page.Records {
 				do(r)

@@ -83,6 +83,7 @@ func (p *proof) compare(ctx context.Context, originals []record.Record) error {
 		id, _, err := p.up.GroupOf(r.Kind, r.Key)
 		return err == nil && transform.ReversalOf(p.up, id) == transform.ReversalNone
 	}
+	// Compare the two classes apart: only one of them has to return unchanged.
 	both := func(r record.Record) bool { return !oneWay(r) }
 	p.altered = len(differences(without(originals, both), without(got, both)))
 	if differ := differences(without(originals, oneWay), without(got, oneWay)); len(differ) > 0 {
@@ -142,6 +143,7 @@ func (p *proof) refused(failed map[transform.GroupID]error) error {
 	var texts []string
 	for id, err := range failed {
 		kind, key := p.down.Anchor(id)
+		// Operators know the real collections, not the scratch ones.
 		text := p.old.told(err)
 		if !transform.IsLineage(kind) {
 			text = fmt.Sprintf("%s %s: %s", kind, key, text)

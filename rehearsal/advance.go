@@ -77,6 +77,7 @@ func waitsFor(ps []syncer.Progress) string {
 	var out []string
 	for _, p := range ps {
 		text := p.WaitsFor
+		// A difference is the better reason: the shard waits until it disappears.
 		if p.Mismatched > 0 {
 			text = fmt.Sprintf("%d groups that differ", p.Mismatched)
 		}

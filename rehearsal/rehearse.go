@@ -225,6 +225,7 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		} else if time.Since(moved) >= stallLimit {
 			return d, fmt.Errorf("%s: %w for %s: %s", what, errStalled, stallLimit, waitsFor(ps))
 		}
+		// Both in each round: new groups are parked all the time, and the pace may change.
 		if err := r.followPace(ctx, s, d); err != nil {
 			return d, err
 		}
@@ -276,6 +277,7 @@ func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
 		if p.Waived {
 			continue
 		}
+		// A parked group would block the rehearsed switch.
 		if _, err := s.deployment.Waive(ctx, p.Kind, p.Key); err != nil {
 			return fmt.Errorf("go on without %s/%s (%s): %w", p.Kind, p.Key, p.Error, err)
 		}

@@ -89,6 +89,8 @@ func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map
 			for _, rec := range page.Records {
 				id, ok, err := dir.GroupOf(kind, rec.Key)
 				if err == nil && ok && dir.LineageKind(id.Spec) == "" && transform.ReversalOf(dir, id) != transform.ReversalNone {
+					// The group is part of the key, because a rewritten group is compared
+					// differently.
 					out[member{id, kind, rec.Key}] = sha256.Sum256(rec.Doc)
 				}
 			}

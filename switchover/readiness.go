@@ -14,8 +14,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Readiness reports everything that stands between an upgrade and its switch. It is for operators;
-// no code decides by it.
+// Readiness reports everything that stands between an upgrade and its switch. It is for operators.
+// The driver itself does not begin a switch while WaitsFor has an entry; no other code decides by it.
 type Readiness struct {
 	ID       string   `json:"id"`                 // of the upgrade
 	WaitsFor []string `json:"waitsFor,omitempty"` // texts of Blockers; empty: nothing
@@ -112,6 +112,8 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 	}
 	if last != nil {
 		for part, ms := range last.Millis {
+			// Scratch collections can be faster than the real ones, so a past switch may know
+			// better.
 			worst[part] = max(worst[part], time.Duration(ms)*time.Millisecond)
 		}
 	}

@@ -82,7 +82,7 @@ func wrapIn(version string, err error) error {
 }
 
 // hindrances asks both databases, in parallel, for anything that would delay the operations of a
-// switch, such as an index build.
+// switch, such as an index build, or lose a record during them.
 func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]upgradestate.Blocker, error) {
 	versions := [...]string{d.CurrentVersion, d.Upgrade.TargetVersion}
 	var found [len(versions)][]upgradestate.Blocker

@@ -67,6 +67,7 @@ func ask(ctx context.Context, name string, m record.Monitor, maxCPU float64) (st
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	// The timeout keeps a database that hangs from blocking all bulk work without a reason.
 	h, err := m.Health(ctx)
 	if err != nil {
 		return strainMost, fmt.Sprintf("the %s cannot be measured: %v; or set copy.throttle: off in the configuration", name, err)

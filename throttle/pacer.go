@@ -98,6 +98,7 @@ func (p *Pacer) reason() (why string, cause Cause, standstill bool) {
 	switch {
 	case rate == 0:
 		return "", CauseNone, false
+	// Of equal limits name the pressure: it is the one that passes by itself.
 	case rate == p.throttle.limit:
 		return fmt.Sprintf("slowed down to %.0f records a second: %s", rate, p.why), p.by, false
 	default:

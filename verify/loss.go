@@ -110,6 +110,7 @@ func (l *loss) walk(ctx context.Context, c *Comparer, page func(record.Range) (t
 			return err
 		}
 		rest, done = p.Next, p.Done
+		// Count at once: keeping all ids of a large difference would need too much memory.
 		if err := l.differ(ctx, c, p.Differ); err != nil {
 			return err
 		}

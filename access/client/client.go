@@ -103,6 +103,7 @@ func Open(c Config, opts ...connect.ClientOption) (dbcontrollerv1connect.Deploym
 
 // transport returns a transport that proves the caller.
 func (c Config) transport() (http.RoundTripper, error) {
+	// The default transport shares its connections with the rest of the process.
 	if c.CA == "" && c.Cert == "" && c.TokenFile == "" {
 		return http.DefaultTransport, nil
 	}

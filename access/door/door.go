@@ -92,6 +92,7 @@ func Open(cfg Config) (*Door, error) {
 		return nil, fmt.Errorf("%s: %w; give another address with %s", cfg.What, err, cfg.Flag)
 	}
 	d := &Door{cfg: cfg, listener: l}
+	// The address decides whether the listener is local, so listen first. Nothing is served yet.
 	if err := d.lock(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -281,6 +282,7 @@ func (d *Door) inURL(r *http.Request) int64 {
 	}
 	n := int64(len(r.URL.RawQuery))
 	for _, c := range query["compression"] {
+		// The decompressed message may reach the maximum size.
 		if c != "" && c != "identity" {
 			return n + d.cfg.BodyBytes
 		}

@@ -46,6 +46,7 @@ func (Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, 
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return Identity{}, ErrNoProof
 	}
+	// Every chain begins with the client's own certificate.
 	leaf := r.TLS.VerifiedChains[0][0]
 	if time.Now().After(leaf.NotAfter) {
 		return Identity{}, unproven("the client certificate has expired")

@@ -64,6 +64,7 @@ func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Autho
 		switch {
 		case pool.AppendCertsFromPEM(texts[0]):
 		// A PEM header without a certificate is a half-written file, not a removal.
+		// At the start an empty file is a mistake; later it may be a removal.
 		case !opened || !revocable || bytes.Contains(texts[0], []byte("-----BEGIN")):
 			return nil, errors.New(path + " has no certificate in PEM form")
 		default:

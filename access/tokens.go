@@ -102,6 +102,7 @@ func parseToken(fields []string) (token, error) {
 	if len(fields) != 2 {
 		return token{}, errors.New("want a name and a token")
 	}
+	// The two fields may be swapped, so the error must not quote this one.
 	if !tokenName.MatchString(fields[0]) {
 		return token{}, errors.New("the name is none: want letters, digits, and any of . _ @ / -, and a token after it")
 	}

@@ -57,6 +57,7 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 		name:    cmp.Or(cfg.Deployment, memory{file: cfg.Memory}.deploymentOf()),
 		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{},
 	}
+	// Know a location before Open returns, so that the first call does not have to wait.
 	first, registered, err := a.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open the application: %w", err)

@@ -43,6 +43,7 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 			if permanent(err) {
 				return 0, time.Time{}, fmt.Errorf("register at %s: %w", c.address, err)
 			}
+			// One wrong address is tolerable while another controller may be right.
 			if errors.As(err, new(otherDeploymentError)) {
 				others++
 			}
@@ -249,6 +250,7 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	var errs []error
 	for range a.controllers {
 		one := <-answers
+		// The deferred cancel ends the other calls.
 		if one.err == nil {
 			return one.loc, nil
 		}

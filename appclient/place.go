@@ -67,6 +67,7 @@ func (a *App) accept(loc *pb.Location) error {
 	if a.newest != nil && !momentOf(a.newest).before(momentOf(loc)) {
 		return nil
 	}
+	// The first known deployment is final: later controllers must belong to it.
 	a.name = cmp.Or(a.name, of)
 	if a.newest == nil {
 		a.cluster = loc.GetCluster()

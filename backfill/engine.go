@@ -315,6 +315,7 @@ func (e *Engine) Progress() Progress {
 		}
 		p.Shards = append(p.Shards, sp)
 	}
+	// A fixed order, because publish compares the reports.
 	slices.SortFunc(p.Shards, func(a, b ShardProgress) int { return a.Shard - b.Shard })
 	return p
 }

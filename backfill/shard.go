@@ -67,6 +67,7 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0))
+	// Log only the first failure of a series, and only from one shard.
 	failed := false
 	err := backoff.Retry(func() error {
 		err := f(ctx)

@@ -56,6 +56,7 @@ func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
 	for _, i := range f.Imports {
 		asks = asks || i.Asks
 	}
+	// Without questions no query is needed, so each record changes by itself.
 	if !asks {
 		t.Func = func(r record.Record) (bson.Raw, error) { return f.Change(r.Doc, nil) }
 		return nil

@@ -70,6 +70,7 @@ func (s *State) enter(d upgradestate.Deployment, n int, e upgradestate.Entry) {
 		retry := Event{Type: Retry, At: e.At, Upgrade: e.ID, Detail: e.Detail}
 		for _, o := range s.Open {
 			if o.ID == e.ID {
+				// The entry of a retry does not contain the versions.
 				retry.From, retry.To = o.From, o.To
 			}
 		}

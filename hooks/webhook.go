@@ -42,6 +42,7 @@ func NewWebhook(address, secret string) (Sender, error) {
 		}
 		w.secret = key
 	}
+	// A transport of its own, because its limits must not apply to the rest of the process.
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableKeepAlives = true // events are rare
 	t.MaxResponseHeaderBytes = maxHeader

@@ -223,6 +223,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 		rev := max(p.rev, 0)
 		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
 		if err == nil {
+			// Remember the new revision: the next beat then needs no read.
 			p.rev, p.last = rev+1, b
 			return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
 		}

@@ -245,6 +245,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		return ahead("a switch to %s, %s, may have been made from it", m.Next.To, m.Next.ID)
 	case current && m.Aborted != nil && d.Upgrade != nil && d.Upgrade.ID == m.Aborted.ID && d.Upgrade.Attempt < m.Aborted.Attempt:
 		return ahead("upgrade %s, which the deployment has in step %q, was aborted", d.Upgrade.ID, d.Upgrade.Step)
+	// Only the two versions of the latest switch must have seen its epoch.
 	case m.Epoch < d.Epoch && takesPart(d, ns.Version) && !(m.Next != nil && m.Next.Epoch == d.Epoch && m.Next.To == d.CurrentVersion):
 		return fmt.Sprintf("it is older than the deployment (it was last seen in epoch %d, and the deployment is at %s in epoch %d): it was restored from a backup: restore a newer state, or run 'dbcontroller recover'",
 			m.Epoch, d.CurrentVersion, d.Epoch)
@@ -263,6 +264,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		if k.ID == "" || slices.Contains(names(k), c.Name) || f.isReplaced(d, ns, k) {
 			continue
 		}
+		// A name that no controller gives shows a rename by hand, not an outdated record.
 		if c.Name != k.Kind && !hiddenName(k.Kind, c.Name) {
 			return fmt.Sprintf("collection %s of kind %s was renamed to %s by somebody else: rename it back to %s", k.ID, k.Kind, c.Name, k.Physical)
 		}

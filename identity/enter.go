@@ -23,6 +23,7 @@ func Unlived(ctx context.Context, deployment string, databases map[string]record
 			return fmt.Errorf("look whose the database of %s is: %w", version, err)
 		}
 		for _, other := range f.others {
+			// The namespace of another version: two entries of dbs are swapped.
 			if other.Deployment == deployment && f.lived(other) && !f.lived(owner) {
 				return &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it, not %s, and etcd has no such deployment: correct dbs in the configuration, or run 'dbcontroller recover'", other, version)}
 			}

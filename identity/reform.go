@@ -89,6 +89,8 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 				return nil, fmt.Errorf("make collection of kind %s of %s anew: %w", k.Kind, ns.Version, err)
 			}
 			at.Name, at.ID = tok.Name, tok.ID
+		// The backup has it where the record has it, or where an announced rename may have moved
+		// it.
 		case c.ID == k.ID && (c.Name == k.Physical || k.Pending != nil && c.Name == k.Pending.To):
 			continue
 		}

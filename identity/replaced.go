@@ -49,6 +49,7 @@ func (f facts) replaced(d upgradestate.Deployment, ns upgradestate.Namespace, k 
 		return Replaced{}, false
 	}
 	switch {
+	// At rest, the collection with the kind's own name is the application's.
 	case own(d, ns, k):
 		ok = c.Bearer != k.ID
 	case d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching && !k.Hidden:

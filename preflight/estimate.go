@@ -186,6 +186,7 @@ func (p *plan) space(context.Context) error {
 	}
 	factor := 1.0
 	// The transform may change the size, so scale by the sample.
+	// Without a sample, assume that the size stays.
 	if p.tried.bytes > 0 {
 		factor = float64(p.tried.made) / float64(p.tried.bytes)
 	}

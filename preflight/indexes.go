@@ -34,6 +34,7 @@ func (p *plan) shapes(ctx context.Context) error {
 		// The existing target may still lack indexes, and its TTL indexes are stopped.
 		if at := slices.IndexFunc(indexed, func(x collections.Indexed) bool { return x.Spec.Name == k.kind }); at >= 0 {
 			options := k.spec.Shape.Options
+			// Take the future indexes, but keep the options of the existing collection.
 			if k.spec.Shape = indexed[at].Spec.Shape; len(options) > 0 {
 				k.spec.Shape.Options = options
 			}
@@ -113,6 +114,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 				continue
 			}
 			guarantee := api.FenceGuarantee(string(class))
+			// Only the validator class lets some late writes pass, so only that needs a reason.
 			if class != record.FenceValidator {
 				p.ok("fence", version+"/"+k.kind, "class %s: %s", class, guarantee)
 				continue

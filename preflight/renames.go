@@ -69,6 +69,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 		})
 		return err
 	}
+	// The new side gets its own names, as after the flip.
 	if err := open(p.new); err != nil {
 		return err
 	}
@@ -81,6 +82,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	// An aborted rollback removes the fence again.
 	if _, err := p.new.together(ctx, p.new.unfence); err != nil {
 		return err
 	}

@@ -88,6 +88,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 			if err != nil {
 				return err
 			}
+			// A missing collection keeps the declared shape.
 			if info.Exists {
 				out[i].spec.Shape = info.Shape
 			}

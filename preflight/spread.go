@@ -29,6 +29,7 @@ func (p *plan) spread(ctx context.Context) error {
 		return err
 	}
 	for _, k := range p.dir.SourceKinds() {
+		// A range-sharded collection may lose such a record.
 		if s := sources[k.Name]; s.MaxKey && s.Loses != "" {
 			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
 		}

@@ -216,6 +216,7 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 		return fmt.Errorf("deleted in %s: %w", p.up.To(), err)
 	}
 	failed := map[transform.GroupID]error{}
+	// Compare all groups: a delete must not change any other one.
 	if err := l.compare(ctx, ids, failed); err != nil {
 		return err
 	}

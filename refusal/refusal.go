@@ -18,6 +18,7 @@ func New(reason Reason, err error, meta ...string) *connect.Error {
 		}
 		info.Metadata[meta[i]] = meta[i+1]
 	}
+	// Without the detail the code is still right, so an error here is not worth failing.
 	if detail, detailErr := connect.NewErrorDetail(info); detailErr == nil {
 		out.AddDetail(detail)
 	}

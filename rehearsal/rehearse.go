@@ -220,6 +220,7 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		if err != nil {
 			return d, err
 		}
+		// Only real progress counts, so that endless retries end with a verdict.
 		if seen.grows(d, ps, r.report.Parked) {
 			moved = time.Now()
 		} else if time.Since(moved) >= stallLimit {

@@ -45,6 +45,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			continue // takes part in the switch with its collection only
 		}
 		err = record.ScanPages(ctx, source, at[k.Name], sample, func(page record.Page) error {
+			// Epoch 1 is the first epoch of a new deployment.
 			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
 			for _, rec := range page.Records {
 				if rec.Err != nil {

@@ -221,6 +221,7 @@ func (r *Driver) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
+			// Log each new error once: the driver may retry for hours.
 			if failing.News(fmt.Errorf("%s: %w", r.step, err)) {
 				r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
 			}

@@ -15,6 +15,7 @@ const namedKinds = 5
 // each version and reason, for any number of kinds.
 func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradestate.Event, took time.Duration) {
 	type group struct{ text, version, reason string }
+	// Group the lines: one per kind would hide everything else in the log.
 	kinds := map[group][]string{}
 	var order []group
 	for i, a := range actions {

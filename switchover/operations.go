@@ -68,6 +68,7 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 			}
 		}
 		a.Switch = r.measured(d)
+		// The last check before the flip, so that the least time passes between the two.
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
 		return upgradestate.Aborted{ID: a.ID}, nil

@@ -262,6 +262,7 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		said.At = time.Now().UTC().Format(time.RFC3339)
 		o = &said
 		if len(o.WaitsFor) == 0 {
+			// The next reason is news again, even if it equals the last one.
 			r.waits.Over()
 		} else if r.waits.News(errors.New(strings.Join(o.WaitsFor, "; "))) {
 			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))

@@ -47,6 +47,7 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 		return c.twins(ctx, src, dst, kind, r, limit)
 	}
 	whole := c.dir.Whole(kind)
+	// Where a record is not the whole group, its content is read again with the group.
 	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src.Tokens[kind], Range: r, Limit: limit, KeysOnly: !whole, NotBefore: src.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan source %s: %w", kind, err)

@@ -152,6 +152,7 @@ func (l *loss) differ(ctx context.Context, c *Comparer, ids []transform.GroupID)
 			}
 			return nil
 		}
+		// A component is met on a page of each of its kinds, and counts only the first time.
 		if c.InSync || !l.firstOf(append(slices.Clone(c.Units), members...)) || len(c.Units) == 0 {
 			return nil
 		}

@@ -91,6 +91,7 @@ func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids [
 			}
 			d := transform.Difference{ID: id, Source: comp.Source(id), Failed: len(comp.Failed) > 0, What: comp.What()}
 			if blame {
+				// Operators search by source records.
 				d.ID = comp.Blame(id)
 			}
 			differ = append(differ, d)

@@ -102,6 +102,7 @@ func (v *Value[T]) Get() T {
 
 // look reads the files, and replaces the value if their content changed.
 func (v *Value[T]) look() (changed bool, err error) {
+	// Also before a failure, so that a broken file is not read for every call.
 	v.looked = time.Now()
 	texts, err := Read(v.what, v.files...)
 	v.exposed()
@@ -117,6 +118,7 @@ func (v *Value[T]) look() (changed bool, err error) {
 	if digest == v.digest {
 		return false, nil
 	}
+	// Keep the old digest if this fails, so that the next look parses again.
 	value, err := v.parse(texts)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", v.what, err)

@@ -124,6 +124,7 @@ func (c Config) transport() (http.RoundTripper, error) {
 	if c.TokenFile == "" {
 		return t, nil
 	}
+	// Open reads the file now, so that a wrong path fails at the start.
 	token, err := watchedfile.Open("token", nil, func(texts [][]byte) (string, error) { return parseToken(c.TokenFile, texts[0]) }, watchedfile.Secret(c.TokenFile))
 	if err != nil {
 		return nil, err

@@ -132,6 +132,7 @@ func (f *failover) try(r *http.Request, body []byte, at *url.URL, left int) (res
 	if deadline, ok := ctx.Deadline(); ok {
 		answer = time.Until(deadline) / time.Duration(left+1)
 	}
+	// A timer and not a deadline, because a connection extends it.
 	wait := time.AfterFunc(min(connectWait, answer), func() { cancel(errors.New("it does not answer")) })
 	defer wait.Stop()
 	var wrote atomic.Bool
@@ -145,6 +146,7 @@ func (f *failover) try(r *http.Request, body []byte, at *url.URL, left int) (res
 		// From here on the controller may have received the call.
 		WroteHeaders: func() { wrote.Store(true) },
 	})
+	// Each attempt needs its own request, because the transport may still use the last one.
 	to := r.Clone(ctx)
 	to.URL.Scheme, to.URL.Host, to.Host = at.Scheme, at.Host, at.Host
 	to.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }

@@ -133,6 +133,7 @@ func (d *Door) lock() error {
 		}
 		d.cfg.Log.Warn("insecure", zap.String("what", d.Warning))
 	}
+	// Also on loopback: a browser of this machine may run a foreign page.
 	names := access.Names{Hosts: lock.Hosts, Origins: lock.Origins}
 	if lock.KeyPair != nil {
 		names.Certificate = lock.KeyPair.Leaf

@@ -21,6 +21,7 @@ type Collection struct {
 	attempt *attempt
 }
 
+// InsertOne inserts one document. A refusal by a fence is complete.
 func (c Collection) InsertOne(ctx context.Context, document any, opts ...options.Lister[options.InsertOneOptions]) (*mongo.InsertOneResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertOne(ctx, document, opts...)
@@ -28,6 +29,7 @@ func (c Collection) InsertOne(ctx context.Context, document any, opts ...options
 	return res, err
 }
 
+// UpdateOne updates one document. A refusal by a fence is complete.
 func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateOne(ctx, filter, update, opts...)
@@ -35,6 +37,7 @@ func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...o
 	return res, err
 }
 
+// UpdateByID updates one document. A refusal by a fence is complete.
 func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateByID(ctx, id, update, opts...)
@@ -42,6 +45,7 @@ func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...opti
 	return res, err
 }
 
+// ReplaceOne replaces one document. A refusal by a fence is complete.
 func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opts ...options.Lister[options.ReplaceOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.ReplaceOne(ctx, filter, replacement, opts...)
@@ -49,6 +53,7 @@ func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opt
 	return res, err
 }
 
+// DeleteOne deletes one document. A refusal by a fence is complete.
 func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.Lister[options.DeleteOneOptions]) (*mongo.DeleteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.DeleteOne(ctx, filter, opts...)
@@ -56,6 +61,7 @@ func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.L
 	return res, err
 }
 
+// FindOneAndUpdate updates and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, opts ...options.Lister[options.FindOneAndUpdateOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndUpdate(ctx, filter, update, opts...)
@@ -63,6 +69,7 @@ func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, op
 	return res
 }
 
+// FindOneAndReplace replaces and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement any, opts ...options.Lister[options.FindOneAndReplaceOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndReplace(ctx, filter, replacement, opts...)
@@ -70,6 +77,7 @@ func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement a
 	return res
 }
 
+// FindOneAndDelete deletes and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...options.Lister[options.FindOneAndDeleteOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndDelete(ctx, filter, opts...)

@@ -13,7 +13,7 @@
 // Swap replaces a record only if it still equals, byte for byte, the document that the task
 // received (record.Swapper). So no client's write is lost. The engine reads a changed record again.
 //
-// At the end of a run, each record that existed at its start and still exists has passed through
+// A run covers each record that exists from its start to its end. Such a record has passed through
 // the task at least once, or counts as failed. A record created during the run passes through it
 // only if its key lies ahead of its shard. The service must create records that need no update, so
 // deploy the service before you begin the update.

@@ -27,7 +27,7 @@ const (
 const defaultSample = 1000
 
 // rehearsal is one run of Rehearse. It runs a controller like the real one, with scratch databases
-// and a coordination store in memory, so it does exactly the work of an upgrade.
+// and a coordination store in memory. So it does exactly the work of an upgrade.
 //
 // Clients feel only the load of its reads. It never changes the real databases. In the scratch
 // databases it does nothing that waits for, or ends, other work on the server. So it fences

@@ -15,7 +15,8 @@ import (
 )
 
 // Readiness reports everything that stands between an upgrade and its switch. It is for operators.
-// The driver itself does not begin a switch while WaitsFor has an entry; no other code decides by it.
+// The driver itself does not begin a switch while WaitsFor has an entry. No other code decides by
+// it.
 type Readiness struct {
 	ID       string   `json:"id"`                 // of the upgrade
 	WaitsFor []string `json:"waitsFor,omitempty"` // texts of Blockers; empty: nothing

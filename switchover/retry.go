@@ -81,8 +81,8 @@ func wrapIn(version string, err error) error {
 	return fmt.Errorf("%s: %w", version, err)
 }
 
-// hindrances asks both databases, in parallel, for anything that would delay the operations of a
-// switch, such as an index build, or lose a record during them.
+// hindrances asks both databases, in parallel, for anything that would delay a switch, such as an
+// index build, or lose a record during it.
 func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]upgradestate.Blocker, error) {
 	versions := [...]string{d.CurrentVersion, d.Upgrade.TargetVersion}
 	var found [len(versions)][]upgradestate.Blocker

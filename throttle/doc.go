@@ -1,6 +1,6 @@
 // Package throttle limits bulk work: copying, data updates, and whole comparisons. Bulk workers
-// call Pacer.Wait before each page. The Pacer blocks them for the pace in the Deployment's record
-// (a pause, a rate, a time of day), and for the load of the databases.
+// call Pacer.Wait before each page. The Pacer blocks them according to the pace in the Deployment's
+// record (a pause, a rate, a time of day). It also blocks them for the load of the databases.
 //
 // # Pressure
 //

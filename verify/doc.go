@@ -13,10 +13,10 @@
 // they agree. The engine does so continuously, and Run does it on demand. A comparison holds at
 // most a page of each side in memory, plus the ids of the differing groups.
 //
-// Comparer resolves groups by content as the engine does. They are in sync if lineage and content
-// name the same groups, the lineage of each group lists exactly its members, and the members make
-// exactly the group's records. A target record differs if no lineage knows it, or if the group in
-// its entry does not list it.
+// Comparer resolves groups by content as the engine does. They are in sync under three conditions.
+// Lineage and content name the same groups. The lineage of each group lists exactly its members.
+// The members make exactly the group's records. A target record differs if no lineage knows it, or
+// if the group in its entry does not list it.
 //
 // EstimateLoss uses the same comparison to count the records that a return to an abandoned version
 // would lose.

@@ -236,7 +236,7 @@ type boundedKeys struct {
 }
 
 // crowdedKey holds a *bool that becomes true if too many calls wait. The library drops the error,
-// so it returns that way.
+// so the caller learns it from this flag.
 type crowdedKey struct{}
 
 // VerifySignature tries the known keys first. That also starts a fetch, which continues on its own.

@@ -10,20 +10,19 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Audit tells of each call that changes something, of each that was refused, and of who
-// made it: in a log of its own, before the caller has the answer.
+// Audit records each changing call, each refused call, and the caller, in a log of its own. It
+// writes before the caller receives the answer. A nil Audit records nothing.
 type Audit struct {
 	log *zap.Logger
 }
 
-// AuditLog is the name of the logger that the audit writes to. A process must write its
-// lines at every level of its log.
+// AuditLog is the name of the audit's logger. A process must write these lines at every log level.
 const AuditLog = "audit"
 
-// NewAudit writes to a logger, under the name AuditLog.
+// NewAudit returns an Audit that writes to log under the name AuditLog.
 func NewAudit(log *zap.Logger) *Audit { return &Audit{log: log.Named(AuditLog)} }
 
-// asking is what requests have that change something.
+// asking is the common part of changing requests.
 type asking interface {
 	GetName() string
 	GetRequestedBy() string
@@ -32,15 +31,15 @@ type asking interface {
 
 type renewalKey struct{}
 
-// Renewed says that a call has renewed what its caller had already. The audit leaves such calls out,
-// which each application makes every few seconds. Calls that fail stay in it.
+// Renewed marks a call as a mere renewal. Each application renews every few seconds, so the audit
+// omits these calls. It still records failed ones.
 func Renewed(ctx context.Context) {
 	if r, ok := ctx.Value(renewalKey{}).(*bool); ok {
 		*r = true
 	}
 }
 
-// panicked tells of a call whose handler has panicked, so that nobody knows what it has done.
+// panicked records a call with a panicked handler. Its effect is unknown.
 func (a *Audit) panicked(r *http.Request, c Caller) {
 	if a == nil {
 		return
@@ -48,10 +47,12 @@ func (a *Audit) panicked(r *http.Request, c Caller) {
 	a.log.Error("panicked", append(a.fields(c, clip(callName(r.URL.Path))), zap.String("answer", "none"))...)
 }
 
+// answered records a call with its answer.
 func (a *Audit) answered(c Caller, procedure string, req any, renewed bool, err error) {
 	if a == nil || renewed && err == nil {
 		return
 	}
+	// Text from a request is clipped: a caller must not flood the audit.
 	fields := a.fields(c, callName(procedure))
 	if r, ok := req.(interface{ GetName() string }); ok && r.GetName() != "" {
 		fields = append(fields, zap.String("deployment", clip(r.GetName())))
@@ -68,6 +69,7 @@ func (a *Audit) answered(c Caller, procedure string, req any, renewed bool, err 
 	a.log.Info("call", append(fields, answer(err)...)...)
 }
 
+// refused records a call that the Guard refused.
 func (a *Audit) refused(r *http.Request, c Caller, err error) {
 	if a == nil {
 		return
@@ -84,7 +86,7 @@ func (a *Audit) fields(c Caller, call string) []zap.Field {
 		zap.String("from", c.Address), zap.String("call", call)}
 }
 
-// answer is what the caller gets to know.
+// answer describes the answer that the caller receives.
 func answer(err error) []zap.Field {
 	if err == nil {
 		return []zap.Field{zap.String("answer", "ok")}

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// ErrNoProof: the request carries nothing that an Authenticator knows. Ask the next one.
+// ErrNoProof means that the request carries no proof for this Authenticator. The Guard asks the
+// next one.
 var ErrNoProof = errors.New("no proof of identity")
 
-// UnprovenError says why the proof that a request carries does not count. Its text goes to
-// the caller, and holds nothing of the proof.
+// UnprovenError means that the request carries an invalid proof. The caller receives its text,
+// which contains nothing of the proof.
 type UnprovenError struct{ Reason string }
 
 func (e *UnprovenError) Error() string { return e.Reason }
@@ -22,28 +23,30 @@ func unproven(format string, args ...any) error {
 	return &UnprovenError{fmt.Sprintf(format, args...)}
 }
 
-// Authenticator proves who sends a request. It returns ErrNoProof where the request has
-// nothing for it, and an UnprovenError where it has something that does not count.
+// Authenticator proves the sender of a request. It returns ErrNoProof if the request carries
+// nothing for it, and an *UnprovenError for an invalid proof. Any other error is logged and hidden
+// from the caller.
 type Authenticator interface {
 	Authenticate(ctx context.Context, r *http.Request) (Identity, error)
-	// Wants is what a request can bring, for messages.
+	// Wants describes the accepted proof, for messages.
 	Wants() string
 }
 
-// Certificates proves identities by client certificates that TLS has verified: the SPIFFE
-// id where there is one, and else the subject.
+// Certificates proves identities by client certificates that TLS has verified. The identity is the
+// SPIFFE id, or the subject if there is none.
 type Certificates struct{}
 
 var _ Authenticator = Certificates{}
 
 func (Certificates) Wants() string { return "a client certificate" }
 
-// Authenticate implements Authenticator. Connections live long: a certificate that has
-// expired on one counts no more.
+// Authenticate implements Authenticator. It checks the expiry itself, because a connection may
+// outlive its certificate.
 func (Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return Identity{}, ErrNoProof
 	}
+	// Every chain begins with the client's own certificate.
 	leaf := r.TLS.VerifiedChains[0][0]
 	if time.Now().After(leaf.NotAfter) {
 		return Identity{}, unproven("the client certificate has expired")
@@ -55,6 +58,7 @@ func (Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, 
 		}
 	}
 	switch {
+	// With several URIs it would be a guess which one the authority meant.
 	case ids > 1 || ids == 1 && len(leaf.URIs) > 1:
 		return Identity{}, unproven("the client certificate has more than one URI; a SPIFFE certificate has one")
 	case ids == 1:
@@ -66,9 +70,10 @@ func (Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, 
 	return Identity{Name: "cert:" + leaf.Subject.String(), Proof: "certificate"}, nil
 }
 
-// bearer is the token of a request; false if there is none.
+// bearer returns the token of a request; false if there is none.
 func bearer(r *http.Request) (string, bool) {
 	values := r.Header.Values("Authorization")
+	// Two headers are ambiguous: a proxy may have checked the other one.
 	if len(values) != 1 {
 		return "", false
 	}

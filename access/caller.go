@@ -6,38 +6,38 @@ import (
 	"strings"
 )
 
-// Identity is who calls, and how that was proven.
+// Identity is the caller's name and its proof. The zero value is an unknown caller.
 type Identity struct {
-	// Name is unique over all kinds of proof: spiffe://…, cert:SUBJECT, token:NAME,
-	// oidc:ISSUER:SUBJECT, or one of Loopback and Anonymous.
+	// Name is unique across all kinds of proof: spiffe://…, cert:SUBJECT, token:NAME,
+	// oidc:ISSUER:SUBJECT, or the name of Loopback or Anonymous.
 	Name string
-	// Proof is for people: certificate, token, oidc, loopback, none.
+	// Proof is a word for operators: certificate, token, oidc, loopback, none.
 	Proof string
 }
 
 var (
-	// Loopback is the caller of a listener of this machine that asks for no proof.
+	// Loopback is the caller of a local listener that asks for no proof.
 	Loopback = Identity{Name: "loopback", Proof: "loopback"}
 	// Anonymous is the caller of a listener that was opened with --insecure.
 	Anonymous = Identity{Name: "anonymous", Proof: "none"}
 )
 
-// Proven reports whether somebody vouches for the name.
+// Proven reports whether a certificate, a token or an issuer proves the name.
 func (i Identity) Proven() bool { return i != (Identity{}) && i != Loopback && i != Anonymous }
 
-// Caller is an identity with what it may do.
+// Caller is an identity with its roles.
 type Caller struct {
 	Identity
 	Roles   []Role
-	Address string // where the request came from
+	Address string // remote address of the request
 }
 
-// May reports whether one of the roles is enough.
+// May reports whether one of the caller's roles is sufficient.
 func (c Caller) May(least Role) bool {
 	return least == Anyone || slices.ContainsFunc(c.Roles, func(r Role) bool { return r.Covers(least) })
 }
 
-// has is the roles, for messages.
+// has describes the roles for messages.
 func (c Caller) has() string {
 	if len(c.Roles) == 0 {
 		return "no role"
@@ -51,37 +51,37 @@ func (c Caller) has() string {
 
 type callerKey struct{}
 
-// WithCaller returns a context of a request that a caller makes.
+// WithCaller returns a context with the caller of a request.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerOf returns who makes the request of a context; false where no guard has asked.
+// CallerOf returns the caller of the context's request; false if no guard has run.
 func CallerOf(ctx context.Context) (Caller, bool) {
 	c, ok := ctx.Value(callerKey{}).(Caller)
 	return c, ok
 }
 
-// Role is what an identity may do.
+// Role is a set of permissions.
 type Role string
 
 const (
-	// Anyone may call without saying who it is: probes.
+	// Anyone needs no identity. Probes use it.
 	Anyone Role = "anyone"
-	// Application registers itself, asks where the data is and acknowledges holds; at a
-	// server it is a client of the service.
+	// Application may register itself, ask where the data is, and acknowledge holds. At a server it
+	// is a client of the service.
 	Application Role = "application"
-	// Viewer sees everything of a deployment, and changes nothing.
+	// Viewer may read everything about a deployment, and change nothing.
 	Viewer Role = "viewer"
 	// Operator may do everything.
 	Operator Role = "operator"
 )
 
-// Roles are those that a configuration can give, the weakest first.
+// Roles lists the roles that a configuration can grant, weakest first.
 var Roles = []Role{Application, Viewer, Operator}
 
-// Covers reports whether a role is enough where least is wanted. A viewer is no
-// application: a registration can hold up a switch.
+// Covers reports whether role r suffices where least is needed. Viewer does not cover Application,
+// because a registration can delay a switch.
 func (r Role) Covers(least Role) bool {
 	return least == Anyone || r == least || r == Operator
 }

@@ -14,33 +14,33 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// GuardConfig is what a listener asks of those who call it.
+// GuardConfig configures the access to a listener.
 type GuardConfig struct {
-	// Authenticators are asked in order. With none, everybody is Unproven.
+	// Authenticators are asked in order. Without any, every caller is Unproven.
 	Authenticators []Authenticator
 	Policy         Policy
-	// Unproven is who calls where nobody has to prove anything, and may do everything.
-	// Ignored where there are Authenticators.
+	// Unproven is the caller of a listener without Authenticators, with every permission. It is
+	// ignored if there are Authenticators.
 	Unproven Identity
 	Table    Table
-	// Absent is what callers that are known are told of a path without a row: nil, also what it
-	// returns, is that nothing is there.
+	// Absent returns the answer to a known caller for a path without a row. If it is nil or returns
+	// nil, the answer is that nothing exists there.
 	Absent func(path string) *connect.Error
-	// Rest is the role that may call paths without a row. Zero: nobody may.
+	// Rest is the role that may call paths without a row. Zero: such paths are refused.
 	Rest  Role
 	Names Names
-	Audit *Audit      // nil: none
-	Log   *zap.Logger // nil: none
+	Audit *Audit      // nil: no audit
+	Log   *zap.Logger // nil: no log
 }
 
-// Guard lets requests through to those who may make them.
+// Guard admits the requests that the table and the policy allow. It is safe for concurrent use.
 type Guard struct {
 	cfg    GuardConfig
 	errors *connect.ErrorWriter
 	origin *http.CrossOriginProtection
 }
 
-// NewGuard makes a guard.
+// NewGuard returns a guard. It returns an error for an invalid origin.
 func NewGuard(cfg GuardConfig) (*Guard, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -54,7 +54,7 @@ func NewGuard(cfg GuardConfig) (*Guard, error) {
 	return &Guard{cfg: cfg, errors: connect.NewErrorWriter(), origin: origin}, nil
 }
 
-// Handler is next for those who may call it. It has read nothing of the body.
+// Handler returns a handler that calls next for admitted requests. It reads nothing of the body.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := g.admit(r)
@@ -67,13 +67,14 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// panicked reports a handler's panic and ends the connection: what the call has done is not known,
-// so that no answer would be true. net/http would only write it to a log of its own.
+// panicked reports a handler's panic and ends the connection. The effect of the call is unknown, so
+// any answer could be false. net/http would write the panic only to its own log.
 func (g *Guard) panicked(r *http.Request, caller Caller) {
 	v := recover()
 	if v == nil {
 		return
 	}
+	// ErrAbortHandler is a deliberate end, not a fault.
 	if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		g.cfg.Log.Error("a handler panicked", zap.String("path", clip(r.URL.Path)), zap.String("identity", caller.Name),
 			zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
@@ -82,9 +83,11 @@ func (g *Guard) panicked(r *http.Request, caller Caller) {
 	panic(http.ErrAbortHandler)
 }
 
-// admit finds out who calls, and whether it may. Its errors are a *connect.Error.
+// admit identifies the caller and checks its permission. Its errors are *connect.Error.
 func (g *Guard) admit(r *http.Request) (Caller, error) {
 	caller := Caller{Address: r.RemoteAddr}
+	// Refuse foreign pages first: a browser may attach a valid client certificate to their
+	// requests.
 	if err := g.cfg.Names.check(r); err != nil {
 		return caller, connect.NewError(connect.CodePermissionDenied, err)
 	}
@@ -97,14 +100,16 @@ func (g *Guard) admit(r *http.Request) (Caller, error) {
 	case err == nil:
 		caller.Identity = id
 		caller.Roles = g.cfg.Policy.RolesOf(id.Name)
+		// Unproven is configured only for listeners that trust every caller.
 		if !id.Proven() {
 			caller.Roles = []Role{Operator}
 		}
 	case known && row.Least == Anyone:
-		return caller, nil // who asks so is not asked back, whatever it brings
+		return caller, nil // needs no identity, so a bad proof does not matter
 	default:
 		return caller, connect.NewError(connect.CodeUnauthenticated, err)
 	}
+	// Only identified callers learn whether a path exists.
 	if !known {
 		if g.cfg.Absent != nil {
 			if absent := g.cfg.Absent(r.URL.Path); absent != nil {
@@ -119,7 +124,7 @@ func (g *Guard) admit(r *http.Request) (Caller, error) {
 	return caller, mayCall(caller, r.URL.Path, row)
 }
 
-// mayCall is nil, or what a caller lacks.
+// mayCall returns nil, or the role that the caller lacks.
 func mayCall(c Caller, path string, row Row) error {
 	if c.May(row.Least) {
 		return nil
@@ -128,7 +133,7 @@ func mayCall(c Caller, path string, row Row) error {
 		fmt.Errorf("%s wants the role %s, and %s has %s", callName(path), row.Least, c.Name, c.has()))
 }
 
-// callName is Switch of /dbcontroller.v1.DeploymentService/Switch, and else the path.
+// callName returns Switch for /dbcontroller.v1.DeploymentService/Switch, and otherwise the path.
 func callName(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i > 0 && strings.Contains(path[:i], ".") {
 		return path[i+1:]
@@ -136,7 +141,7 @@ func callName(path string) string {
 	return path
 }
 
-// identify asks the authenticators. Its errors are for the caller.
+// identify asks the authenticators. The caller receives its errors.
 func (g *Guard) identify(ctx context.Context, r *http.Request) (Identity, error) {
 	if len(g.cfg.Authenticators) == 0 {
 		if g.cfg.Unproven == (Identity{}) {
@@ -144,7 +149,8 @@ func (g *Guard) identify(ctx context.Context, r *http.Request) (Identity, error)
 		}
 		return g.cfg.Unproven, nil
 	}
-	// A token is brought on purpose; a certificate may come by itself.
+	// A caller sends a token on purpose, but a certificate may be attached automatically. So the
+	// token decides.
 	_, brought := bearer(r)
 	var wants []string
 	for _, a := range g.cfg.Authenticators {
@@ -158,6 +164,7 @@ func (g *Guard) identify(ctx context.Context, r *http.Request) (Identity, error)
 			return id, nil
 		case errors.As(err, &unproven):
 			return Identity{}, err
+		// The log has the details; the caller gets none of them.
 		case !errors.Is(err, ErrNoProof):
 			g.cfg.Log.Error("identity cannot be proven", zap.Error(err))
 			return Identity{}, errors.New("who calls cannot be found out now: try again")
@@ -180,19 +187,20 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c Caller, err err
 	if code == connect.CodeUnauthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	// What was not read of the body is not read now: the connection ends.
+	// The rest of the body stays unread, so the connection must end.
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
+	// An answer with a reason has a form of its own, for programs.
 	if reason, _ := refusal.Of(err); reason != "" {
 		var absent *connect.Error
 		errors.As(err, &absent)
 		refusal.Write(w, r, absent)
 		return
 	}
-	// What is not there is told in plain text, so that no client takes this for its API.
+	// A missing path is answered in plain text, so that no client takes it for its API.
 	if g.errors.IsSupported(r) && r.Method == http.MethodPost && code != connect.CodeUnimplemented {
-		_ = g.errors.Write(w, r, err) // the caller has gone, then
+		_ = g.errors.Write(w, r, err) // it fails only if the caller has gone
 		return
 	}
 	status := http.StatusForbidden

@@ -7,8 +7,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Interceptor checks each procedure once more, by the caller that a Guard has put into the
-// context, and has the audit tell of those that change something.
+// Interceptor checks each procedure again, with the caller that a Guard has stored in the context.
+// It also reports changing calls to the audit.
 type Interceptor struct {
 	table Table
 	audit *Audit
@@ -16,16 +16,18 @@ type Interceptor struct {
 
 var _ connect.Interceptor = Interceptor{}
 
-// NewInterceptor makes one. audit may be nil.
+// NewInterceptor returns an interceptor. audit may be nil.
 func NewInterceptor(table Table, audit *Audit) Interceptor { return Interceptor{table, audit} }
 
 var errUnguarded = connect.NewError(connect.CodeUnauthenticated, errors.New("no guard has asked who calls"))
 
+// check returns the caller and the row of a procedure, or why the call is refused.
 func (i Interceptor) check(ctx context.Context, procedure string) (Caller, Row, error) {
 	caller, ok := CallerOf(ctx)
 	if !ok {
 		return caller, Row{}, errUnguarded
 	}
+	// Only exact paths here: a prefix row must not admit a procedure that nobody listed.
 	row, ok := i.table[procedure]
 	if !ok {
 		return caller, row, connect.NewError(connect.CodePermissionDenied, errors.New("no role may call "+callName(procedure)))
@@ -41,6 +43,7 @@ func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err == nil {
 			res, err = next(context.WithValue(ctx, renewalKey{}, &renewed), req)
 		}
+		// The audit line comes before the answer.
 		if row.Changes {
 			i.audit.answered(caller, req.Spec().Procedure, req.Any(), renewed, err)
 		}
@@ -66,7 +69,7 @@ func (Interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect
 	return next
 }
 
-// hearing keeps the request of a stream for the audit.
+// hearing keeps the first message of a stream, its request, for the audit.
 type hearing struct {
 	connect.StreamingHandlerConn
 	first any

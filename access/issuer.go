@@ -20,22 +20,22 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// IssuerConfig describes who signs JSON web tokens: an OpenID Connect provider, or a
-// Kubernetes cluster, whose service accounts are subjects system:serviceaccount:NS:NAME.
+// IssuerConfig describes a signer of JSON web tokens: an OpenID Connect provider, or a Kubernetes
+// cluster. The service accounts of a cluster are subjects system:serviceaccount:NS:NAME.
 type IssuerConfig struct {
-	Name     string // in names of identities: oidc:NAME:SUBJECT
-	Issuer   string // as in the tokens, and where it is discovered
-	Audience string // that tokens must be for
-	Claim    string // that names the identity; empty: sub
-	KeysURL  string // of the key set; empty: as discovered
-	CA       string // file of certificates that vouch for the issuer's server; empty: the system's
-	// TokenFile has what the keys are asked for with; empty: nothing. A cluster asks for its
-	// service account's token unless it shows its keys to everybody.
+	Name     string // part of the identity's name: oidc:NAME:SUBJECT
+	Issuer   string // issuer in the tokens, and address for discovery
+	Audience string // required audience of the tokens
+	Claim    string // claim with the identity's name; empty: sub
+	KeysURL  string // of the key set; empty: from discovery
+	CA       string // file with authorities for the issuer's server; empty: the system's
+	// TokenFile holds the token for fetching the keys; empty: none. A Kubernetes cluster needs its
+	// service account's token, unless it publishes its keys.
 	TokenFile string
 }
 
-// Issuer proves identities by JSON web tokens of one issuer. Its keys are fetched when
-// they are first needed, so that a controller starts without it.
+// Issuer proves identities by JSON web tokens of one issuer. It fetches the keys at the first use,
+// so a controller can start while the issuer is down. It is safe for concurrent use.
 type Issuer struct {
 	cfg    IssuerConfig
 	log    *zap.Logger
@@ -43,32 +43,32 @@ type Issuer struct {
 
 	mu       sync.Mutex
 	verifier *oidc.IDTokenVerifier // nil: not discovered yet
-	asking   chan struct{}         // closed at the end of the try that goes on; nil: none does
-	waiting  int                   // for that, or for keys
-	ended    time.Time             // of the latest try, which failed
+	asking   chan struct{}         // closed when the running discovery ends; nil: none runs
+	waiting  int                   // callers that wait for discovery or keys
+	ended    time.Time             // end of the latest failed discovery
 	failure  error
 }
 
 var _ Authenticator = (*Issuer)(nil)
 
 const (
-	// fetchEvery bounds how often an issuer is asked: tokens that somebody makes up must not
-	// become requests to it.
+	// fetchEvery bounds the requests to an issuer. Otherwise made-up tokens would cause unlimited
+	// requests.
 	fetchEvery   = 5 * time.Second
 	fetchTimeout = 10 * time.Second
-	// waitTime is how long a request waits for an issuer, and mostWaiting how many do: each takes a
-	// place of the listener, and its token may be made up.
+	// waitTime bounds the wait of a request for an issuer, and mostWaiting the number of waiting
+	// requests. Each one occupies a slot of the listener, and its token may be made up.
 	waitTime     = 5 * time.Second
 	mostWaiting  = 64
 	longestKeys  = 1 << 20
 	longestToken = 16 << 10
 )
 
-// algorithms are those with public keys alone: a shared secret would let the one who
-// checks sign.
+// algorithms lists only algorithms with public keys. With a shared secret the verifier could sign
+// as well.
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
 
-// OpenIssuer prepares an issuer. It reads CA, and asks nobody.
+// OpenIssuer prepares an issuer. It reads CA and contacts no server.
 func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 	if cfg.Claim == "" {
 		cfg.Claim = "sub"
@@ -84,7 +84,8 @@ func OpenIssuer(cfg IssuerConfig, log *zap.Logger) (*Issuer, error) {
 	i.client = &http.Client{
 		Timeout:   fetchTimeout,
 		Transport: &modest{next: NewTransport(authorities, nil), tokenFile: cfg.TokenFile, log: log, hosts: hostsOf(cfg.Issuer, cfg.KeysURL), last: map[string]time.Time{}},
-		// A token for the issuer must not go elsewhere, and keys come from where it was said.
+		// The token for the issuer must not go elsewhere, and keys must come from the configured
+		// address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return i, nil
@@ -94,6 +95,7 @@ func (i *Issuer) Wants() string { return "a token of " + i.cfg.Issuer }
 
 func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, error) {
 	raw, ok := bearer(r)
+	// A token of another issuer is for another Authenticator.
 	if !ok || len(raw) > longestToken || issuerOf(raw) != i.cfg.Issuer {
 		return Identity{}, ErrNoProof
 	}
@@ -101,6 +103,7 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 		return Identity{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
+	// Wait no longer than waitTime, whatever the caller's deadline is.
 	defer cancel()
 	verifier, err := i.discovered(ctx)
 	if err != nil {
@@ -117,7 +120,7 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 	case errors.As(err, &expired):
 		return Identity{}, unproven("the token has expired")
 	case err != nil:
-		// The library's text names audiences and algorithms, for the log alone.
+		// The library's text names audiences and algorithms. Only the log gets it.
 		i.log.Info("a token was refused", zap.String("issuer", i.cfg.Name), zap.Error(err))
 		return Identity{}, unproven("the token of %s does not count here: it must be signed by it and be for the audience %q", i.cfg.Issuer, i.cfg.Audience)
 	}
@@ -128,24 +131,25 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 	return Identity{Name: "oidc:" + i.cfg.Name + ":" + name, Proof: "oidc"}, nil
 }
 
-// nameIn is the claim that names the identity.
+// nameIn returns the claim with the identity's name.
 func (i *Issuer) nameIn(token *oidc.IDToken) (string, error) {
 	var claims map[string]any
 	if err := token.Claims(&claims); err != nil {
 		return "", unproven("the claims of the token cannot be read")
 	}
 	name, _ := claims[i.cfg.Claim].(string)
+	// Control characters would falsify log lines.
 	if name == "" || len(name) > 500 || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return "", unproven("the token has no claim %s that names somebody", i.cfg.Claim)
 	}
+	// Anyone can register an unverified address at many issuers.
 	if verified, said := claims["email_verified"].(bool); i.cfg.Claim == "email" && (!said || !verified) {
 		return "", unproven("the token does not say that its e-mail address was verified")
 	}
 	return name, nil
 }
 
-// impossible refuses a token that cannot count whatever the issuer's keys are, so that nobody waits
-// for them.
+// impossible refuses a token that no key can make valid, so that its caller does not wait for keys.
 func (i *Issuer) impossible(raw string) error {
 	var head struct {
 		Algorithm string `json:"alg"`
@@ -158,6 +162,7 @@ func (i *Issuer) impossible(raw string) error {
 	switch {
 	case !decoded(parts[0], &head) || !decoded(parts[1], &claims):
 		return ErrNoProof
+	// Nothing here is verified yet; Verify checks the same claims again with the signature.
 	case !slices.Contains(algorithms, head.Algorithm), !slices.Contains(claims.Audience, i.cfg.Audience):
 		return unproven("the token of %s does not count here: it must be signed by it and be for the audience %q", i.cfg.Issuer, i.cfg.Audience)
 	case float64(time.Now().Unix()) > claims.Expiry:
@@ -166,7 +171,7 @@ func (i *Issuer) impossible(raw string) error {
 	return nil
 }
 
-// audience is one text, or several.
+// audience decodes a claim with one text or several.
 type audience []string
 
 func (a *audience) UnmarshalJSON(text []byte) error {
@@ -180,10 +185,11 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 
 var errManyWait = errors.New("too many wait for its answer")
 
-// discovered is the verifier, once the issuer has answered. One try serves all who wait, and each of
-// them waits no longer than its own call.
+// discovered returns the verifier once the issuer has answered. One discovery serves all waiting
+// callers. Each of them waits only until its own ctx ends.
 func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	i.mu.Lock()
+	// After a failure answer at once for a while; the issuer needs the rest.
 	if i.verifier != nil || i.failure != nil && time.Since(i.ended) < fetchEvery {
 		defer i.mu.Unlock()
 		if i.verifier != nil {
@@ -197,6 +203,7 @@ func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) 
 	}
 	if i.asking == nil {
 		i.asking = make(chan struct{})
+		// Without the caller's cancellation: others wait for the same discovery.
 		go i.discover(context.WithoutCancel(ctx), i.asking)
 	}
 	asking := i.asking
@@ -211,6 +218,7 @@ func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) 
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.waiting--
+	// A verifier that arrived just now is better than the caller's own timeout.
 	switch {
 	case i.verifier != nil:
 		return i.verifier, nil
@@ -220,18 +228,20 @@ func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) 
 	return nil, i.failure
 }
 
-// boundedKeys bounds how many calls wait for keys that are fetched. A token whose key is known waits
-// for none, and is not refused for those that do.
+// boundedKeys bounds the number of calls that wait for fetched keys. A token with a known key waits
+// for none, and is never refused because others wait.
 type boundedKeys struct {
 	oidc.KeySet
 	issuer *Issuer
 }
 
-// crowdedKey finds the *bool that becomes true where too many calls wait. The library drops the error.
+// crowdedKey holds a *bool that becomes true if too many calls wait. The library drops the error,
+// so the caller learns it from this flag.
 type crowdedKey struct{}
 
-// VerifySignature tries the known keys first. That also begins a fetch, which goes on by itself.
+// VerifySignature tries the known keys first. That also starts a fetch, which continues on its own.
 func (k boundedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
+	// A canceled context makes the library check the keys it has without waiting.
 	now, cancel := context.WithCancel(ctx)
 	cancel()
 	payload, err := k.KeySet.VerifySignature(now, jwt)
@@ -248,7 +258,8 @@ func (k boundedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, e
 	return k.KeySet.VerifySignature(ctx, jwt)
 }
 
-// wait counts one more, or one less, that waits for the issuer. It reports false for one too many.
+// wait counts one more or one less call that waits for the issuer. It returns false if too many
+// wait.
 func (i *Issuer) wait(more int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -259,7 +270,7 @@ func (i *Issuer) wait(more int) bool {
 	return true
 }
 
-// discover asks the issuer once, within fetchTimeout, which the client has.
+// discover contacts the issuer once. The client bounds it by fetchTimeout.
 func (i *Issuer) discover(ctx context.Context, done chan struct{}) {
 	ctx = oidc.ClientContext(ctx, i.client)
 	cfg := &oidc.Config{ClientID: i.cfg.Audience, SupportedSigningAlgs: algorithms}
@@ -271,13 +282,14 @@ func (i *Issuer) discover(ctx context.Context, done chan struct{}) {
 	if failure == nil {
 		verifier = oidc.NewVerifier(i.cfg.Issuer, boundedKeys{oidc.NewRemoteKeySet(ctx, keysURL), i}, cfg)
 	}
+	// Publish the result and wake the waiting callers together.
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.verifier, i.failure, i.ended, i.asking = verifier, failure, time.Now(), nil
 	close(done)
 }
 
-// keysOf discovers where the keys of an issuer are.
+// keysOf discovers the address of an issuer's keys.
 func keysOf(ctx context.Context, issuer string) (string, error) {
 	provider, err := oidc.NewProvider(ctx, issuer)
 	if err != nil {
@@ -292,8 +304,8 @@ func keysOf(ctx context.Context, issuer string) (string, error) {
 	return names.Keys, nil
 }
 
-// issuerOf is what a token says of its issuer, to choose who checks it; empty if it is no
-// JSON web token.
+// issuerOf returns the unverified issuer of a token, to choose the Authenticator; empty if it is
+// not a JSON web token.
 func issuerOf(raw string) string {
 	parts := strings.Split(raw, ".")
 	if len(parts) != 3 {
@@ -308,13 +320,13 @@ func issuerOf(raw string) string {
 	return claims.Issuer
 }
 
-// decoded reads a part of a JSON web token.
+// decoded decodes a part of a JSON web token and reports success.
 func decoded(part string, into any) bool {
 	text, err := base64.RawURLEncoding.DecodeString(part)
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// hostsOf are the schemes and hosts of addresses, with their ports.
+// hostsOf returns the schemes and hosts of addresses, with their ports.
 func hostsOf(addresses ...string) (hosts []string) {
 	for _, a := range addresses {
 		if u, err := url.Parse(a); err == nil && u.Host != "" {
@@ -324,20 +336,21 @@ func hostsOf(addresses ...string) (hosts []string) {
 	return hosts
 }
 
-// modest asks for each address once in fetchEvery at most, and reads no endless answers.
+// modest requests each address at most once in fetchEvery, and bounds the size of answers.
 type modest struct {
 	next      http.RoundTripper
 	tokenFile string
-	hosts     []string // that get the token: the issuer's, and that of the keys as configured
+	hosts     []string // receive the token: the issuer's host, and the configured one of the keys
 	log       *zap.Logger
 
 	mu     sync.Mutex
 	last   map[string]time.Time
-	warned bool // that everybody can read the token
+	warned bool // the exposed token was logged
 }
 
 func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 	m.mu.Lock()
+	// The time is set before the request, so that parallel callers do not all send one.
 	soon := time.Since(m.last[r.URL.String()]) < fetchEvery
 	if !soon {
 		m.last[r.URL.String()] = time.Now()
@@ -346,11 +359,12 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 	if soon {
 		return nil, errors.New("it was asked a moment ago")
 	}
-	defer func() { // it may have taken long
+	defer func() { // the request may have taken long
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.last[r.URL.String()] = time.Now()
 	}()
+	// A discovered key address on another host must not receive the token.
 	if m.tokenFile != "" && slices.Contains(m.hosts, r.URL.Scheme+"://"+r.URL.Host) {
 		token, err := watchedfile.Read("token for the issuer", watchedfile.Secret(m.tokenFile))
 		if err != nil {
@@ -370,7 +384,7 @@ func (m *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// exposed warns once of a token that everybody can read.
+// exposed warns once about a token that every user can read.
 func (m *modest) exposed() {
 	open := watchedfile.Secret(m.tokenFile).Exposed()
 	m.mu.Lock()

@@ -12,18 +12,19 @@ import (
 	"strings"
 )
 
-// Names are those that a listener answers to. A page in a browser can have its own name
-// resolved to any address (DNS rebinding); what it then sends bears that name.
+// Names are the host names and origins that a listener accepts. A page in a browser can resolve its
+// own name to any address (DNS rebinding). Its requests then carry that name, and check refuses
+// them.
 type Names struct {
-	Hosts   []string // besides addresses, localhost, and the names in the certificate
-	Origins []string // of pages on other hosts whose requests count, such as https://ops.example.org
-	// Certificate is the listener's, whose names are its own; nil: none.
+	Hosts   []string // besides addresses, localhost and the certificate's names
+	Origins []string // of accepted pages on other hosts, such as https://ops.example.org
+	// Certificate returns the listener's certificate, whose names are accepted; nil: none.
 	Certificate func() *x509.Certificate
 }
 
 var errForeign = errors.New("the request comes from a page of another origin: add that to access.origins if it is yours")
 
-// check refuses what a browser sends for a foreign page.
+// check refuses requests that a browser sends for a foreign page.
 func (n Names) check(r *http.Request) error {
 	if !n.own(r.Host) {
 		return fmt.Errorf("this is not %q: use the address or a name in the certificate, or add the name to access.hosts", clip(hostOf(r.Host)))
@@ -35,8 +36,9 @@ func (n Names) check(r *http.Request) error {
 			return errForeign
 		}
 	}
-	// What a page embeds has no Origin. A link that somebody follows is no request of the page. For a
-	// browser all ports of localhost are one site, and any user's program may serve one of them.
+	// Requests for a page's embedded resources have no Origin. A followed link is not the page's
+	// request. A browser treats all ports of localhost as one site, and any local user's program
+	// may serve one of them.
 	site := r.Header.Get("Sec-Fetch-Site")
 	if origin == "" && (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
 		return errForeign
@@ -48,8 +50,9 @@ func (n Names) check(r *http.Request) error {
 func (n Names) own(host string) bool {
 	name := hostOf(host)
 	if _, err := netip.ParseAddr(name); err == nil {
-		return true // no name, so nobody can have it resolved otherwise
+		return true // an address cannot be resolved differently
 	}
+	// A name with a final dot is the same name.
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	if name == "localhost" || slices.ContainsFunc(n.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return true
@@ -61,7 +64,7 @@ func (n Names) own(host string) bool {
 	return leaf != nil && leaf.VerifyHostname(name) == nil
 }
 
-// hostOf is a Host header without its port.
+// hostOf returns a Host header without its port.
 func hostOf(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		return h
@@ -69,7 +72,7 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
-// clip keeps messages short.
+// clip shortens text from a request for messages.
 func clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."

@@ -8,18 +8,20 @@ import (
 	"unicode"
 )
 
-// Grant gives identities a role.
+// Grant gives a role to identities.
 type Grant struct {
 	Role Role
-	// Identity is a whole name, or the beginning of names: spiffe://example.org/ns/shop/*,
-	// oidc:cluster:system:serviceaccount:shop:*. The star stands last, behind a / or a :.
+	// Identity is a full name, or a prefix of names: spiffe://example.org/ns/shop/*,
+	// oidc:cluster:system:serviceaccount:shop:*. The star is the last character and follows a / or
+	// a :.
 	Identity string
 }
 
-// Policy gives roles to identities.
+// Policy maps identities to roles. It is immutable; the zero value grants nothing.
 type Policy struct{ grants []Grant }
 
-// NewPolicy checks the grants.
+// NewPolicy returns a policy of the grants. It returns an error for a pattern that CheckPattern
+// refuses.
 func NewPolicy(grants []Grant) (Policy, error) {
 	for _, g := range grants {
 		if err := CheckPattern(g.Identity); err != nil {
@@ -29,11 +31,10 @@ func NewPolicy(grants []Grant) (Policy, error) {
 	return Policy{grants: slices.Clone(grants)}, nil
 }
 
-// kindsOfName begin the names of identities that can be proven, each with what is before
-// its first part that an issuer chooses.
+// kindsOfName lists the prefixes of provable names. Issuers choose the part after the prefix.
 var kindsOfName = []string{"spiffe://", "cert:", "token:", "oidc:"}
 
-// CheckPattern refuses what no identity can be called.
+// CheckPattern refuses a pattern that matches no identity, or every identity of a kind.
 func CheckPattern(p string) error {
 	rest := ""
 	if !slices.ContainsFunc(kindsOfName, func(kind string) (ok bool) {
@@ -52,7 +53,8 @@ func CheckPattern(p string) error {
 	if !star {
 		return nil
 	}
-	// Everybody of a kind is never meant: a pattern names the domain or the issuer at least.
+	// A grant to every identity of a kind is always a mistake. A pattern must name the domain or
+	// the issuer.
 	inner := strings.TrimSuffix(rest, "*")
 	if inner == "" || !strings.HasSuffix(inner, "/") && !strings.HasSuffix(inner, ":") || strings.Trim(inner, "/:") == "" {
 		return fmt.Errorf("want a * only behind a / or a : of a longer name, such as spiffe://example.org/*")
@@ -60,7 +62,7 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// RolesOf are the roles that an identity has, each once.
+// RolesOf returns the roles of an identity, each once.
 func (p Policy) RolesOf(name string) []Role {
 	var roles []Role
 	for _, g := range p.grants {

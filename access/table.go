@@ -9,18 +9,19 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// Row is what one path needs.
+// Row is the requirement of one path.
 type Row struct {
+	// Least is the weakest role that may call the path.
 	Least Role
-	// Changes: the call changes something, or costs the databases something. It is in the audit.
+	// Changes means that the call changes something or loads the databases. The audit records it.
 	Changes bool
 }
 
-// Table says for each path which role may call it: paths of procedures and of pages, or
-// beginnings that end with a slash, of which the longest counts. What has no row is refused.
+// Table holds the row of each path. A key is a complete path, or a prefix that ends with a slash;
+// the longest match counts. A path without a row is refused.
 type Table map[string]Row
 
-// Row is that of a path.
+// Row returns the row of a path; false if there is none.
 func (t Table) Row(path string) (Row, bool) {
 	if row, ok := t[path]; ok {
 		return row, true
@@ -33,7 +34,8 @@ func (t Table) Row(path string) (Row, bool) {
 	return Row{}, false
 }
 
-// With is the table with further rows. A path that has a row already is a mistake.
+// With returns the table with further rows. It panics if a path already has a row, which is a
+// programming error.
 func (t Table) With(more Table) Table {
 	all := maps.Clone(t)
 	for path, row := range more {
@@ -45,7 +47,7 @@ func (t Table) With(more Table) Table {
 	return all
 }
 
-// Only is the table with the rows of some roles.
+// Only returns the rows with one of the roles.
 func (t Table) Only(roles ...Role) Table {
 	some := Table{}
 	for path, row := range t {
@@ -56,7 +58,7 @@ func (t Table) Only(roles ...Role) Table {
 	return some
 }
 
-// Calls is the Deployment API. docs/security.md has it, too.
+// Calls is the table of the Deployment API. docs/security.md contains it, too.
 var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceRegisterClientProcedure:   {Application, true},
 	dbcontrollerv1connect.DeploymentServiceDeregisterClientProcedure: {Application, true},
@@ -85,7 +87,7 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceWaiveParkedProcedure:      {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceWaiveKindProcedure:        {Operator, true},
 
-	// These change no record, but read whole databases or try things in them.
+	// These change no record, but they read whole databases or run trials in them.
 	dbcontrollerv1connect.DeploymentServicePlanProcedure:         {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceStreamPlanProcedure:   {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceRehearseProcedure:     {Operator, true},
@@ -93,12 +95,13 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceVerifyProcedure:       {Operator, true},
 }
 
-// Health is what probes and Prometheus ask for.
+// Health is the table for probes and Prometheus.
 var Health = Table{
 	"/healthz": {Least: Anyone},
-	"/readyz":  {Least: Anyone}, // why not is for viewers
+	"/readyz":  {Least: Anyone}, // only viewers see the reason
 	"/metrics": {Least: Viewer},
 }
 
-// Profiles is pprof. Symbols, traces and heaps tell what is in memory.
+// Profiles is the table for pprof. Symbols, traces and heaps reveal memory content, so only
+// operators may read them.
 var Profiles = Table{"/debug/pprof/": {Least: Operator}}

@@ -12,14 +12,13 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// KeyPair is a certificate with its key, from files that are read again when they change.
-// A half-written pair, whose key does not belong to its certificate, leaves the old one in
-// force.
+// KeyPair is a certificate with its key. It reads the files again after each change. While a
+// half-written pair does not match, the old one stays in force.
 type KeyPair struct {
 	files *watchedfile.Value[*tls.Certificate]
 }
 
-// OpenKeyPair reads the files.
+// OpenKeyPair reads the files. what names the pair in messages.
 func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
 	files, err := watchedfile.Open(what, log, func(texts [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
@@ -34,23 +33,23 @@ func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
 	return &KeyPair{files}, nil
 }
 
-// Certificate is the pair as the files have it now.
+// Certificate returns the pair from the latest readable files.
 func (k *KeyPair) Certificate() *tls.Certificate { return k.files.Get() }
 
-// Authorities are certificates that vouch for others, from a file that is read again when
-// it changes.
+// Authorities are certificates that sign others. They come from a file that is read again after
+// each change.
 type Authorities struct {
 	file *watchedfile.Value[*x509.CertPool]
 }
 
-// OpenAuthorities reads the file, which has to hold a certificate: one that is being written, say,
-// leaves the former ones in force.
+// OpenAuthorities reads the file, which must hold a certificate. A later version without one, such
+// as a half-written file, leaves the former authorities in force.
 func OpenAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
 	return openAuthorities(what, path, log, false)
 }
 
-// OpenClientAuthorities is OpenAuthorities for those that vouch for clients. When the last one is
-// taken out later, nobody is vouched for any longer.
+// OpenClientAuthorities is OpenAuthorities for authorities of clients. An operator may remove the
+// last one later; then every client certificate is refused.
 func OpenClientAuthorities(what, path string, log *zap.Logger) (*Authorities, error) {
 	return openAuthorities(what, path, log, true)
 }
@@ -64,6 +63,8 @@ func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Autho
 		pool := x509.NewCertPool()
 		switch {
 		case pool.AppendCertsFromPEM(texts[0]):
+		// A PEM header without a certificate is a half-written file, not a removal.
+		// At the start an empty file is a mistake; later it may be a removal.
 		case !opened || !revocable || bytes.Contains(texts[0], []byte("-----BEGIN")):
 			return nil, errors.New(path + " has no certificate in PEM form")
 		default:
@@ -78,15 +79,15 @@ func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Autho
 	return &Authorities{f}, nil
 }
 
-// Pool is what the file has now.
+// Pool returns the certificates of the latest readable file.
 func (a *Authorities) Pool() *x509.CertPool { return a.file.Get() }
 
-// ServerTLS is the TLS of a listener: 1.2 and newer, with the pair as it is when a
-// connection is made. clients, if not nil, vouch for client certificates, which a client
-// may leave out: whether it has to prove itself, and how else, is up to the Guard.
+// ServerTLS returns the TLS configuration of a listener: version 1.2 or newer, with the pair's
+// certificate at the time of each connection. clients, if not nil, sign client certificates. A
+// client may omit its certificate; the Guard decides about other proofs.
 //
-// Sessions are not resumed: a client would otherwise come in by a certificate whose
-// authority was taken out meanwhile.
+// Sessions are not resumed. Otherwise a client could return with a certificate of a removed
+// authority.
 func ServerTLS(pair *KeyPair, clients *Authorities) *tls.Config {
 	base := &tls.Config{
 		MinVersion:             tls.VersionTLS12,
@@ -101,6 +102,7 @@ func ServerTLS(pair *KeyPair, clients *Authorities) *tls.Config {
 	base.ClientCAs = clients.Pool()
 	cfg := base.Clone()
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		// Each handshake uses the present authorities, so a removal takes effect at once.
 		now := base.Clone()
 		now.ClientCAs = clients.Pool()
 		return now, nil
@@ -108,11 +110,12 @@ func ServerTLS(pair *KeyPair, clients *Authorities) *tls.Config {
 	return cfg
 }
 
-// Leaf is the certificate itself.
+// Leaf returns the parsed certificate of the pair.
 func (k *KeyPair) Leaf() *x509.Certificate { return k.Certificate().Leaf }
 
-// ClientTLS is the TLS of a connection that is made now: 1.2 and newer, to servers that
-// authorities vouch for, or the system's if nil, and with a certificate if pair is not nil.
+// ClientTLS returns the TLS configuration of a new connection: version 1.2 or newer. It accepts
+// servers with a certificate of authorities, or of the system's if nil. It offers the pair's
+// certificate if pair is not nil.
 func ClientTLS(authorities *Authorities, pair *KeyPair) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if authorities != nil {

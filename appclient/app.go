@@ -16,32 +16,32 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// App is one process of an application.
+// App is one process of an application. Its methods may be called concurrently.
 type App struct {
 	cfg         Config
 	controllers []controller
 	memory      memory
 	id          string // of the registration
-	met         bool   // a controller; of start and then of follow
-	written     moment // of what is in memory; of start and then of follow
+	met         bool   // a controller answered; only start and then follow use it
+	written     moment // moment in the memory; only start and then follow use it
 	stop        context.CancelFunc
-	stopped     chan struct{} // closed when follow has ended
+	stopped     chan struct{} // closed at the end of follow
 
 	mu      sync.Mutex
-	name    string       // of the deployment, once one is configured, remembered or heard of
-	newest  *pb.Location // that was heard of
-	open    *pb.Location // the newest that was open: where reads go; nil: none yet
+	name    string       // of the deployment; empty: not known yet
+	newest  *pb.Location // newest known location
+	open    *pb.Location // newest open location, for reads; nil: none yet
 	changed chan struct{}
 	writes  int           // in flight
-	idle    chan struct{} // closed when writes falls to 0, if somebody waits
+	idle    chan struct{} // closed when writes reaches 0; nil: nothing waits
 	closed  bool
 	opening sync.Mutex               // held while MongoAt is called
-	clients map[string]*mongo.Client // of MongoAt, by cluster; under opening
-	cluster string                   // of the first location: what Mongo is a client of
+	clients map[string]*mongo.Client // results of MongoAt by cluster; under opening
+	cluster string                   // of the first location, so the cluster of Mongo
 }
 
-// Open registers the application and finds out where its data is. The caller closes the App.
-// While no controller can be reached it goes by Config.Memory; without one it fails.
+// Open registers the application and learns the place of its data. The caller must close the App.
+// While no controller can be reached, Open uses Config.Memory. Without a memory it then fails.
 func Open(ctx context.Context, cfg Config) (*App, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -57,10 +57,12 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 		name:    cmp.Or(cfg.Deployment, memory{file: cfg.Memory}.deploymentOf()),
 		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{},
 	}
+	// Know a location before Open returns, so that the first call does not have to wait.
 	first, registered, err := a.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open the application: %w", err)
 	}
+	// The App outlives the call to Open; Close stops it.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stop = stop
 	go func() {
@@ -70,40 +72,43 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 	return a, nil
 }
 
-// Close lets writes in flight end, and tells the controllers that the application is gone. An
-// error means that they will notice by themselves.
+// Close waits for writes in flight and deregisters the application. Later calls of the App fail.
+// After an error the controllers notice the end by themselves, after the TTL at most.
 func (a *App) Close(ctx context.Context) error {
 	a.mu.Lock()
+	// Wake the waiting calls, so that they see closed.
 	a.closed = true
 	close(a.changed)
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
+	// Deregister only after the last write: a switch must wait for it.
 	drained := a.drained(ctx)
 	a.stop()
 	<-a.stopped
 	return errors.Join(drained, a.deregister(ctx))
 }
 
-// Version is the version that reads go to now.
+// Version returns the version that reads use now.
 func (a *App) Version() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.open.GetVersion()
 }
 
-// Revision is that of the newest location that was heard of. It grows, unless the record of
-// the deployment was lost and recovered.
+// Revision returns the revision of the newest known location. It grows, unless the deployment's
+// record was lost and recovered.
 func (a *App) Revision() int64 { return a.where().GetRevision() }
 
-// Write runs a write where the data is, and again where the data has moved to if the database
-// refused it as a whole, which is known of methods of Place.Collection that write single
-// documents, and of transactions. It should be one of these: if an operation of do has written
-// something and a later one is refused, do is not run again. It returns
+// Write runs a write at the place of the data. If the data has moved and the database refused the
+// write as a whole, Write runs it again at the new place. A refusal as a whole is known for
+// transactions, and for methods of Place.Collection that write single documents. So do should make
+// one such write: if an operation of do has written and a later one is refused, Write does not run
+// do again. It returns
 //
-//   - the error of do, if that has nothing to do with a switch;
+//   - the error of do, if no switch is the cause;
 //   - ErrNotWritten, if the switch did not end in time: nothing was written;
-//   - ErrUnknownOutcome, if the write may have been done, or a part of it: of several documents
-//     that are written at once or one after the other, some may have been before a fence met the others.
+//   - ErrUnknownOutcome, if the write or a part of it may have happened: a fence may have
+//     refused some of several documents after others were written.
 func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) error) error {
 	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
 		at.attempt = tried
@@ -111,7 +116,8 @@ func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) 
 	})
 }
 
-// Transact runs a transaction as Write does a write. Its statements take the ctx that do gets.
+// Transact runs a transaction as Write runs a write. The statements must use the ctx that do
+// receives.
 func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Place) error) error {
 	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
 		session, err := at.Client.StartSession()
@@ -120,11 +126,12 @@ func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Plac
 		}
 		defer session.EndSession(context.WithoutCancel(ctx))
 		_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx, at) })
-		tried.whole.Store(true) // whatever was refused, the transaction was ended with it
+		tried.whole.Store(true) // the refusal aborted the whole transaction
 		return err
 	})
 }
 
+// write runs do until its outcome is final. Only a refused or aborted run is repeated.
 func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, tried *attempt) error) error {
 	ctx, cancel := a.patient(ctx)
 	defer cancel()
@@ -136,6 +143,7 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 		}
 		var tried attempt
 		err = func() error {
+			// Also after a panic in do, or a hold would wait for this write for ever.
 			defer a.leave()
 			return do(ctx, place, &tried)
 		}()
@@ -146,10 +154,13 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		case undone:
 		case refused, torn:
+			// A fence is only one possible cause of the refusal. Ask the controllers whether the
+			// data moved.
 			moved, askErr := a.moved(ctx, seen)
 			switch {
 			case askErr == nil && !moved:
 				return err // the application's own validator, view or block
+			// The data has moved, and a part of the write may be at the old place.
 			case became == torn:
 				return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 			case askErr != nil:
@@ -162,8 +173,8 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 	}
 }
 
-// Read runs a read where the data is, also while writes are held, and again where the data has
-// moved to if that is why it failed. A cursor is read within do.
+// Read runs a read at the place of the data, even while writes are held. It repeats the read at the
+// new place if the data's move made it fail. do must read its cursors to the end.
 func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) error) error {
 	ctx, cancel := a.patient(ctx)
 	defer cancel()
@@ -174,10 +185,12 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 			return fmt.Errorf("read: %w", err)
 		}
 		err = do(ctx, place)
+		// Only an error that a moved collection explains is worth another read.
 		if err == nil || !mayHaveMoved(err) {
 			return err
 		}
-		// While a switch is under way the rename that ended a read may not be confirmed yet.
+		// During a switch, a rename that ended the read may not be confirmed yet, so repeat the
+		// read.
 		moved, askErr := a.moved(ctx, seen)
 		if askErr != nil || !moved && a.where().GetState() == pb.Location_OPEN {
 			return err
@@ -188,14 +201,16 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 	}
 }
 
-// patient bounds a call that has no deadline.
+// patient gives a deadline to a call that has none.
 func (a *App) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	// The caller's own deadline is the better one.
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, a.cfg.Patience)
 }
 
+// newBackOff returns the pauses between repeated attempts. Only ctx ends them.
 func newBackOff() backoff.BackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))

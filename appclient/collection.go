@@ -9,16 +9,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Collection is where the documents of a kind are, with all methods of the driver's. Those
-// that write are its own. Of those that write single documents it is known that a fence refused them as
-// a whole, for a server says the same of an update of many documents that a fence met
-// in the middle. What is refused past them, through the Collection inside or Place.Client, counts as such
-// an update; what is written past them is not seen.
+// Collection is the collection of a kind, with all methods of the driver. Its writing methods
+// replace the driver's, because Write has to know which operations may have written.
+//
+// For methods that write a single document, a refusal by a fence is known to be complete. For many
+// documents it is not: a server returns the same error if the fence came in the middle of them. A
+// refused write through the embedded Collection or Place.Client counts like one of many documents.
+// A successful write through those is not seen.
 type Collection struct {
 	*mongo.Collection
 	attempt *attempt
 }
 
+// InsertOne inserts one document. A refusal by a fence is complete.
 func (c Collection) InsertOne(ctx context.Context, document any, opts ...options.Lister[options.InsertOneOptions]) (*mongo.InsertOneResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertOne(ctx, document, opts...)
@@ -26,6 +29,7 @@ func (c Collection) InsertOne(ctx context.Context, document any, opts ...options
 	return res, err
 }
 
+// UpdateOne updates one document. A refusal by a fence is complete.
 func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateOne(ctx, filter, update, opts...)
@@ -33,6 +37,7 @@ func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...o
 	return res, err
 }
 
+// UpdateByID updates one document. A refusal by a fence is complete.
 func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateByID(ctx, id, update, opts...)
@@ -40,6 +45,7 @@ func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...opti
 	return res, err
 }
 
+// ReplaceOne replaces one document. A refusal by a fence is complete.
 func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opts ...options.Lister[options.ReplaceOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.ReplaceOne(ctx, filter, replacement, opts...)
@@ -47,6 +53,7 @@ func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opt
 	return res, err
 }
 
+// DeleteOne deletes one document. A refusal by a fence is complete.
 func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.Lister[options.DeleteOneOptions]) (*mongo.DeleteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.DeleteOne(ctx, filter, opts...)
@@ -54,6 +61,7 @@ func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.L
 	return res, err
 }
 
+// FindOneAndUpdate updates and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, opts ...options.Lister[options.FindOneAndUpdateOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndUpdate(ctx, filter, update, opts...)
@@ -61,6 +69,7 @@ func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, op
 	return res
 }
 
+// FindOneAndReplace replaces and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement any, opts ...options.Lister[options.FindOneAndReplaceOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndReplace(ctx, filter, replacement, opts...)
@@ -68,6 +77,7 @@ func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement a
 	return res
 }
 
+// FindOneAndDelete deletes and returns one document. A refusal by a fence is complete.
 func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...options.Lister[options.FindOneAndDeleteOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndDelete(ctx, filter, opts...)
@@ -75,17 +85,18 @@ func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...op
 	return res
 }
 
-// InsertMany is refused as a whole if no document was inserted.
+// InsertMany counts as refused as a whole if no document was inserted.
 func (c Collection) InsertMany(ctx context.Context, documents any, opts ...options.Lister[options.InsertManyOptions]) (*mongo.InsertManyResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertMany(ctx, documents, opts...)
+	// Otherwise some documents were inserted, and the operation stays counted as a write.
 	if res != nil && len(res.InsertedIDs) == 0 {
 		c.attempt.ended(err, false)
 	}
 	return res, err
 }
 
-// BulkWrite is refused as a whole if each of its operations is of one document, and none was done.
+// BulkWrite counts as refused as a whole if each operation writes one document and none succeeded.
 func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, opts ...options.Lister[options.BulkWriteOptions]) (*mongo.BulkWriteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.BulkWrite(ctx, models, opts...)
@@ -95,7 +106,7 @@ func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, op
 	return res, err
 }
 
-// UpdateMany is never known to be refused as a whole.
+// UpdateMany never counts as refused as a whole.
 func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateManyOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateMany(ctx, filter, update, opts...)
@@ -105,7 +116,7 @@ func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...
 	return res, err
 }
 
-// DeleteMany is never known to be refused as a whole.
+// DeleteMany never counts as refused as a whole.
 func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.Lister[options.DeleteManyOptions]) (*mongo.DeleteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.DeleteMany(ctx, filter, opts...)
@@ -115,7 +126,8 @@ func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.
 	return res, err
 }
 
-// Aggregate is a read, unless it ends in $out or $merge: then it writes many documents.
+// Aggregate counts as a read, unless its pipeline ends in $out or $merge. Then it counts as a write
+// of many documents.
 func (c Collection) Aggregate(ctx context.Context, pipeline any, opts ...options.Lister[options.AggregateOptions]) (*mongo.Cursor, error) {
 	if writes(pipeline) {
 		c.attempt.begins()
@@ -123,16 +135,18 @@ func (c Collection) Aggregate(ctx context.Context, pipeline any, opts ...options
 	return c.Collection.Aggregate(ctx, pipeline, opts...)
 }
 
+// updatedNone reports whether an update is known to have changed nothing.
 func updatedNone(res *mongo.UpdateResult) bool {
 	return res != nil && res.Acknowledged && res.MatchedCount+res.UpsertedCount == 0
 }
 
+// deletedNone reports whether a delete is known to have deleted nothing.
 func deletedNone(res *mongo.DeleteResult) bool {
 	return res != nil && res.Acknowledged && res.DeletedCount == 0
 }
 
-// foundNone tells an error from there having been no document, which an upsert also answers when it
-// has inserted one.
+// foundNone separates real errors from a missing document. An upsert also returns ErrNoDocuments
+// when it has inserted one, so it never counts as nothing.
 func foundNone(res *mongo.SingleResult, upsert *bool) (error, bool) {
 	err := res.Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -141,7 +155,7 @@ func foundNone(res *mongo.SingleResult, upsert *bool) (error, bool) {
 	return err, false
 }
 
-// given are options as the driver takes them.
+// given returns the merged options, as the driver reads them.
 func given[T any](opts []options.Lister[T]) T {
 	var all T
 	for _, o := range opts {
@@ -150,13 +164,14 @@ func given[T any](opts []options.Lister[T]) T {
 		}
 		for _, set := range o.List() {
 			if set != nil {
-				_ = set(&all) // the driver has failed by it
+				_ = set(&all) // the driver reports the error
 			}
 		}
 	}
 	return all
 }
 
+// singles reports whether each operation writes one document at most.
 func singles(models []mongo.WriteModel) bool {
 	for _, m := range models {
 		switch m.(type) {
@@ -167,7 +182,7 @@ func singles(models []mongo.WriteModel) bool {
 	return true
 }
 
-// writes reports whether a pipeline writes, or cannot be read here.
+// writes reports whether a pipeline writes. It returns true for an unreadable one, to be safe.
 func writes(pipeline any) bool {
 	kind, raw, err := bson.MarshalValue(pipeline)
 	if err != nil || kind != bson.TypeArray {
@@ -180,6 +195,7 @@ func writes(pipeline any) bool {
 	if len(stages) == 0 {
 		return false
 	}
+	// The server accepts $out and $merge only as the last stage.
 	last, ok := stages[len(stages)-1].DocumentOK()
 	if !ok {
 		return true

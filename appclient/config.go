@@ -14,48 +14,49 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// Config configures an App. Controllers, Application, and Mongo or MongoAt are needed.
+// Config configures an App. Controllers, Application, and either Mongo or MongoAt are required.
 type Config struct {
-	// Controllers are addresses of controllers of one deployment: HOST:PORT or https://HOST:PORT.
-	// Give all of them: any can be down.
+	// Controllers are the addresses of the controllers of one deployment: HOST:PORT or
+	// https://HOST:PORT. Give all of them, because any can be down.
 	Controllers []string
-	// Access is how to prove who one is; its Server is not used. The zero value is nobody.
+	// Access holds the proof of the application's identity. Its Server is not used. The zero value
+	// proves nothing.
 	Access client.Config
-	// Deployment is the deployment's name; empty: the one that Memory is of, or else the one that
-	// the first controller to answer is configured with. It stays that one: controllers of another
-	// deployment are refused.
+	// Deployment is the deployment's name. Empty: the deployment in Memory, or else the one of the
+	// first controller that answers. It never changes: the App refuses controllers of another
+	// deployment.
 	Deployment string
 	// Application names the application: letters, digits, and any of . _ -
 	Application string
 
-	// Mongo is the database of all versions, where they are in one cluster.
+	// Mongo is the client for all versions, if they are in one cluster.
 	Mongo *mongo.Client
-	// MongoAt returns the database of a place, where versions are in several clusters. It is
-	// called once for each cluster.
+	// MongoAt returns the client for a place, if versions are in several clusters. The App calls it
+	// once for each cluster.
 	MongoAt func(ctx context.Context, at Where) (*mongo.Client, error)
 
-	// Memory is a file in which the App keeps where the data is, so that it can be opened while no
-	// controller can be reached. Empty: it cannot.
+	// Memory is a file in which the App stores the place of the data. With it, Open succeeds while
+	// no controller can be reached. Empty: Open fails then.
 	Memory string
-	// StartTimeout is how long Open looks for a controller; 10 s.
+	// StartTimeout is the time that Open tries to reach a controller. Default 10 s.
 	StartTimeout time.Duration
-	// Patience is how long a call waits for a switch to end where its context has no deadline;
-	// 30 s. A switch that has not ended after its own deadline, 10 s, is aborted.
+	// Patience is the time that a call without a deadline waits for the end of a switch. Default 30
+	// s. A controller aborts a switch after the switch's own deadline, 10 s.
 	Patience time.Duration
-	// TTL is how long a registration lasts when the machine of the application vanishes; 15 s.
-	// A process that ends, in whatever way, is noticed after a second.
+	// TTL is the lifetime of the registration if the application's machine vanishes. Default 15 s.
+	// The end of a process is noticed after a second.
 	TTL time.Duration
 
-	// Log tells of controllers that do not answer; nil: nobody.
+	// Log receives warnings about controllers without an answer; nil: no log.
 	Log *slog.Logger
 }
 
-// Where is which cluster holds the data.
+// Where identifies the cluster that holds the data.
 type Where struct {
 	Version  string
 	Database string
-	Hosts    string // of the cluster, comma-separated, as the controllers reach it
-	Cluster  string // what the cluster calls itself; empty where that is not known
+	Hosts    string // of the cluster, comma-separated, as controllers reach it
+	Cluster  string // the cluster's own name; empty: unknown
 }
 
 var applicationName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
@@ -65,7 +66,7 @@ const (
 	longestTTL = 5 * time.Minute
 )
 
-// complete returns the configuration with defaults, or what is wrong with it.
+// complete returns the configuration with defaults, or an error for an invalid one.
 func (c Config) complete() (Config, error) {
 	defaults := []struct {
 		d     *time.Duration
@@ -88,6 +89,8 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("application %q: give a name of up to 100 letters, digits, and any of . _ -", c.Application)
 	case (c.Mongo == nil) == (c.MongoAt == nil):
 		return c, errors.New("give either Mongo or MongoAt")
+	// Too short a TTL expires between two calls; too long a one makes switches wait for dead
+	// processes.
 	case c.TTL < leastTTL || c.TTL > longestTTL:
 		return c, fmt.Errorf("TTL is %s: give %s to %s", c.TTL, leastTTL, longestTTL)
 	case c.StartTimeout < 0 || c.Patience < 0:
@@ -96,13 +99,13 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// controller is one of the controllers.
+// controller is a client of one controller.
 type controller struct {
 	address string
 	dbcontrollerv1connect.DeploymentServiceClient
 }
 
-// open returns the clients of all controllers.
+// open returns clients of all controllers. It does not connect yet.
 func (c Config) open() ([]controller, error) {
 	var all []controller
 	for _, address := range c.Controllers {

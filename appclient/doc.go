@@ -1,5 +1,5 @@
-// Package appclient is for an existing application that reaches its collections directly: it
-// follows where they are through switches, there and back.
+// Package appclient is for an existing application that accesses its collections directly. It
+// follows the place of the data through switches and rollbacks.
 //
 //	app, err := appclient.Open(ctx, appclient.Config{
 //		Controllers: []string{"10.0.0.1:7090", "10.0.0.2:7090"}, Application: "web", Mongo: client,
@@ -13,21 +13,21 @@
 //	})
 //	err = app.Close(ctx)
 //
-// An App registers with the controllers, so that a switch waits for it; holds its writes when
-// told to, says so when none is in flight, and goes on where the data is then; and
-// deregisters. Any of the controllers will do, and others are asked when one does not answer.
-// docs/application.md is the protocol that it speaks.
+// An App registers with the controllers, so that a switch waits for it. On request it holds its
+// writes, and acknowledges when none is in flight. After the switch it continues at the new place.
+// Close deregisters it. Any controller will do; if one does not answer, the App asks another.
+// docs/application.md describes the protocol.
 //
-// What it guarantees:
+// Guarantees:
 //
-//   - A write is run again only if the database refused it as a whole. What became of one that
-//     broke off is not known, nor of one of many documents that was refused, nor of several
-//     operations of which one had written, and that is an error of its own: ErrUnknownOutcome.
-//   - Reads go to the version that was open last until the next one is.
-//   - Without controllers the application goes on where the data was. What has moved
-//     meanwhile is refused by the database, as far as its fence class goes; the refused write
-//     waits for a controller.
+//   - The App repeats a write only if the database refused it as a whole. The outcome is
+//     unknown after a broken connection, after a refused write of many documents, and after a
+//     refusal in a callback that had already written. The error is then ErrUnknownOutcome.
+//   - Reads go to the last open version until the next one opens.
+//   - Without controllers the application continues at the last known place. If the data has
+//     moved, the database refuses the write, as far as its fence class goes. The refused write
+//     then waits for a controller.
 //
-// It does not own MongoDB clients, nor does it transform anything: the application reads and
-// writes documents of the version that a Place names.
+// The package does not own MongoDB clients and does not transform documents. The application reads
+// and writes documents of the version that a Place names.
 package appclient

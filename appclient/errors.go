@@ -10,20 +10,20 @@ import (
 
 // Errors of Write and Transact.
 var (
-	// ErrNotWritten: a switch did not end in time, or no controller could say where the data is.
-	// Nothing was written; do it again.
+	// ErrNotWritten means that nothing was written: a switch did not end in time, or no controller
+	// could tell the place of the data. The caller may repeat the write.
 	ErrNotWritten = errors.New("nothing was written")
-	// ErrUnknownOutcome: the write, or a part of it, may have been done or not. Look before it is
-	// done again.
+	// ErrUnknownOutcome means that the write, or a part of it, may have happened. Read before you
+	// repeat it.
 	ErrUnknownOutcome = errors.New("it is not known whether this was written")
-	// ErrMoved is for a callback to return: what it looked for is not there, and it has written
-	// nothing. It is run again if the data has moved; otherwise the call returns this error.
+	// ErrMoved is returned by a callback that wrote nothing because it did not find its data. The
+	// callback runs again if the data has moved. Otherwise the call returns this error.
 	ErrMoved = errors.New("it is not there")
 )
 
 var errClosed = errors.New("the application was closed")
 
-// How a MongoDB server refuses what is sent to a fenced collection.
+// Error codes of a MongoDB server for a write to a fenced collection.
 const (
 	validationFailure = 121 // class validator
 	notOnView         = 166 // class view
@@ -33,45 +33,45 @@ const (
 
 var fenceCodes = []int{validationFailure, notOnView, wrongUUID, writesBlocked}
 
-// How a read fails that was sent to where the data was.
+// Error codes of a read at the former place of the data.
 const (
 	namespaceNotFound = 26
 	cursorNotFound    = 43
-	queryPlanKilled   = 175 // its collection was renamed
-	retiredVersion    = 241 // the view that is left of a version that was completed
+	queryPlanKilled   = 175 // the collection was renamed
+	retiredVersion    = 241 // the remaining view of a completed version
 )
 
 var readCodes = append([]int{namespaceNotFound, cursorNotFound, queryPlanKilled, retiredVersion}, fenceCodes...)
 
-// outcome is what became of a write.
+// outcome is the outcome of a write.
 type outcome int
 
 const (
 	done    outcome = iota
-	failed          // by an error that has nothing to do with a switch
-	refused         // by a fence, or by something of the application's own: nothing was written
-	torn            // the same, and a part may have been written
-	undone          // a transaction that was ended: nothing was written, it can be run again at once
+	failed          // by an error without relation to a switch
+	refused         // by a fence or a rule of the application; nothing was written
+	torn            // refused, but a part may have been written
+	undone          // an aborted transaction: nothing was written; repeat it at once
 	unknown
 )
 
-// Codes after which the driver could not find out what became of a write. The driver repeats
-// most of them once by itself.
+// unknownCodes are errors after which the outcome of a write is unknown. The driver has already
+// repeated most of them once.
 var unknownCodes = []int{
 	6, 7, 89, 9001, // network
-	91, 189, 10107, 11600, 11602, 13435, 13436, // another primary
+	91, 189, 10107, 11600, 11602, 13435, 13436, // change of the primary
 	50, 262, 11601, // interrupted
-	64, 100, // not by a majority, yet
+	64, 100, // no majority yet
 	queryPlanKilled, // of many documents some were written
-}
+} // some of many documents were written
 
-// outcomeOf tells what became of a write from its error, and whether a fence, if it was one,
-// is known to have refused it as a whole.
+// outcomeOf derives the outcome of a write from its error. whole says that a fence, if it was one,
+// refused the write as a whole.
 func outcomeOf(err error, whole bool) outcome {
 	var server mongo.ServerError
 	var bulk mongo.BulkWriteException
 	var write mongo.WriteException
-	var many mongo.ClientBulkWriteException // no ServerError, and without the labels of its cause
+	var many mongo.ClientBulkWriteException // not a ServerError, and without its cause's labels
 	isServer := errors.As(err, &server)
 	labelled := func(label string) bool { return isServer && server.HasErrorLabel(label) }
 	switch {
@@ -79,20 +79,23 @@ func outcomeOf(err error, whole bool) outcome {
 		return done
 	case errors.Is(err, ErrMoved):
 		return refused
+	// The labels come first: the codes below also occur inside transactions.
 	case labelled("UnknownTransactionCommitResult"):
 		return unknown
 	case labelled("TransientTransactionError"):
 		return undone
+	// A client bulk write spans collections, so its error does not show what was written.
 	case errors.As(err, &many):
 		return unknown
 	case errors.As(err, &bulk):
 		return bulkOutcome(bulk, whole)
 	case errors.As(err, &write) && write.WriteConcernError != nil:
-		return unknown // done here, and maybe not by a majority
+		return unknown // written here, but maybe not by a majority
 	case fenced(err) && whole:
 		return refused
 	case fenced(err):
 		return torn
+	// The server vouches that nothing was written, even for a code below.
 	case labelled("NoWritesPerformed"):
 		return failed
 	case errors.Is(err, context.Canceled), mongo.IsNetworkError(err), mongo.IsTimeout(err), labelled("RetryableWriteError"), labelled("NetworkError"):
@@ -103,13 +106,13 @@ func outcomeOf(err error, whole bool) outcome {
 	return failed
 }
 
-// fenced reports whether an error is one by which a server refuses what is sent to a fenced
-// collection.
+// fenced reports whether a server refused a write with the error of a fenced collection.
 func fenced(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && slices.ContainsFunc(fenceCodes, server.HasErrorCode)
 }
 
+// bulkOutcome is outcomeOf for a bulk write.
 func bulkOutcome(bulk mongo.BulkWriteException, whole bool) outcome {
 	switch {
 	case bulk.WriteConcernError != nil:
@@ -122,7 +125,7 @@ func bulkOutcome(bulk mongo.BulkWriteException, whole bool) outcome {
 	return unknown
 }
 
-// mayHaveMoved reports whether a read can have failed because its data has moved.
+// mayHaveMoved reports whether a move of the data can be the cause of a read's error.
 func mayHaveMoved(err error) bool {
 	var server mongo.ServerError
 	return errors.Is(err, ErrMoved) || errors.As(err, &server) && slices.ContainsFunc(readCodes, server.HasErrorCode)

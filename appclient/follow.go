@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// callTimeout bounds a call that does not wait for anything.
+	// callTimeout bounds a call that does not wait.
 	callTimeout = 2 * time.Second
-	// longestPoll bounds how long one call waits for news. A controller that stands still is
-	// noticed after that.
+	// longestPoll bounds the wait of one call for news. After that the App notices a controller
+	// that hangs.
 	longestPoll = 5 * time.Second
-	// drainLook is how often the location is looked at while writes in flight do not end.
+	// drainLook is the interval of checks of the location while writes in flight do not end.
 	drainLook = 100 * time.Millisecond
 )
 
-// start registers, or goes by what is remembered if no controller answers. It returns the controller that answered, and
-// when; zero: none did.
+// start registers, or uses the memory if no controller answers. It returns the index of the
+// controller that answered, and the time; zero if none did.
 func (a *App) start(ctx context.Context) (first int, registered time.Time, err error) {
 	bounded, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
 	defer cancel()
 	wait := newBackOff()
-	var said []string // by each controller, lately
+	var said []string // last answers, by controller
 	for {
 		var now []string
 		others := 0
@@ -39,18 +39,20 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 				a.remember(ctx)
 				return i, time.Now(), nil
 			}
+			// No controller will answer differently, so fail now.
 			if permanent(err) {
 				return 0, time.Time{}, fmt.Errorf("register at %s: %w", c.address, err)
 			}
+			// One wrong address is tolerable while another controller may be right.
 			if errors.As(err, new(otherDeploymentError)) {
 				others++
 			}
 			now = append(now, c.address+": "+err.Error())
 		}
 		if others == len(a.controllers) {
-			return 0, time.Time{}, errors.New(strings.Join(now, "; ")) // time does not change whose they are
+			return 0, time.Time{}, errors.New(strings.Join(now, "; ")) // time does not change their deployment
 		}
-		if said == nil || bounded.Err() == nil { // else it only says that time is over
+		if said == nil || bounded.Err() == nil { // later errors only say that the time is over
 			said = now
 		}
 		if pause(bounded, wait) == nil {
@@ -69,7 +71,7 @@ func (a *App) start(ctx context.Context) (first int, registered time.Time, err e
 	}
 }
 
-// permanent reports whether no controller will answer otherwise.
+// permanent reports whether every controller will give the same answer.
 func permanent(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented:
@@ -78,18 +80,18 @@ func permanent(err error) bool {
 	return false
 }
 
-// holdID names a moment at which writes are to be held: attempts begin anew with each upgrade.
+// holdID names one request to hold writes. Attempts count from 1 in each upgrade.
 type holdID struct {
 	upgrade string
 	attempt int64
 }
 
-// follow keeps the registration and takes news of the location until ctx ends, at one
-// controller after the other.
+// follow renews the registration and waits for new locations until ctx ends. It changes the
+// controller after each error.
 func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 	wait := newBackOff()
 	var acked holdID
-	var lost error // what was said of a controller that does not answer
+	var lost error // last logged error
 	for ctx.Err() == nil {
 		c := a.controllers[at%len(a.controllers)]
 		err := a.followOnce(ctx, c, &registered, &acked)
@@ -104,18 +106,20 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 		if lost == nil || lost.Error() != err.Error() {
 			a.cfg.Log.Warn("a controller does not answer; asking another one", slog.String("controller", c.address), slog.Any("error", err))
 		}
-		// The next one holds the registration, and knows nothing of what was acknowledged if
-		// that has ended meanwhile.
+		// Register at the next controller. If the registration has expired, no acknowledgement of
+		// it is known there either, so send it again.
 		lost, registered, acked = err, time.Time{}, holdID{}
 		at++
+		// Pause after a full round, or after an error that the next controller may repeat.
 		if at%len(a.controllers) == 0 || connect.CodeOf(err) != connect.CodeUnavailable {
-			_ = pause(ctx, wait) // its end is seen above
+			_ = pause(ctx, wait) // the loop checks ctx
 		}
 	}
 }
 
-// followOnce registers if it is time to, acknowledges a hold, and waits for news.
+// followOnce registers if due, acknowledges a hold, and waits for news.
 func (a *App) followOnce(ctx context.Context, c controller, registered *time.Time, acked *holdID) error {
+	// A third of the TTL leaves time for two failed attempts before the registration expires.
 	if time.Since(*registered) > a.cfg.TTL/3 {
 		if err := a.register(ctx, c); err != nil {
 			return err
@@ -125,12 +129,13 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	loc := a.where()
 	poll := min(a.cfg.TTL/3, longestPoll)
 	asked := holdID{loc.GetUpgradeId(), loc.GetAttempt()}
+	// Acknowledge each hold once, and only when no write is in flight.
 	if loc.GetState() == pb.Location_HOLD && asked.upgrade != "" && *acked != asked {
 		drained, cancel := context.WithTimeout(ctx, drainLook)
 		err := a.drained(drained)
 		cancel()
 		if err != nil {
-			poll = time.Millisecond // what it holds for may be over
+			poll = time.Millisecond // the hold may be over; look soon
 		} else {
 			if err := a.ackHold(ctx, c, asked); err != nil {
 				return err
@@ -138,6 +143,7 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 			*acked = asked
 		}
 	}
+	// The controller answers after poll at the latest, so a later answer means that it hangs.
 	bounded, cancel := context.WithTimeout(ctx, poll+callTimeout)
 	defer cancel()
 	res, err := c.GetLocation(bounded, connect.NewRequest(&pb.GetLocationRequest{
@@ -153,8 +159,8 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	return nil
 }
 
-// ackHold says that writes are held. A controller that does not wait for it any longer says so
-// as an error, which is none here.
+// ackHold acknowledges that writes are held. FailedPrecondition means that the controller no longer
+// waits for it, which is no error here.
 func (a *App) ackHold(ctx context.Context, c controller, asked holdID) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -167,6 +173,7 @@ func (a *App) ackHold(ctx context.Context, c controller, asked holdID) error {
 	return err
 }
 
+// register registers at a controller and adopts the location in its answer.
 func (a *App) register(ctx context.Context, c controller) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -176,10 +183,12 @@ func (a *App) register(ctx context.Context, c controller) error {
 	if err != nil {
 		return err
 	}
+	// Close has to deregister from now on.
 	a.met = true
 	return a.accept(res.Msg.GetLocation())
 }
 
+// deregister tells one controller that the application is gone.
 func (a *App) deregister(ctx context.Context) error {
 	if !a.met {
 		return nil
@@ -196,12 +205,12 @@ func (a *App) deregister(ctx context.Context) error {
 	return fmt.Errorf("deregister the application: %w", err)
 }
 
-// moved reports whether the location is newer than one that was seen, for a caller who has
-// reason to think so. All controllers are asked at once, since one may stand still, until one
-// answers.
+// moved reports whether the present location is newer than seen. It asks all controllers at once,
+// because one may hang, and repeats that until one answers.
 func (a *App) moved(ctx context.Context, seen moment) (bool, error) {
 	wait := newBackOff()
 	for {
+		// follow may have received a newer location meanwhile, which saves the question.
 		if seen.before(momentOf(a.where())) {
 			return true, nil
 		}
@@ -215,7 +224,7 @@ func (a *App) moved(ctx context.Context, seen moment) (bool, error) {
 	}
 }
 
-// ask returns the first answer of a controller, which is accepted already.
+// ask returns the first answer of a controller, after adopting it.
 func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -223,6 +232,7 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 		loc *pb.Location
 		err error
 	}
+	// Buffered, so that late answers do not block their goroutines.
 	answers := make(chan answer, len(a.controllers))
 	for _, c := range a.controllers {
 		go func() {
@@ -240,6 +250,7 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	var errs []error
 	for range a.controllers {
 		one := <-answers
+		// The deferred cancel ends the other calls.
 		if one.err == nil {
 			return one.loc, nil
 		}

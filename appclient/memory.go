@@ -17,35 +17,36 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// memory is a file with the location that was open last, and with the identities that its
-// collections had. The location alone would not do: the version may have been retired since,
-// and its names belong to others. A collection that still bears its name and its identity is
-// the one that the application may write, or one whose fence refuses it.
+// memory is a file with the last open location and the identities of its collections. The location
+// alone is not enough: the version may be retired by now, and other collections may use its names.
+// A collection with the same name and identity is still the application's, or its fence refuses the
+// application's writes.
 type memory struct {
 	file       string // empty: none
-	deployment string // whose it must be; empty: that of any
+	deployment string // required deployment; empty: any
 }
 
-// memoryFormat is of the file.
+// memoryFormat is the version of the file.
 const memoryFormat = 1
 
 type remembered struct {
 	Format     int               `json:"format"`
 	Deployment string            `json:"deployment"`
 	Location   json.RawMessage   `json:"location"`
-	Identities map[string]string `json:"identities"` // of collections, by kind
+	Identities map[string]string `json:"identities"` // UUIDs of the collections, by kind
 }
 
-// errMemoryMoved says that a memory is of no use.
+// errMemoryMoved means that the memory is outdated.
 var errMemoryMoved = errors.New("the data is not where it was: a controller has to be reached")
 
-// remember writes the newest location down if it is open. That it cannot is told, and stops
-// nobody: the file is for a start that may never come.
+// remember stores the newest location if it is open. It only logs a failure, because the file is
+// for a later start that may never need it.
 func (a *App) remember(ctx context.Context) {
 	loc := a.where()
 	if a.memory.file == "" || loc.GetState() != pb.Location_OPEN || momentOf(loc) == a.written {
 		return
 	}
+	// follow calls this between its calls to controllers, so a slow database must not hold it up.
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ids, err := a.identities(bounded, loc)
@@ -60,8 +61,8 @@ func (a *App) remember(ctx context.Context) {
 	}
 }
 
-// identities are the UUIDs of a location's collections. One that is a view, or is not there,
-// has none.
+// identities returns the UUIDs of a location's collections, by kind. It omits views and missing
+// collections.
 func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]string, error) {
 	place, err := a.place(ctx, loc)
 	if err != nil {
@@ -73,6 +74,7 @@ func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]stri
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", k.GetCollection(), err)
 		}
+		// A view has no UUID of its own, so it cannot be recognized later.
 		if len(found) == 1 && found[0].Type == "collection" && found[0].UUID != nil {
 			ids[k.GetKind()] = hex.EncodeToString(found[0].UUID.Data)
 		}
@@ -80,7 +82,7 @@ func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]stri
 	return ids, nil
 }
 
-// recall returns the location of the file, if the collections are still where it says.
+// recall returns the location in the file if its collections still have their identities.
 func (m memory) recall(ctx context.Context, a *App) (*pb.Location, error) {
 	if m.file == "" {
 		return nil, errors.New("nothing is remembered, for no file is configured")
@@ -93,10 +95,11 @@ func (m memory) recall(ctx context.Context, a *App) (*pb.Location, error) {
 	if err != nil {
 		return nil, err
 	}
+	// One missing identity is enough for doubt: that collection may be another one by now.
 	if len(was) != len(loc.GetKinds()) || !maps.Equal(was, now) {
 		return nil, fmt.Errorf("%s: %w", m.file, errMemoryMoved)
 	}
-	// Whatever a controller says is newer.
+	// Any location from a controller must replace this one.
 	loc.Epoch, loc.Revision = 0, 0
 	return loc, nil
 }
@@ -109,6 +112,7 @@ func (m memory) read() (*pb.Location, map[string]string, error) {
 	var r remembered
 	loc := &pb.Location{}
 	if err = json.Unmarshal(text, &r); err == nil {
+		// A newer library may have written fields that this one does not know.
 		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(r.Location, loc)
 	}
 	switch {
@@ -122,7 +126,7 @@ func (m memory) read() (*pb.Location, map[string]string, error) {
 	return loc, r.Identities, nil
 }
 
-// deploymentOf is whose memory it is; empty where there is none, or none that can be read.
+// deploymentOf returns the deployment of the file; empty if the file is missing or unreadable.
 func (m memory) deploymentOf() string {
 	text, err := os.ReadFile(m.file)
 	var r remembered
@@ -132,7 +136,7 @@ func (m memory) deploymentOf() string {
 	return r.Deployment
 }
 
-// write replaces the file at once: who reads it sees the old one or the new one.
+// write replaces the file atomically: a reader sees the old or the new content.
 func (m memory) write(deployment string, loc *pb.Location, ids map[string]string) error {
 	where, err := protojson.Marshal(loc)
 	if err != nil {
@@ -142,12 +146,14 @@ func (m memory) write(deployment string, loc *pb.Location, ids map[string]string
 	if err != nil {
 		return err
 	}
+	// In the same directory, because a rename works only within one file system.
 	temporary, err := os.CreateTemp(filepath.Dir(m.file), filepath.Base(m.file)+".*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temporary.Name()) //nolint:errcheck // it is gone when all went well
 	_, err = temporary.Write(text)
+	// Without the sync a crash could leave an empty file under the final name.
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
 	}

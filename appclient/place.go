@@ -12,15 +12,16 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// Place is where the data of a version is.
+// Place is the place of a version's data.
 type Place struct {
-	Version string // whose form documents have here
+	Version string // version of the documents here
 	Client  *mongo.Client
 	kinds   []*pb.KindLocation
-	attempt *attempt // nil: it does not matter how what fails here has failed
+	attempt *attempt // nil: outcomes are not recorded
 }
 
-// Collection is where a kind is. A kind that the version does not have is an error.
+// Collection returns the collection of a kind. It returns an error for a kind that the version does
+// not have.
 func (p Place) Collection(kind string) (Collection, error) {
 	var names []string
 	for _, k := range p.kinds {
@@ -32,8 +33,8 @@ func (p Place) Collection(kind string) (Collection, error) {
 	return Collection{}, fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
 }
 
-// moment orders locations. Revisions alone do not: they begin anew in the record that is
-// recovered after etcd was lost, with a higher epoch.
+// moment orders locations. Revisions alone do not: after a loss of etcd, the recovered record
+// starts with a low revision and a higher epoch.
 type moment struct{ epoch, revision int64 }
 
 func momentOf(loc *pb.Location) moment { return moment{loc.GetEpoch(), loc.GetRevision()} }
@@ -42,19 +43,19 @@ func (m moment) before(n moment) bool {
 	return m.epoch < n.epoch || m.epoch == n.epoch && m.revision < n.revision
 }
 
-// otherDeploymentError says that a controller is one of another deployment.
+// otherDeploymentError means that a controller belongs to another deployment.
 type otherDeploymentError struct{ of, ours, why string }
 
 func (e otherDeploymentError) Error() string {
 	return fmt.Sprintf("this is a controller of %s, not of %s: %s", e.of, e.ours, e.why)
 }
 
-// accept takes a location, unless it is older than the one at hand. One of another deployment
-// is refused: its collections are not those of this application, whatever they are called.
+// accept adopts a location unless it is older than the present one. It refuses a location of
+// another deployment: equal collection names there mean other data.
 func (a *App) accept(loc *pb.Location) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	of := loc.GetDeployment() // empty: a controller that does not say so yet
+	of := loc.GetDeployment() // empty: an older controller
 	if of != "" && a.name != "" && of != a.name {
 		why := "correct Controllers"
 		if a.cfg.Deployment == "" && a.cfg.Memory != "" {
@@ -62,9 +63,11 @@ func (a *App) accept(loc *pb.Location) error {
 		}
 		return otherDeploymentError{of, a.name, why}
 	}
+	// Controllers answer at different speeds. An older answer must not undo a newer one.
 	if a.newest != nil && !momentOf(a.newest).before(momentOf(loc)) {
 		return nil
 	}
+	// The first known deployment is final: later controllers must belong to it.
 	a.name = cmp.Or(a.name, of)
 	if a.newest == nil {
 		a.cluster = loc.GetCluster()
@@ -78,24 +81,29 @@ func (a *App) accept(loc *pb.Location) error {
 	return nil
 }
 
-// deployment is the name of the deployment; empty: the controllers know.
+// deployment returns the name of the deployment; empty: not known yet.
 func (a *App) deployment() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.name
 }
 
+// where returns the newest known location.
 func (a *App) where() *pb.Location {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.newest
 }
 
-// enter waits until writing is allowed, and returns where, and when this was so. Every enter that succeeds needs a leave.
+// enter waits until writes are allowed. It returns the place, and the moment of its location. The
+// caller must call leave after each successful enter.
 func (a *App) enter(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
+		// Take all three together: changed closes with the location after this one.
 		loc, changed, closed := a.newest, a.changed, a.closed
+		// Count the write in the same critical section as the check. Otherwise a hold could be
+		// acknowledged in between.
 		if !closed && loc.GetState() == pb.Location_OPEN {
 			a.writes++
 			a.mu.Unlock()
@@ -117,6 +125,7 @@ func (a *App) enter(ctx context.Context) (Place, moment, error) {
 	}
 }
 
+// leave ends a write, and wakes drained after the last one.
 func (a *App) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,12 +135,13 @@ func (a *App) leave() {
 	}
 }
 
-// readable waits for the first location that is open, and returns the newest such one, and how
-// new what is known now is: a location that holds writes may name a version whose
-// collections do not bear their names yet, and there reads would find nothing.
+// readable waits for the first open location and returns the newest open one. It also returns the
+// moment of the newest location of any state. A location that holds writes is not good for reads:
+// its collections may not have their names yet, and reads would find nothing.
 func (a *App) readable(ctx context.Context) (Place, moment, error) {
 	for {
 		a.mu.Lock()
+		// seen is the newest location, so that moved notices only a later change.
 		loc, changed, closed, seen := a.open, a.changed, a.closed, momentOf(a.newest)
 		a.mu.Unlock()
 		switch {
@@ -149,7 +159,7 @@ func (a *App) readable(ctx context.Context) (Place, moment, error) {
 	}
 }
 
-// drained waits until no write is in flight. It makes sense only while none can begin.
+// drained waits until no write is in flight. It is useful only while no write can begin.
 func (a *App) drained(ctx context.Context) error {
 	a.mu.Lock()
 	if a.writes == 0 {
@@ -159,6 +169,7 @@ func (a *App) drained(ctx context.Context) error {
 	if a.idle == nil {
 		a.idle = make(chan struct{})
 	}
+	// All waiting callers share one channel, which the last leave closes.
 	idle := a.idle
 	a.mu.Unlock()
 	select {
@@ -169,7 +180,7 @@ func (a *App) drained(ctx context.Context) error {
 	}
 }
 
-// place opens a location.
+// place returns the Place of a location.
 func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 	p := Place{Version: loc.GetVersion(), Client: a.cfg.Mongo, kinds: loc.GetKinds()}
 	if p.Client == nil {
@@ -179,15 +190,17 @@ func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// Mongo is a client of one cluster, and would write to the wrong one.
 	if loc.GetCluster() != a.cluster && a.cluster != "" && loc.GetCluster() != "" {
 		return p, fmt.Errorf("the data of %s is in another cluster (%s): give MongoAt in place of Mongo", p.Version, loc.GetHosts())
 	}
 	return p, nil
 }
 
+// clientAt returns the client of a location's cluster, from MongoAt or an earlier call of it.
 func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, error) {
 	key := loc.GetCluster() + " " + loc.GetHosts()
-	// Not under mu: it may take its time, and holds have to be acknowledged meanwhile.
+	// Not under mu: MongoAt may take long, and holds must be acknowledged meanwhile.
 	a.opening.Lock()
 	defer a.opening.Unlock()
 	if c := a.clients[key]; c != nil {

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// maxExamples is how many failures of a shard are kept.
+	// maxExamples is the number of failures that a shard keeps.
 	maxExamples = 5
-	// maxError bounds the text of one, for it goes into the Deployment.
+	// maxError bounds the text of a failure, in bytes. It is stored in the Deployment.
 	maxError = 300
-	// swapRecords and swapBytes bound one call of Swap, which is one transaction: a client
-	// that writes one of its records meanwhile waits for its end.
+	// swapRecords and swapBytes bound one call of Swap, which is one transaction. A client that
+	// writes one of its records waits for its end.
 	swapRecords = 100
 	swapBytes   = 1 << 20
-	// maxTries is how often a record is read again that others change all the time.
+	// maxTries is the number of repeated reads of a record that others keep changing.
 	maxTries = 100
 )
 
-// errRestless is the failure of a record that nobody could get hold of.
+// errRestless is the failure of a record that others changed during every try.
 var errRestless = errors.New("it is written faster than it can be read and swapped: begin the update again when there is less to do")
 
-// changing brings the records of a page through the task.
+// changing sends the records of a page through the task.
 type changing struct {
 	run      *run
 	tok      record.Token
@@ -38,8 +38,8 @@ type changing struct {
 	examples []Failure
 }
 
-// records changes the records, and again those that were changed by others meanwhile. With
-// an error the page is to be started again; what was changed then meets the task once more.
+// records changes the records, and repeats those that others changed in the meantime. After an
+// error the caller repeats the page, and already changed records meet the task again.
 func (c *changing) records(ctx context.Context, rs []record.Record) error {
 	c.count.Seen = int64(len(rs))
 	for try := 0; len(rs) > 0; try++ {
@@ -47,6 +47,7 @@ func (c *changing) records(ctx context.Context, rs []record.Record) error {
 		if err != nil {
 			return err
 		}
+		// Give up instead of blocking the shard: the failure is counted and shown.
 		if try == maxTries {
 			for _, key := range again {
 				c.fail(key, errRestless)
@@ -60,7 +61,8 @@ func (c *changing) records(ctx context.Context, rs []record.Record) error {
 	return nil
 }
 
-// once returns the keys of those that were changed by others.
+// once changes each record once, and returns the keys of records that others changed in the
+// meantime.
 func (c *changing) once(ctx context.Context, rs []record.Record) (again []record.Key, err error) {
 	var swaps []record.Swap
 	size := 0
@@ -80,6 +82,7 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 				again = append(again, swaps[i].Key)
 			case record.Refused:
 				c.fail(swaps[i].Key, r.Err)
+			// A swap has no guard, so this outcome is a fault of the backend.
 			case record.Stale:
 				return fmt.Errorf("swap of %s: %s", swaps[i].Key, r.Outcome)
 			}
@@ -98,15 +101,18 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 			c.fail(r.Key, r.Err)
 			continue
 		}
+		// A panic in a task is a failure of this record, not of the controller.
 		doc, err := transform.Isolated(func() (bson.Raw, error) { return change(r) })
 		switch {
 		case err == nil:
+		// A rotation may not give up a record because of an outage: no later run covers it.
 		case ctx.Err() != nil, c.run.update.Key != "" && passes(err):
 			return nil, err
 		default:
 			c.fail(r.Key, transform.Conceal(err, transform.Group{Records: []record.Record{r}}))
 			continue
 		}
+		// The task changed nothing, or the record is already up to date.
 		if doc = record.Stored(doc); doc == nil || bytes.Equal(doc, r.Doc) {
 			continue
 		}
@@ -121,18 +127,18 @@ func (c *changing) once(ctx context.Context, rs []record.Record) (again []record
 	return again, flush()
 }
 
-// passes reports whether an error is of the database and not of the record: which key records are
-// under is read there, and nobody goes over a record again that this run has given up.
+// passes reports whether an error concerns the database and not the record. Rotations read the keys
+// there, and no later run covers a record that this run gave up.
 func passes(err error) bool {
 	return errors.Is(err, record.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// read reads records as they are now. Those that are gone need no update.
+// read reads records in their present state. Deleted records need no update.
 func (c *changing) read(ctx context.Context, keys []record.Key) ([]record.Record, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	// A snapshot may be older than what was acknowledged.
+	// A plain snapshot could be older than the acknowledged write that changed the record.
 	now, err := c.run.ns.Position(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read again: %w", err)

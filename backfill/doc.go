@@ -1,43 +1,47 @@
-// Package backfill runs data updates: a named task over all records of a kind, within the
-// version that is served, such as filling a field that is new.
+// Package backfill runs data updates. A data update applies a named task to all records of a kind,
+// within the current version, for example to fill a new field.
 //
 // # Vocabulary
 //
-// A transform.Task defines what is done to a record; the registry of a service holds its
-// tasks next to its transformers. A run of a task is upgradestate.Update in the Deployment.
-// Its plan cuts the kind into ranges of keys, range i for shard i of the ring; a shard is
-// done by its owner, page by page, with a checkpoint under the owner's lock.
+// A transform.Task defines the change to one record. A service's registry holds its tasks next to
+// its transformers. A run of a task is upgradestate.Update in the Deployment. The plan of a run
+// cuts the kind into key ranges, one for each shard of the ring. The owner of a shard processes its
+// range page by page, and stores a checkpoint under its ownership lock.
 //
 // # Guarantees
 //
-// A record is replaced only if it still is, byte for byte, what the task was given
-// (record.Swapper): no write is lost. One that has changed is read again.
+// Swap replaces a record only if it still equals, byte for byte, the document that the task
+// received (record.Swapper). So no client's write is lost. The engine reads a changed record again.
 //
-// When a run ends, each record that was there when it began, and still is, has been through
-// the task at least once, or is counted as failed. A record that is created meanwhile has
-// been if its key lies in what a shard had still before it; to create records that need no
-// update is the service's part, so it is deployed before the update begins.
+// A run covers each record that exists from its start to its end. Such a record has passed through
+// the task at least once, or counts as failed. A record created during the run passes through it
+// only if its key lies ahead of its shard. The service must create records that need no update, so
+// deploy the service before you begin the update.
 //
-// A task may meet a record twice, for a controller may be killed between a write and its
-// checkpoint, and so it must be idempotent: the second time it gets what it made.
+// A task may meet a record twice, because a controller may be killed between a write and its
+// checkpoint. A task must therefore be idempotent: the second time it receives its own result.
 //
-// A record that the task fails on (an error or a panic), or whose new document the database
-// refuses, stays as it is, is counted and shown, and the others go on. A run with failures
-// ends as "not done" in the history; started again it goes over all records again.
+// A record stays unchanged if the task fails on it (an error or a panic), or if the database
+// refuses the new document. The engine counts and shows the failure and continues with the others.
+// A run with failures ends as "not done" in the history. A new run covers all records again.
 //
-// # Failure
+// # Failure handling
 //
-// A shard that is lost is left at once; its next owner goes on from the checkpoint, less
-// than a second of work earlier. A controller that lacks the task, or has another text of it,
-// leaves its shards alone and reports that: they wait for an owner that has it. While the
-// Deployment names no places to write (an operation of an upgrade is being completed) the run
-// waits. No switch begins while it runs (upgradestate sees to that), and a controller that
-// sleeps through its end meets the fence of the next one like any client.
+// The engine leaves a lost shard at once. The next owner resumes from the checkpoint, which is less
+// than a second of work old. A controller that lacks the task, or has another revision of it,
+// reports that and leaves its shards to an owner that has it. While the Deployment names no
+// collections to write to, because an upgrade completes an operation, the run waits. The state
+// machine starts no switch during a run (upgradestate). A controller that pauses past the end of a
+// run meets the next switch's fence, like any client.
 //
-// Syncs need not know: what a task writes is a change like any other, and is applied.
+// Syncs apply the changes of a task like any other change.
 //
-// It does not own who owns a shard (shards), how the Deployment and the journal are stored
-// (deployment), or how fast bulk work may go (pace).
+// # What it does not own
+//
+// It does not own shard ownership (shards), the storage of Deployment and journal (deployment), or
+// the speed of bulk work (throttle).
+//
+// Begin to read at Engine.Run, then shard.work.
 //
 // It is not for users and may change with any version.
 package backfill

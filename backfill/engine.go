@@ -18,13 +18,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Config configures an Engine. Zero values mean the defaults named.
+// Config configures an Engine. Zero values mean the defaults.
 type Config struct {
-	Owner   string // this controller's id, for people
-	Workers int    // shards that are worked on at once; 4
-	// Page is how many records are read at once; 500.
+	Owner   string // this controller's id, for messages
+	Workers int    // shards in parallel; default 4
+	// Page is the number of records per read; default 500.
 	Page int
-	// Every is the interval of checkpoints and progress; 500 ms.
+	// Every is the interval of checkpoints and progress; default 500 ms.
 	Every time.Duration
 }
 
@@ -41,47 +41,48 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Engine works with. All but Rotation, Pacer and Keys are needed.
+// Parts are the dependencies of an Engine. Only Rotation, Pacer and Keys are optional.
 type Parts struct {
 	Tasks       Tasks
-	Rotation    Rotation                       // nil: there are no keys
-	Namespace   func(version string) Namespace // nil for one that is not configured
+	Rotation    Rotation                       // nil: no encryption keys
+	Namespace   func(version string) Namespace // nil for a version that is not configured
 	Deployments Deployments
 	Journal     Journal
 	Ownership   Ownership
 	Lease       func() coord.LeaseID // of this controller, for published progress
-	Pacer       Pacer                // nil: as fast as it goes
-	Keys        transform.KeyFinder  // of other services' records; for tasks that ask
+	Pacer       Pacer                // nil: no limit
+	Keys        transform.KeyFinder  // keys of other services' records, for tasks that ask
 	Log         *zap.Logger
 }
 
-// Engine does this controller's part of whatever run the Deployment asks for.
+// Engine does this controller's part of the run that the Deployment asks for.
 type Engine struct {
 	Parts
 	cfg     Config
 	workers *semaphore.Weighted
-	// read is how many records were read that Pacer was not told of. It is of all shards: the
-	// last page of one is told with the first of the next, else small shards would go free.
+	// read counts the records that Pacer does not know yet. All shards share it: the first page of
+	// a shard reports the last page of the previous one. Otherwise small shards would escape the
+	// limit.
 	read atomic.Int64
 
 	mu      sync.Mutex
 	record  upgradestate.Deployment
-	news    chan struct{} // closed and replaced when the record changed
+	news    chan struct{} // closed and replaced by each new record
 	now     *run
-	waits   string // what keeps this controller from its part
-	problem string // an error that work goes on after
-	gaveUp  string // the error that ended the part of a shard last
+	waits   string // reason why this controller does not work
+	problem string // error that the work retries
+	gaveUp  string // last error that ended a shard's part
 
-	published Progress // used by Run alone
+	published Progress // only Run uses it
 }
 
-// New makes an engine; Run makes it work.
+// New returns an engine; Run starts it.
 func New(p Parts, cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	return &Engine{Parts: p, cfg: cfg, workers: semaphore.NewWeighted(int64(cfg.Workers)), news: make(chan struct{})}
 }
 
-// run is a run of a task, as far as this controller has to do with it.
+// run is this controller's part of a run of a task.
 type run struct {
 	update upgradestate.Update
 	task   transform.Task
@@ -92,10 +93,10 @@ type run struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	shards map[int]*shard // guarded by Engine.mu
-	told   atomic.Int64   // records of which the log says that they are not updated
+	told   atomic.Int64   // failed records in the log
 }
 
-// stop ends the work of a run and waits for it.
+// stop ends the work of a run and waits for it. A nil run has none.
 func (r *run) stop() {
 	if r != nil {
 		r.cancel()
@@ -103,13 +104,14 @@ func (r *run) stop() {
 	}
 }
 
-// Run works until ctx ends, which is no error.
+// Run works until ctx ends and then returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch := e.Deployments.Watch(watching)
 	tick := time.NewTicker(e.cfg.Every)
 	defer tick.Stop()
+	// Run must not return while a shard still writes.
 	defer func() { e.now.stop() }()
 	for {
 		select {
@@ -117,7 +119,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case d, open := <-watch:
 			if !open {
-				return nil // as ctx
+				return nil // ctx is ending
 			}
 			e.setRecord(d)
 		case <-e.Ownership.Changes():
@@ -128,6 +130,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
+// setRecord stores the new record and wakes every awaitPlace.
 func (e *Engine) setRecord(d upgradestate.Deployment) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,13 +139,15 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 	e.news = make(chan struct{})
 }
 
-// look starts and ends what the record and the ownership of shards ask for.
+// look starts and stops work according to the record and the shard ownership.
 func (e *Engine) look(ctx context.Context) {
-	d := e.record // nobody else writes it
+	d := e.record // only Run's goroutine writes it
 	u := d.Update
+	// The record's pace is for all controllers; this one takes its share of the ring.
 	if e.Pacer != nil && d.RingSize > 0 {
 		e.Pacer.Set(d.Pace, float64(len(e.Ownership.Owned()))/float64(d.RingSize))
 	}
+	// The run ended or another one began. Wait for the old one's last writes.
 	if e.now != nil && (u == nil || u.Run() != e.now.update.Run()) {
 		e.now.stop()
 		e.setRun(nil)
@@ -154,6 +159,7 @@ func (e *Engine) look(ctx context.Context) {
 	if e.now == nil {
 		r, waits, err := e.begin(ctx, d)
 		if err != nil && ctx.Err() == nil {
+			// The next tick tries again.
 			e.Log.Warn("data update will be tried again", zap.String("update", u.Name), zap.Error(err))
 			waits = err.Error()
 		}
@@ -181,8 +187,8 @@ func (e *Engine) setWaits(waits string) {
 	e.waits = waits
 }
 
-// begin makes or loads the plan of the run that the record names. Without a run, waits
-// returns what this controller lacks.
+// begin makes or loads the plan of the record's run. It returns no run and a reason while this
+// controller lacks something.
 func (e *Engine) begin(ctx context.Context, d upgradestate.Deployment) (r *run, waits string, err error) {
 	r = &run{update: *d.Update, keys: e.Keys, shards: map[int]*shard{}}
 	var found bool
@@ -195,12 +201,13 @@ func (e *Engine) begin(ctx context.Context, d upgradestate.Deployment) (r *run, 
 	if err != nil || waits != "" {
 		return nil, waits, err
 	}
+	// The run outlives this pass; stop ends it.
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	e.Log.Info("data update begins here", zap.String("update", r.update.Name), zap.String("id", r.update.Run()), zap.String("kind", r.update.Kind), zap.Int64("records", r.plan.Total))
 	return r, "", nil
 }
 
-// choose finds what the run does to records, and where.
+// choose sets the task and the database of a run, or returns what is missing.
 func (e *Engine) choose(ctx context.Context, r *run, planned bool) (waits string, err error) {
 	u := r.update
 	if u.Key != "" {
@@ -214,6 +221,7 @@ func (e *Engine) choose(ctx context.Context, r *run, planned bool) (waits string
 	switch {
 	case err != nil:
 		return fmt.Sprintf("controller %s has no task %s: deploy it there, or cancel the update", e.cfg.Owner, u.Name), nil //nolint:nilerr // there is none, and that is what is waited for
+	// Two revisions of a task in one run would leave the kind half and half.
 	case r.task.Hash() != u.Hash:
 		return fmt.Sprintf("controller %s has another revision of task %s: deploy the same everywhere, or cancel the update and begin it again", e.cfg.Owner, u.Name), nil
 	}
@@ -225,11 +233,13 @@ func (e *Engine) choose(ctx context.Context, r *run, planned bool) (waits string
 
 const waitsForPlaces = "the collections of the current version to be open for writes"
 
+// makePlan proposes a plan. The journal returns the first controller's plan to all of them.
 func (e *Engine) makePlan(ctx context.Context, d upgradestate.Deployment, r *run) (p Plan, waits string, err error) {
 	tok, ok := token(d, r.update.Kind)
 	if !ok {
 		return p, waitsForPlaces, nil
 	}
+	// Take the position before the ranges, so that every later read includes all earlier records.
 	pos, err := r.ns.Position(ctx)
 	if err != nil {
 		return p, "", fmt.Errorf("start of the update: %w", err)
@@ -247,13 +257,15 @@ func (e *Engine) makePlan(ctx context.Context, d upgradestate.Deployment, r *run
 	return p, "", err
 }
 
-// deal starts shards that were gained and ends those that were lost.
+// deal starts gained shards and stops lost ones.
 func (e *Engine) deal(u upgradestate.Update) {
 	owned := e.Ownership.Owned()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.now
 	for n, s := range r.shards {
+		// A new Create revision means that the lock was lost and won again; checkpoints need the
+		// new lock.
 		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create || slices.Contains(u.Done, n) {
 			s.cancel()
 			delete(r.shards, n)
@@ -276,7 +288,7 @@ func (e *Engine) start(r *run, lock shards.Lock) *shard {
 	return s
 }
 
-// Progress is this controller's part of the run; without an ID there is none.
+// Progress returns this controller's part of the run. Without a run its ID is empty.
 func (e *Engine) Progress() Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -293,6 +305,7 @@ func (e *Engine) Progress() Progress {
 		p.Waits, _ = e.Pacer.Reason()
 	}
 	for n, s := range e.now.shards {
+		// A shard without its checkpoint has no valid counts yet.
 		if !s.loaded {
 			continue
 		}
@@ -302,14 +315,16 @@ func (e *Engine) Progress() Progress {
 		}
 		p.Shards = append(p.Shards, sp)
 	}
+	// A fixed order, because publish compares the reports.
 	slices.SortFunc(p.Shards, func(a, b ShardProgress) int { return a.Shard - b.Shard })
 	return p
 }
 
-// publish stores the progress when it has changed.
+// publish stores the progress if it has changed.
 func (e *Engine) publish(ctx context.Context) {
 	p := e.Progress()
 	lease := e.Lease()
+	// Progress hangs on the lease, so that it disappears with this controller.
 	if lease == 0 || reflect.DeepEqual(p, e.published) || p.ID == "" && e.published.ID == "" {
 		return
 	}

@@ -22,24 +22,26 @@ type shard struct {
 	lock   shards.Lock
 	cancel context.CancelFunc
 
-	// Written by work alone, under Engine.mu.
+	// Only work writes these, under Engine.mu.
 	at     Checkpoint
 	loaded bool
 
-	// Used by work alone.
-	saved time.Time // when at was stored
+	// Only work uses this.
+	saved time.Time // time of the last stored checkpoint
 }
 
-// work does what remains of the shard, and reports it. It returns early when ctx ends or the
-// shard is somebody else's.
+// work processes the rest of the shard and reports it. It returns early when ctx ends or the shard
+// has another owner.
 func (s *shard) work(ctx context.Context) {
 	e := s.engine
+	// Shards of one controller share the workers, so a wide ring does not overload the database.
 	if e.workers.Acquire(ctx, 1) != nil {
 		return
 	}
 	defer e.workers.Release(1)
 	err := s.persist(ctx, s.load)
 	for err == nil && !s.at.Done {
+		// Save also when done: the report must not precede the checkpoint.
 		if err = s.persist(ctx, s.page); err == nil && (s.at.Done || time.Since(s.saved) >= e.cfg.Every) {
 			err = s.persist(ctx, s.save)
 		}
@@ -49,6 +51,8 @@ func (s *shard) work(ctx context.Context) {
 	}
 	switch {
 	case err == nil, ctx.Err() != nil:
+	// Another controller owns the shard, or the run is over. The stored checkpoint is enough for
+	// it.
 	case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated):
 		e.Log.Debug("shard is left to its owner", zap.Int("shard", s.lock.Shard), zap.Error(err))
 	default:
@@ -58,12 +62,12 @@ func (s *shard) work(ctx context.Context) {
 	}
 }
 
-// persist repeats f until it succeeds, ctx ends, or the shard turns out to be somebody
-// else's.
+// persist repeats f with backoff until it succeeds, ctx ends, or the shard has another owner.
 func (s *shard) persist(ctx context.Context, f func(context.Context) error) error {
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0))
+	// Log only the first failure of a series, and only from one shard.
 	failed := false
 	err := backoff.Retry(func() error {
 		err := f(ctx)
@@ -73,6 +77,7 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 			return nil
 		case ctx.Err() != nil:
 			return backoff.Permanent(ctx.Err())
+		// Retries cannot change these: the lock is lost, or the Deployment has moved on.
 		case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated), errors.As(err, &refused):
 			return backoff.Permanent(err)
 		}
@@ -88,8 +93,8 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 	return err
 }
 
-// setProblem notes an error that work goes on after; first: there was none. Of all shards that
-// a database is away for one says so.
+// setProblem records an error that the work retries. first is true if there was none, so that only
+// one of many shards logs an outage.
 func (e *Engine) setProblem(text string) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +103,7 @@ func (e *Engine) setProblem(text string) (first bool) {
 	return first
 }
 
-// isNews reports whether an error is another one than the latest that ended a shard's part.
+// isNews reports whether an error differs from the last one that ended a shard's part.
 func (e *Engine) isNews(err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,11 +112,11 @@ func (e *Engine) isNews(err error) bool {
 	return is
 }
 
-// mayTell reports whether one more record that is not updated may be logged; all of them are
-// counted, and some of each shard kept.
+// mayTell reports whether the log may take one more failed record. All failures are counted, and
+// each shard keeps some.
 func (r *run) mayTell() bool { return r.told.Add(1) <= mostTold }
 
-// mostTold bounds the lines of a run at one controller.
+// mostTold bounds the logged failures of a run at one controller.
 const mostTold = 20
 
 func (s *shard) set(c Checkpoint) {
@@ -120,7 +125,7 @@ func (s *shard) set(c Checkpoint) {
 	s.at, s.loaded = c, true
 }
 
-// load goes on where the shard's former owner was, or begins.
+// load resumes from the former owner's checkpoint, or starts at the beginning.
 func (s *shard) load(ctx context.Context) error {
 	c, found, err := s.engine.Journal.LoadUpdateCheckpoint(ctx, s.run.update.Run(), s.lock.Shard)
 	if err != nil {
@@ -131,6 +136,7 @@ func (s *shard) load(ctx context.Context) error {
 	case found:
 	case s.lock.Shard < len(ranges):
 		c.Rest = ranges[s.lock.Shard]
+	// The ring has more shards than the plan has ranges.
 	default:
 		c.Done = true
 	}
@@ -140,6 +146,7 @@ func (s *shard) load(ctx context.Context) error {
 }
 
 func (s *shard) save(ctx context.Context) error {
+	// The lock condition makes a former owner's late checkpoint fail.
 	err := s.engine.Journal.SaveUpdateCheckpoint(ctx, s.run.update.Run(), s.lock.Shard, s.at, s.lock.Condition())
 	if err == nil {
 		s.saved = time.Now()
@@ -156,9 +163,10 @@ func (s *shard) report(ctx context.Context) error {
 	return err
 }
 
-// page brings the next page through the task.
+// page sends the next page through the task.
 func (s *shard) page(ctx context.Context) error {
 	e := s.engine
+	// Report only the records read since the last call, by any shard.
 	if e.Pacer != nil {
 		if err := e.Pacer.Wait(ctx, int(e.read.Swap(0))); err != nil {
 			return err
@@ -177,6 +185,7 @@ func (s *shard) page(ctx context.Context) error {
 	if err := ch.records(ctx, page.Records); err != nil {
 		return err
 	}
+	// Advance only after every record of the page is written or counted.
 	next := s.at
 	next.Rest.From, next.Done = page.Next, page.Done
 	next.Count.Seen += ch.count.Seen
@@ -193,15 +202,16 @@ func (s *shard) page(ctx context.Context) error {
 	return nil
 }
 
-// withExamples adds examples up to their limit. It never writes to have.
+// withExamples adds examples up to their limit. It never writes to have, which Progress may read.
 func withExamples(have, more []Failure) []Failure {
 	out := append([]Failure(nil), have...)
 	return append(out, more[:min(len(more), maxExamples-len(out))]...)
 }
 
-// awaitPlace is where the kind can be written now, or as soon as it can be.
+// awaitPlace returns the collection that the kind is written to, and waits while there is none.
 func (e *Engine) awaitPlace(ctx context.Context, kind string) (record.Token, error) {
 	for {
+		// Take both together: news closes with the next record after this one.
 		e.mu.Lock()
 		d, news := e.record, e.news
 		e.mu.Unlock()
@@ -218,8 +228,8 @@ func (e *Engine) awaitPlace(ctx context.Context, kind string) (record.Token, err
 	}
 }
 
-// token is where clients write a kind of the current version; ok is false while they must
-// not.
+// token returns the collection that clients write a kind of the current version to. ok is false
+// while they must not write.
 func token(d upgradestate.Deployment, kind string) (tok record.Token, ok bool) {
 	_, places := upgradestate.WritePlaces(d)
 	for _, p := range places {

@@ -12,10 +12,11 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// FromLens is a task that brings each record up through the lens of a file. What is up
-// already it leaves alone; what has a default in the lens and is missing it fills in.
+// FromLens returns a task that applies the lens in file to each record. It leaves up-to-date
+// records alone, and fills missing fields that have a default in the lens.
 //
-// Of a lens that has references keys says which their fields are to hold.
+// keys selects which keys the reference fields hold: new, old or both. A lens with references needs
+// it, and a lens without refuses it.
 func FromLens(name, version, kind, file string, keys transform.Keys) (transform.Task, error) {
 	t := transform.Task{Name: name, Version: version, Kind: kind}
 	text, err := os.ReadFile(file)
@@ -25,6 +26,7 @@ func FromLens(name, version, kind, file string, keys transform.Keys) (transform.
 	l, err := lens.Parse(file, text)
 	switch {
 	case err != nil:
+	// Refuse a setting without effect: the operator expects one.
 	case keys != "" && !l.HasReferences():
 		err = fmt.Errorf("%s: it has no references that could hold %s keys", file, keys)
 	case keys != "":
@@ -43,7 +45,7 @@ func FromLens(name, version, kind, file string, keys transform.Keys) (transform.
 	return t, nil
 }
 
-// follow makes a task of the references of a lens.
+// follow sets up t for a lens with references.
 func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
 	f, err := l.Follow(t.Kind, keys)
 	if err != nil {
@@ -54,16 +56,18 @@ func follow(t *transform.Task, l *lens.Lens, keys transform.Keys) error {
 	for _, i := range f.Imports {
 		asks = asks || i.Asks
 	}
+	// Without questions no query is needed, so each record changes by itself.
 	if !asks {
 		t.Func = func(r record.Record) (bson.Raw, error) { return f.Change(r.Doc, nil) }
 		return nil
 	}
+	// Ask for the keys of a whole page at once. One question per record would be too slow.
 	t.Prepare = func(ctx context.Context, rs []record.Record, finder transform.KeyFinder) (transform.TaskFunc, error) {
 		var asked []transform.Question
 		for _, r := range rs {
 			of, err := f.Questions(r.Doc)
 			if err != nil {
-				continue // as a failure of the record, when it is to change
+				continue // Change reports it as the record's failure
 			}
 			asked = append(asked, of...)
 		}

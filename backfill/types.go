@@ -11,62 +11,61 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Plan is made once for a run, and never changes.
+// Plan is the division of a run's records into ranges. It is made once for a run and never changes.
 type Plan struct {
-	// Start is the source's time when the run began: what is read is not older.
+	// Start is the source's time when the run began. Reads must not be older.
 	Start record.Version `json:"start"`
-	// Ranges cuts the kind without gaps; range i is that of shard i, and shards beyond them
-	// have none.
+	// Ranges cuts the kind without gaps. Range i belongs to shard i; higher shards have no work.
 	Ranges []record.Range `json:"ranges"`
 	Total  int64          `json:"total"` // estimated number of records
 }
 
-// Checkpoint is how far a shard is. It is stored after what it records was done.
+// Checkpoint is the progress of a shard. The engine stores it after the work that it covers.
 type Checkpoint struct {
-	Rest     record.Range             `json:"rest"` // what remains, unless Done
+	Rest     record.Range             `json:"rest"` // remaining range, unless Done
 	Done     bool                     `json:"done,omitempty"`
 	Count    upgradestate.UpdateCount `json:"count"`
-	Examples []Failure                `json:"examples,omitempty"` // a few of those that failed
+	Examples []Failure                `json:"examples,omitempty"` // a few of the failures
 }
 
-// Failure is a record that stays as it is.
+// Failure describes a record that the run left unchanged.
 type Failure struct {
-	Key   string `json:"key"` // as people read it
+	Key   string `json:"key"` // readable form
 	Error string `json:"error"`
 }
 
-// String is the failure on one line.
+// String returns the failure on one line.
 func (f Failure) String() string { return f.Key + ": " + f.Error }
 
-// Progress is what a controller publishes of its part in a run.
+// Progress is a controller's published part of a run.
 type Progress struct {
 	Owner   string          `json:"owner"`
 	ID      string          `json:"id"`              // of the run
 	Total   int64           `json:"total,omitempty"` // of the plan
 	Shards  []ShardProgress `json:"shards,omitempty"`
-	Waits   string          `json:"waits,omitempty"` // what it waits for: the task, a pace, places to write
+	Waits   string          `json:"waits,omitempty"` // missing task, pace, or closed collections; empty: nothing
 	Problem string          `json:"problem,omitempty"`
 }
 
-// ShardProgress is how far an owned shard is.
+// ShardProgress is the progress of an owned shard.
 type ShardProgress struct {
 	Shard   int                      `json:"shard"`
 	Count   upgradestate.UpdateCount `json:"count"`
-	Example string                   `json:"example,omitempty"` // of those that failed
+	Example string                   `json:"example,omitempty"` // one of the failures
 }
 
-// Deployments is what the engine needs of the Deployment; see package syncer.
+// Deployments is the engine's access to the Deployment; see package syncer.
 type Deployments interface {
 	Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error)
-	// Watch delivers the newest record whenever it changed, beginning with the present one.
+	// Watch delivers the present record and then the newest one after each change.
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
 }
 
-// Journal is where runs are kept. Conditions must hold in the same transaction; one that
-// does not is coord.ErrConflict.
+// Journal stores runs. Conditions must hold in the same transaction; a failed one is
+// coord.ErrConflict.
 type Journal interface {
-	// CreateUpdatePlan stores the plan unless there is one, and returns the one that stands.
-	// What is kept of other runs goes, as long as d is the present record.
+	// CreateUpdatePlan stores the plan unless one exists, and returns the stored one. It deletes
+	// the data of other runs, provided that d is the present record.
 	CreateUpdatePlan(ctx context.Context, d upgradestate.Deployment, p Plan) (Plan, error)
 	LoadUpdatePlan(ctx context.Context, id string) (p Plan, found bool, err error)
 	LoadUpdateCheckpoint(ctx context.Context, id string, shard int) (c Checkpoint, found bool, err error)
@@ -74,14 +73,14 @@ type Journal interface {
 	PublishUpdateProgress(ctx context.Context, p Progress, lease coord.LeaseID) error
 }
 
-// Ownership is who works on which shard; shards.Pool is it.
+// Ownership tells which shards this controller owns; shards.Pool implements it.
 type Ownership interface {
 	Owned() map[int]shards.Lock
-	// Changes is signalled (conflated) whenever Owned may have changed.
+	// Changes signals, with signals merged, that Owned may have changed.
 	Changes() <-chan struct{}
 }
 
-// Namespace is what the engine needs of the database of a version.
+// Namespace is the engine's access to a version's database.
 type Namespace interface {
 	record.Reader
 	record.Swapper
@@ -90,28 +89,27 @@ type Namespace interface {
 	Size(ctx context.Context, tok record.Token) (record.Size, error)
 }
 
-// Rotation brings records under a key of their namespace; package controller is it.
+// Rotation encrypts records under a new key of their namespace; package controller implements it.
 type Rotation interface {
-	// Begin returns what is to be done to each record, and the namespace as it is stored. Where
-	// planned is false, the run has no plan yet: it returns waits, for what has to be before
-	// the first record is read, until nobody writes under another key any more.
+	// Begin returns the change for each record and the namespace in its stored form. If planned is
+	// false, the run has no plan yet. Begin then returns waits, the missing condition, as long as
+	// any process still writes under another key. The engine must not read a record before that.
 	Begin(ctx context.Context, u upgradestate.Update, planned bool) (task transform.Task, ns Namespace, waits string, err error)
 }
 
-// Tasks are those that this binary has; transform.Registry is it.
+// Tasks finds the tasks of this binary; transform.Registry implements it.
 type Tasks interface {
-	// Task finds one by its name. An error means that there is none.
+	// Task returns a task by name. An error means that this binary lacks it.
 	Task(name string) (transform.Task, error)
 }
 
-// Pacer holds bulk work back; throttle.Pacer is it.
+// Pacer limits bulk work; throttle.Pacer implements it.
 type Pacer interface {
-	// Set takes over the pace of the record, and which share of the ring is owned here.
+	// Set takes the pace from the record, and the share of the ring that this controller owns.
 	Set(said upgradestate.Pace, share float64)
-	// Wait returns when a page may be read. records is how many were read since the call
-	// before it.
+	// Wait blocks until a page may be read. records is the number read since the previous call.
 	Wait(ctx context.Context, records int) error
-	// Reason returns why Wait holds back now; empty when it does not.
+	// Reason returns why Wait blocks now; empty if it does not.
 	Reason() (why string, standstill bool)
 }
 

@@ -15,16 +15,16 @@ import (
 // command runs a program for each event.
 type command struct{ argv []string }
 
-// NewCommand returns a Sender that runs a program with its arguments, without a shell. The
-// event is its standard input, and its type and id are in the environment, of which it gets no
-// more than what a program needs to run: ours holds passwords. What it prints is thrown away.
-// It must end with status 0. When its time is over it is killed with all that it has started.
+// NewCommand returns a Sender that runs a program with its arguments, without a shell. The program
+// reads the event from its standard input. The environment holds the event's type and id, and only
+// the variables that a program needs to run, because ours may hold passwords. Its output is
+// discarded. It must exit with status 0. After the timeout it is killed together with its children.
 func NewCommand(argv []string) Sender { return &command{argv} }
 
-// passedOn are the variables of our environment that a command gets.
+// passedOn lists the variables of our environment that a command receives.
 var passedOn = []string{"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
-// outlives is how long what a command has started may keep us waiting after it was killed.
+// outlives bounds the wait for children that survive the kill.
 const outlives = time.Second
 
 func (c *command) Send(ctx context.Context, e Event, body []byte) error {
@@ -36,12 +36,15 @@ func (c *command) Send(ctx context.Context, e Event, body []byte) error {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
 	}
+	// A process group of its own, so that the kill reaches the program's children too.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // its group
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the whole group
+	// A surviving child may keep the pipes open, and Run would wait for it.
 	cmd.WaitDelay = outlives
 	err := cmd.Run()
 	var ended *exec.ExitError
 	switch {
+	// The program succeeded; only a child kept its output open.
 	case err == nil, errors.As(err, &ended) && ended.Success():
 		return nil
 	case ended != nil:

@@ -1,20 +1,27 @@
-// Package hooks tells other systems what happens to a deployment: by requests to an address,
-// or by a command.
+// Package hooks reports the events of a deployment to other systems, by HTTP requests or by running
+// a command.
 //
-// Events are made of the history in the deployment's record, which is written with what it
-// tells of, so that none is lost however the controllers fail; of what is parked, which is
-// not in the record, a count is looked at now and then. Which events were made and which of
-// them were delivered is kept in the coordination store and only ever changed by comparing
-// it, so that each event is made once, with one id, and the next leader goes on where the
-// one before stopped.
+// # Guarantees
 //
-// Each hook gets all events that it wants, in their order, at least once: what is not
-// acknowledged in time is sent again with longer and longer pauses, and those behind it wait.
-// After a hook's GiveUp an event is left out. A hook that hangs holds up itself alone; nothing
-// of an upgrade waits for one.
+// Events come from the history in the deployment's record. The record and its history change in one
+// write, so no event is lost, however controllers fail. The number of parked groups (groups that
+// the engine could not transform) is not in the record, so the leader counts them at
+// intervals.
+//
+// The coordination store keeps which events exist and which hooks received them. The leader changes
+// this state only by compare-and-swap. So each event is created once, with one id, and the next
+// leader continues where the last one stopped.
+//
+// Each hook receives all events that it wants, in order, at least once. The leader resends an
+// unacknowledged event with growing pauses, and later events of that hook wait. After the hook's
+// GiveUp the event is dropped for it. A hook that hangs delays only itself; no upgrade waits for a
+// hook.
 //
 // It is not for users and may change with any version.
 //
-// The package does not decide who leads (Run is called where one does), nor what is
-// configured.
+// # What it does not own
+//
+// The package does not elect the leader (the leader calls Run) and does not read the configuration.
+//
+// Begin to read at Hooks.Run.
 package hooks

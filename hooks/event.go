@@ -8,93 +8,94 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Type says what happened.
+// Type is the kind of an event.
 type Type string
 
 const (
-	Begin       Type = "begin"        // an upgrade has begun
+	// The types of events.
+	Begin       Type = "begin"        // an upgrade began
 	Ready       Type = "ready"        // all its shards were ready for the first time
-	Retry       Type = "retry"        // an attempt at its switch was given up, and is made again
-	Switched    Type = "switched"     // it has switched
-	Aborted     Type = "aborted"      // it has ended without
-	Parked      Type = "parked"       // there is something that cannot be migrated, or much more than before
-	FenceBroken Type = "fence-broken" // a fence was not in force, and was put back
-	Completed   Type = "completed"    // a version that was left is set aside, or dropped
+	Retry       Type = "retry"        // an attempt at its switch failed and will be repeated
+	Switched    Type = "switched"     // it switched
+	Aborted     Type = "aborted"      // it ended without a switch
+	Parked      Type = "parked"       // some groups cannot be migrated, or many more than before
+	FenceBroken Type = "fence-broken" // a fence was missing and was set again
+	Completed   Type = "completed"    // an abandoned version was set aside or dropped
 )
 
-// Types are all of them.
+// Types lists every Type.
 var Types = []Type{Begin, Ready, Retry, Switched, Aborted, Parked, FenceBroken, Completed}
 
-// Event is something that happened. It is sent as JSON; docs/operations.md describes it.
-// Fields may be added.
+// Event is one reported event. Hooks receive it as JSON; docs/operations.md describes it. Later
+// versions may add fields.
 type Event struct {
-	ID         string `json:"id"`       // unique; the same each time that it is sent
+	ID         string `json:"id"`       // unique; the same for each delivery
 	Sequence   int64  `json:"sequence"` // grows by one with each event of the deployment
 	Type       Type   `json:"event"`
 	Deployment string `json:"deployment"`
-	At         string `json:"at"` // RFC 3339, when it happened
-	// Version is the current one when the event was made.
+	At         string `json:"at"` // RFC 3339, time of the event
+	// Version is the current version when the event was created.
 	Version string `json:"version"`
-	Upgrade string `json:"upgrade,omitempty"` // id of the upgrade, of what is about one
-	From    string `json:"from,omitempty"`    // its versions; of Completed and FenceBroken the version meant
+	Upgrade string `json:"upgrade,omitempty"` // id of the upgrade, if the event is about one
+	From    string `json:"from,omitempty"`    // the upgrade's versions; for Completed and FenceBroken the affected version
 	To      string `json:"to,omitempty"`
-	By      string `json:"by,omitempty"` // who asked for it, by its own account
-	// Detail is for people: the policy of an upgrade, why it was aborted, what was found.
+	By      string `json:"by,omitempty"` // requester, by its own account
+	// Detail is a text for operators, such as the policy of an upgrade or the reason of an abort.
 	Detail   string           `json:"detail,omitempty"`
-	Rollback bool             `json:"rollback,omitempty"` // of Switched: it went back
-	Millis   map[string]int64 `json:"millis,omitempty"`   // of Switched: the parts of the pause
-	Kind     string           `json:"kind,omitempty"`     // of FenceBroken
-	Parked   int64            `json:"parked,omitempty"`   // of Parked: groups, not waived
+	Rollback bool             `json:"rollback,omitempty"` // for Switched: it was a rollback
+	Millis   map[string]int64 `json:"millis,omitempty"`   // for Switched: parts of the pause
+	Kind     string           `json:"kind,omitempty"`     // for FenceBroken
+	Parked   int64            `json:"parked,omitempty"`   // for Parked: groups that are not waived
 }
 
 // Format is the version of State. A binary refuses a newer one.
 const Format = 1
 
-// State is what was told, as it is kept. The zero value is that of a deployment that hooks
-// were never configured for.
+// State is the stored delivery state. The zero value belongs to a deployment without hooks so far.
 type State struct {
 	Format   int   `json:"format"`
 	Sequence int64 `json:"sequence"` // of the latest event
-	// Revision is that of the record that events were made of last: one that comes late, from
-	// a process that leads no longer, makes none.
+	// Revision of the record that the last events came from. A late record from a former leader has
+	// a lower one and creates no events.
 	Revision int64 `json:"revision"`
-	// Entries is how many entries of the history were looked at, those included that it no
-	// longer has.
+	// Entries counts the processed entries of the history, including entries that the history has
+	// dropped.
 	Entries int `json:"entries"`
-	// Open are those of Entries whose end is still to be told.
+	// Open lists the processed entries without a reported end.
 	Open   []Open `json:"open,omitempty"`
 	Parked Told   `json:"parked,omitzero"`
-	// Queue are the events that some hook was not told of, oldest first.
+	// Queue holds the events that some hook has not received, oldest first.
 	Queue []Event `json:"queue,omitempty"`
-	// Done is, by hook, the sequence of the latest event that it was told of, or that was left out.
+	// Done holds, for each hook, the sequence of the latest event that it received or that was
+	// dropped for it.
 	Done map[string]int64 `json:"done,omitempty"`
 }
 
 // Open is an entry of the history that has not ended.
 type Open struct {
 	Entry int    `json:"entry"` // its number, counted as in Entries
-	What  string `json:"what"`  // as in the entry, as are the next ones
+	What  string `json:"what"`  // this and the next fields are as in the entry
 	ID    string `json:"id,omitempty"`
 	From  string `json:"from,omitempty"`
 	To    string `json:"to,omitempty"`
-	Ready bool   `json:"ready,omitempty"` // this was told
+	Ready bool   `json:"ready,omitempty"` // the Ready event exists
 }
 
-// Told is what was said of parked groups last.
+// Told is the last reported number of parked groups.
 type Told struct {
 	Direction string `json:"direction"`
-	Count     int64  `json:"count"`        // 0: that there is none is known
+	Count     int64  `json:"count"`        // 0: none are known
 	At        string `json:"at,omitempty"` // RFC 3339, of the latest event
 }
 
-// maxQueue bounds State, and what waits for a hook that is away. Those that are over are the
-// oldest, and left out.
+// maxQueue bounds State and the backlog of an unreachable hook. The oldest events above it are
+// dropped.
 const maxQueue = 200
 
-// maxDetail bounds a text in bytes.
+// maxDetail bounds a text, in bytes.
 const maxDetail = 500
 
-// add makes an event.
+// add creates an event and appends it to the queue.
 func (s *State) add(d upgradestate.Deployment, e Event) {
 	s.Sequence++
 	e.ID, e.Sequence, e.Deployment, e.Version = newID(), s.Sequence, d.Name, d.CurrentVersion
@@ -105,8 +106,8 @@ func (s *State) add(d upgradestate.Deployment, e Event) {
 	s.Queue = append(s.Queue, e)
 }
 
-// configure makes the state one of these hooks: a new one is told what happens from now on,
-// one that is no longer there is forgotten.
+// configure adapts the state to the configured hooks. A new hook receives only later events, and a
+// removed hook is forgotten.
 func (s *State) configure(names []string) {
 	done := make(map[string]int64, len(names))
 	for _, name := range names {
@@ -120,7 +121,7 @@ func (s *State) configure(names []string) {
 	s.trim()
 }
 
-// skip takes a hook past events that it does not want.
+// skip advances a hook past events that it does not want.
 func (s *State) skip(name string, wants func(Type) bool) {
 	at, known := s.Done[name]
 	if !known {
@@ -130,6 +131,7 @@ func (s *State) skip(name string, wants func(Type) bool) {
 		if e.Sequence <= at {
 			continue
 		}
+		// Stop at the first wanted event: it must be delivered first.
 		if wants(e.Type) {
 			return
 		}
@@ -138,9 +140,10 @@ func (s *State) skip(name string, wants func(Type) bool) {
 	}
 }
 
-// trim removes events that every hook was told of. It returns those that not every hook was told
-// of, and that there is no room for.
+// trim removes the events that every hook received. It returns the undelivered events that exceeded
+// the queue.
 func (s *State) trim() (leftOut []Event) {
+	// Without hooks every event counts as received.
 	told := s.Sequence
 	for _, at := range s.Done {
 		told = min(told, at)
@@ -153,7 +156,7 @@ func (s *State) trim() (leftOut []Event) {
 	return leftOut
 }
 
-// clone shares nothing that is changed later: events are not.
+// clone returns a copy that shares only immutable events.
 func (s State) clone() State {
 	s.Open, s.Queue, s.Done = slices.Clone(s.Open), slices.Clone(s.Queue), maps.Clone(s.Done)
 	return s

@@ -10,7 +10,7 @@ import (
 
 func newID() string { return rand.Text() }
 
-// clip bounds a text, between two characters.
+// clip shortens a text to most bytes, without splitting a character.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -18,7 +18,7 @@ func clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// What entries of the history are about, as package upgradestate writes it.
+// Names of history entries and phases, as package upgradestate writes them.
 const (
 	entryUpgrade  = "upgrade"
 	entryRetry    = "retry"
@@ -29,16 +29,18 @@ const (
 	switched      = "switched"
 )
 
-// follow makes the events of what a record tells that was not told yet.
+// follow creates the events that a record contains and that do not exist yet.
 func (s *State) follow(d upgradestate.Deployment) {
+	// An older record, from a former leader, would repeat events.
 	if d.Revision <= s.Revision {
 		return
 	}
 	count := d.HistoryDropped + len(d.History)
 	if s.Revision == 0 || count < s.Entries {
-		// The first time, or a record that was made anew: what is over is not news.
+		// First record, or a recreated one: events that are over are not news.
 		s.Entries, s.Open = count, nil
 		for i, e := range d.History {
+			// A running upgrade is news. Process its entry, so that its end is reported too.
 			if u := d.Upgrade; u != nil && e.What == entryUpgrade && e.ID == u.ID {
 				s.Entries = d.HistoryDropped + i
 			}
@@ -52,7 +54,7 @@ func (s *State) follow(d upgradestate.Deployment) {
 	s.settle(d, true)
 }
 
-// enter makes the event of a new entry. Those of earlier ones come before it.
+// enter creates the event of a new entry, after the pending events of earlier entries.
 func (s *State) enter(d upgradestate.Deployment, n int, e upgradestate.Entry) {
 	switch e.What {
 	case entryUpgrade:
@@ -63,22 +65,24 @@ func (s *State) enter(d upgradestate.Deployment, n int, e upgradestate.Entry) {
 		s.settle(d, true)
 		s.Open = append(s.Open, Open{Entry: n, What: e.What, From: e.From})
 	case entryRetry:
+		// A retry does not end its upgrade.
 		s.settle(d, false)
 		retry := Event{Type: Retry, At: e.At, Upgrade: e.ID, Detail: e.Detail}
 		for _, o := range s.Open {
 			if o.ID == e.ID {
+				// The entry of a retry does not contain the versions.
 				retry.From, retry.To = o.From, o.To
 			}
 		}
 		s.add(d, retry)
-	case entryDrop: // of what was set aside
+	case entryDrop: // an older version, set aside earlier
 		s.add(d, Event{Type: Completed, At: e.At, From: e.From, Detail: e.Outcome})
 	case entryBreach:
 		s.add(d, Event{Type: FenceBroken, At: e.At, From: e.From, Kind: e.ID, Detail: e.Detail})
 	}
 }
 
-// settle makes the events of open entries: that they are ready and, with ends, how they ended.
+// settle creates the Ready events of open entries and, with ends, the events of their ends.
 func (s *State) settle(d upgradestate.Deployment, ends bool) {
 	open := s.Open
 	s.Open = nil
@@ -87,7 +91,8 @@ func (s *State) settle(d upgradestate.Deployment, ends bool) {
 		if i := o.Entry - d.HistoryDropped; i >= 0 && i < len(d.History) {
 			e = d.History[i]
 		} else if o.What == entryComplete || d.Upgrade == nil || d.Upgrade.ID != o.ID {
-			// The history had no room for it any longer when it ended.
+			// The history dropped the entry before it ended. Infer the outcome from the last
+			// switch.
 			if e.Outcome = "aborted"; d.LastSwitch != nil && d.LastSwitch.ID == o.ID {
 				e.Outcome = switched
 			}
@@ -109,6 +114,7 @@ func (s *State) settle(d upgradestate.Deployment, ends bool) {
 	}
 }
 
+// end creates the event of an entry's end.
 func (s *State) end(d upgradestate.Deployment, o Open, e upgradestate.Entry) {
 	ended := Event{At: e.Ended, Upgrade: o.ID, From: o.From, To: o.To}
 	switch {
@@ -126,21 +132,23 @@ func (s *State) end(d upgradestate.Deployment, o Open, e upgradestate.Entry) {
 }
 
 const (
-	parkedMore = 10          // times what was said last is said again
-	parkedRest = time.Minute // between two events, whatever comes and goes
+	parkedMore = 10          // growth factor before the count is reported again
+	parkedRest = time.Minute // minimum time between two events
 )
 
-// park makes the event of a number of groups that are parked in a direction, and not waived.
-// It reports whether the state is another one.
+// park creates an event for count groups that are parked in a direction and not waived. It reports
+// whether the state changed.
 func (s *State) park(d upgradestate.Deployment, direction string, count int64, now time.Time) bool {
 	if s.Parked.Direction != direction {
 		s.Parked.Direction, s.Parked.Count = direction, 0
 	}
 	switch at, err := time.Parse(time.RFC3339, s.Parked.At); {
+	// No event: the operator who fixed the last group knows. Reset, so that a new one is reported.
 	case count == 0:
 		changed := s.Parked.Count != 0
 		s.Parked.Count = 0
 		return changed
+	// Small growth and quick changes would flood the hook.
 	case count < parkedMore*s.Parked.Count, err == nil && now.Sub(at) < parkedRest && now.After(at):
 		return false
 	}

@@ -17,70 +17,74 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ErrChanged is what Store.SaveHooks returns where the state is another one by now.
+// ErrChanged is returned by Store.SaveHooks if another process changed the state. Load it and try
+// again.
 var ErrChanged = errors.New("the state of the hooks was changed by another process")
 
-// Store is what this package needs of the deployment.
+// Store is the access to the deployment's record and to the delivery state.
 type Store interface {
-	// Watch delivers the newest record whenever it changed; intermediate ones may be skipped.
+	// Watch delivers the present record and the newest one after each change. It may skip
+	// intermediate ones.
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
-	// BlockedBy counts what is parked and not waived where the record is synced to now.
+	// BlockedBy counts the parked, not waived groups in the direction of the present sync.
 	BlockedBy(ctx context.Context, d upgradestate.Deployment) (direction string, count int64, err error)
-	// LoadHooks returns the state and its revision; zero values: there is none.
+	// LoadHooks returns the state and its revision; zero values if there is none.
 	LoadHooks(ctx context.Context) (s State, revision int64, err error)
-	// SaveHooks stores it if it still has that revision, and returns the new one; else ErrChanged.
+	// SaveHooks stores the state if the stored one still has that revision, and returns the new
+	// revision. Otherwise it returns ErrChanged.
 	SaveHooks(ctx context.Context, s State, revision int64) (int64, error)
-	// ForgetHooks removes the state.
+	// ForgetHooks deletes the state.
 	ForgetHooks(ctx context.Context) error
 }
 
-// Sender takes an event to where it is to be known. nil is that it arrived.
+// Sender delivers an event. A nil error means that the receiver has acknowledged it. Send must
+// return when ctx ends.
 type Sender interface {
 	Send(ctx context.Context, e Event, body []byte) error
 }
 
-// Hook is one that is told.
+// Hook is one receiver of events.
 type Hook struct {
 	Name    string
-	Events  []Type        // that it wants; empty: all
+	Events  []Type        // wanted types; empty: all
 	Timeout time.Duration // of one attempt
-	GiveUp  time.Duration // after which an event that does not arrive is left out
+	GiveUp  time.Duration // age at which an undelivered event is dropped
 	Sender  Sender
 }
 
 func (h Hook) wants(t Type) bool { return len(h.Events) == 0 || slices.Contains(h.Events, t) }
 
-// Hooks are those of one deployment. Run is called whenever this process leads.
+// Hooks are the hooks of one deployment. The leading process calls Run.
 type Hooks struct {
 	hooks []Hook
 	store Store
 	log   *zap.Logger
 	stats []stats
 
-	changing sync.Mutex // held while the state is changed, before mu
+	changing sync.Mutex // held during a change of the state; taken before mu
 	mu       sync.Mutex
 	state    State
 	revision int64
 	leads    bool
-	changed  chan struct{} // closed and replaced when state changed
+	changed  chan struct{} // closed and replaced by each new state
 }
 
 type stats struct{ delivered, failures, givenUp atomic.Int64 }
 
-// Stats is how a hook does.
+// Stats are the counters of a hook.
 type Stats struct {
 	Name        string
-	Undelivered int64 // events that it waits for; -1: another process knows
-	// Of this process: attempts that succeeded and that failed, and events that were left out.
+	Undelivered int64 // waiting events; -1: only the leader knows
+	// Counters of this process: successful and failed attempts, and dropped events.
 	Delivered, Failures, GivenUp int64
 }
 
-// New makes the hooks of a deployment.
+// New returns the hooks of a deployment.
 func New(hooks []Hook, store Store, log *zap.Logger) *Hooks {
 	return &Hooks{hooks: hooks, store: store, log: log, stats: make([]stats, len(hooks)), changed: make(chan struct{})}
 }
 
-// Stats returns how each hook does.
+// Stats returns the counters of each hook. It may be called concurrently with Run.
 func (h *Hooks) Stats() []Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,6 +93,7 @@ func (h *Hooks) Stats() []Stats {
 		st := Stats{Name: hook.Name, Undelivered: -1, Delivered: h.stats[i].delivered.Load(),
 			Failures: h.stats[i].failures.Load(), GivenUp: h.stats[i].givenUp.Load()}
 		if h.leads {
+			// Only the leader has the present state; any other process would report an old one.
 			st.Undelivered = 0
 			for _, e := range h.state.Queue {
 				if e.Sequence > h.state.Done[hook.Name] && hook.wants(e.Type) {
@@ -101,15 +106,15 @@ func (h *Hooks) Stats() []Stats {
 	return all
 }
 
-// lookParked is how often what is parked is counted.
+// lookParked is the interval for counting parked groups.
 const lookParked = 10 * time.Second
 
-// Run tells the hooks until ctx ends, which is all that it returns. Nothing that a hook does
-// ends it.
+// Run delivers events until ctx ends, and returns ctx's error. A failing hook does not end it.
 func (h *Hooks) Run(ctx context.Context) error {
 	if len(h.hooks) == 0 {
 		return h.forget(ctx)
 	}
+	// The new leader continues from the stored state, not from its own memory of it.
 	if err := h.load(ctx); err != nil {
 		return err
 	}
@@ -122,12 +127,13 @@ func (h *Hooks) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// forget takes the state away where nobody is to be told any longer: a hook that is configured
-// in a year is not told of what happened meanwhile.
+// forget deletes the delivery state when no hook is configured. A hook configured later then
+// receives no old events.
 func (h *Hooks) forget(ctx context.Context) error {
 	if err := h.persist(ctx, "forget hooks", func() error { return h.store.ForgetHooks(ctx) }); err != nil {
 		return err
 	}
+	// Keep leading: returning would look like a failure.
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -138,7 +144,7 @@ func (h *Hooks) setLeads(leads bool) {
 	h.mu.Unlock()
 }
 
-// persist repeats what is done with the store until it succeeds.
+// persist repeats a store operation until it succeeds or ctx ends.
 func (h *Hooks) persist(ctx context.Context, what string, f func() error) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
@@ -148,6 +154,7 @@ func (h *Hooks) persist(ctx context.Context, what string, f func() error) error 
 		if err != nil && ctx.Err() != nil {
 			return backoff.Permanent(ctx.Err())
 		}
+		// ErrChanged is expected; log another failure only once.
 		if err != nil && !errors.Is(err, ErrChanged) && !said {
 			said = true
 			h.log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
@@ -166,6 +173,7 @@ func (h *Hooks) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// Retried, not fatal: a newer binary may take over.
 		if s.Format > Format {
 			return fmt.Errorf("it has format %d, and this binary knows %d: use a newer one", s.Format, Format)
 		}
@@ -176,7 +184,7 @@ func (h *Hooks) load(ctx context.Context) error {
 	})
 }
 
-// take makes a state the present one.
+// take makes a state the present one and wakes the deliveries.
 func (h *Hooks) take(s State, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,12 +193,12 @@ func (h *Hooks) take(s State, revision int64) {
 	h.changed = make(chan struct{})
 }
 
-// change applies a change to the state, and stores it where it reports that there is one. It
-// may be called again with a state that another process, which takes itself for the leader,
-// has stored meanwhile.
+// change applies a change to the state and stores it if apply returns true. It repeats apply with
+// the stored state if another process, which takes itself for the leader, has changed that.
 func (h *Hooks) change(ctx context.Context, what string, apply func(*State) bool) error {
 	return h.persist(ctx, what, func() error {
-		// From reading the state to taking the new one, or a late one would be put back.
+		// Hold the lock from reading the state until taking the new one. Otherwise a slow change
+		// would restore an old state.
 		h.changing.Lock()
 		defer h.changing.Unlock()
 		h.mu.Lock()
@@ -218,7 +226,7 @@ func (h *Hooks) change(ctx context.Context, what string, apply func(*State) bool
 	})
 }
 
-// sayLeftOut counts the events that hooks wanted, and were not told of because too many waited.
+// sayLeftOut counts and logs the wanted events that hooks lost because too many were waiting.
 func (h *Hooks) sayLeftOut(s State, leftOut []Event) {
 	for i, hook := range h.hooks {
 		var lost []string
@@ -234,7 +242,7 @@ func (h *Hooks) sayLeftOut(s State, leftOut []Event) {
 	}
 }
 
-// make makes events of the records that it sees, and of what is parked.
+// make creates events from the records that it receives and from the number of parked groups.
 func (h *Hooks) make(ctx context.Context) error {
 	look := time.NewTicker(lookParked)
 	defer look.Stop()
@@ -253,6 +261,8 @@ func (h *Hooks) make(ctx context.Context) error {
 				before = s.Sequence
 				entries := s.Entries
 				s.follow(d)
+				// Store the first record even without events: it is where the history starts to
+				// count.
 				return first || s.Sequence != before || s.Entries != entries
 			})
 			if err != nil {
@@ -264,7 +274,7 @@ func (h *Hooks) make(ctx context.Context) error {
 			}
 			direction, count, err := h.store.BlockedBy(ctx, latest)
 			if err != nil {
-				continue // it is looked at again; who cannot work without says so
+				continue // counted again later; the store's users log the error
 			}
 			err = h.change(ctx, "note what is parked", func(s *State) bool { return s.park(latest, direction, count, time.Now()) })
 			if err != nil {
@@ -274,19 +284,19 @@ func (h *Hooks) make(ctx context.Context) error {
 	}
 }
 
-// Bounds of the time between two attempts.
+// Bounds of the pause between two attempts.
 const (
 	againFirst = time.Second
 	againMost  = 5 * time.Minute
 )
 
-// deliver tells one hook what it wants to know, one event after the other.
+// deliver sends one hook its events, one after another.
 func (h *Hooks) deliver(ctx context.Context, i int) error {
 	hook, st := h.hooks[i], &h.stats[i]
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(againFirst), backoff.WithMultiplier(2),
 		backoff.WithMaxInterval(againMost), backoff.WithMaxElapsedTime(0))
-	failing := int64(0) // the event whose failure was logged
-	sent := int64(0)    // what was told here, also where the store does not know it yet
+	failing := int64(0) // event with a logged failure
+	sent := int64(0)    // last event sent here, even if not stored yet
 	for {
 		e, changed := h.next(hook, sent)
 		if e == nil {
@@ -304,6 +314,7 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 		switch {
 		case err == nil:
 			st.delivered.Add(1)
+		// Drop the event, so that the later ones get through.
 		case age(*e) >= hook.GiveUp:
 			st.failures.Add(1)
 			st.givenUp.Add(1)
@@ -316,6 +327,7 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 				h.log.Warn("a hook does not take an event; it is tried again", zap.String("hook", hook.Name), zap.String("event", string(e.Type)),
 					zap.String("id", e.ID), zap.Error(err))
 			}
+			// Later events wait as well: the hook relies on their order.
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -324,8 +336,11 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 			continue
 		}
 		wait.Reset()
+		// Remember the delivery here as well: another one must not repeat it if the store fails
+		// now.
 		sent = e.Sequence
 		err = h.change(ctx, "note what a hook was told", func(s *State) bool {
+			// The hook may be gone from the state, or another process was faster.
 			_, known := s.Done[hook.Name]
 			later := known && s.Done[hook.Name] < e.Sequence
 			if later {
@@ -339,7 +354,7 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 	}
 }
 
-// next is the first event that a hook wants and was not told of; nil: there is none until
+// next returns the first event that a hook wants and has not received; nil if there is none until
 // changed is closed.
 func (h *Hooks) next(hook Hook, sent int64) (e *Event, changed <-chan struct{}) {
 	h.mu.Lock()
@@ -352,7 +367,7 @@ func (h *Hooks) next(hook Hook, sent int64) (e *Event, changed <-chan struct{}) 
 	return nil, h.changed
 }
 
-// send is one attempt.
+// send makes one attempt.
 func (h *Hooks) send(ctx context.Context, hook Hook, e Event) error {
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -361,13 +376,14 @@ func (h *Hooks) send(ctx context.Context, hook Hook, e Event) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, hook.Timeout, fmt.Errorf("no answer within %s", hook.Timeout))
 	defer cancel()
 	err = hook.Sender.Send(ctx, e, body)
+	// The cause explains the timeout; the sender's own error would only show the end of ctx.
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// age is how old an event is; one without a time is old.
+// age returns the age of an event. An event without a readable time counts as very old.
 func age(e Event) time.Duration {
 	at, err := time.Parse(time.RFC3339, e.At)
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Beat is a count that a database holds, and the coordination store as well. A database whose
-// count is behind was restored from a backup. Nonce distinguishes two beats of one count: after a
-// restore the same count comes again.
+// Beat is a counter that a database and the coordination store both hold. A database with the lower
+// count was restored from a backup. Nonce distinguishes two beats with one count, because counting
+// repeats after a restore.
 type Beat struct {
 	Count uint64 `json:"count" bson:"count"`
 	Nonce string `json:"nonce" bson:"nonce"`
 }
 
-// Beats keep the latest beat of each version's database that is known to be in it.
+// Beats stores, in the coordination store, the latest beat that each version's database is known to
+// hold.
 type Beats interface {
-	// LoadBeat returns the zero Beat where there is none. incarnation is a random name of this
-	// coordination store's record of the deployment. Empty: it has none yet.
+	// LoadBeat returns the zero Beat if there is none. incarnation is the random name that this
+	// coordination store gave the deployment; empty: none yet.
 	LoadBeat(ctx context.Context, version string) (b Beat, incarnation string, err error)
 	// SaveBeat stores a beat unless a later one is stored.
 	SaveBeat(ctx context.Context, version string, b Beat) error
 }
 
-// RestoredError means that a database is older than what was known to be in it. Trying again does
-// not cure it.
+// RestoredError means that a database is older than its known content. Retries do not help.
 type RestoredError struct {
 	Version     string
-	Has, Wanted uint64 // the counts in it, and that it must have at least
+	Has, Wanted uint64 // count in the database, and the least expected count
 }
 
 func (e *RestoredError) Error() string {
@@ -43,8 +43,8 @@ func (e *RestoredError) Error() string {
 }
 
 // ElsewhereError means that controllers of another coordination store use a database for the same
-// deployment. Nothing was changed. Trying again does not cure it. It is a record.ErrBroken: a
-// stream of that database must not be followed.
+// deployment. Nothing was changed. Retries do not help. It is a record.ErrBroken: no process may
+// follow a stream of that database.
 type ElsewhereError struct{ Version string }
 
 func (e *ElsewhereError) Error() string {
@@ -52,11 +52,11 @@ func (e *ElsewhereError) Error() string {
 		"if this etcd is the right one, stop all controllers and run 'dbcontroller recover' with it", e.Version)
 }
 
-// ForgedBeatError means that a database holds a beat that no controller has counted. Counting on from
-// it would overflow for good. Nothing was changed. Trying again does not cure it.
+// ForgedBeatError means that a database holds a beat that no controller can have counted. Counting
+// on from it would overflow for good. Nothing was changed. Retries do not help.
 type ForgedBeatError struct {
 	Version    string
-	Has, Known uint64 // the counts in it, and in the coordination store
+	Has, Known uint64 // count in the database, and in the coordination store
 }
 
 func (e *ForgedBeatError) Error() string {
@@ -64,13 +64,13 @@ func (e *ForgedBeatError) Error() string {
 		"find out who can write to that database, stop all controllers and run 'dbcontroller recover'", e.Version, e.Has, e.Known)
 }
 
-// Is makes it the error of a stream that must not be followed.
+// Is makes ElsewhereError a record.ErrBroken, so that no process follows the stream.
 func (e *ElsewhereError) Is(target error) bool { return target == record.ErrBroken }
 
-// implausible is how far no count of ours gets: a thousand a second reach it after 35 years.
+// implausible is a count that no controller reaches: at a thousand a second it takes 35 years.
 const implausible = 1 << 40
 
-// forged reports whether nobody can have counted so far.
+// forged reports whether no controller can have counted that far.
 func forged(has, known uint64) bool { return has > known && has-known > implausible }
 
 // beatFormat is the version of a beat in a database. A binary refuses a newer one.
@@ -79,41 +79,45 @@ const beatFormat = 1
 type storedBeat struct {
 	Format int `bson:"format"`
 	Beat   `bson:",inline"`
-	// Incarnation is that of the coordination store whose controllers have counted. Binaries that
-	// do not know it leave it out. The next beat of one that does adds it again.
+	// Incarnation names the coordination store of the controllers that count. Older binaries omit
+	// it, and the next beat of a newer binary adds it again.
 	Incarnation string `bson:"incarnation,omitempty"`
 }
 
-// Pulse counts the beats of one version's database.
+// Pulse counts the beats of one version's database. Its methods may run concurrently; one at a time
+// proceeds.
 //
-// A beat goes to the database first, acknowledged by a majority, and then to the coordination
-// store, which so is never ahead of a database that was not restored. A backup from before a beat
-// has a lower count. One beat is counted between what a checkpoint says and its being stored, one
-// at the check before a switch and one at the flip. So what a stored checkpoint says is in the
-// database, or the database is behind. The limit: of what applications wrote after the latest
-// beat, nothing shows that a backup, made after that beat and restored before the next, lacks it.
+// A beat goes to the database first, with majority acknowledgement, and then to the coordination
+// store. So the store is never ahead of a database, unless that database was restored. A backup
+// from before a beat has a lower count.
 //
-// The first beat also claims the database for one coordination store, by its incarnation of the
-// deployment. Two stores that hold one deployment would each run a switch of their own. The limit:
-// a copy of an etcd has the same incarnation.
+// Controllers count a beat after the writes of a checkpoint, before they store the checkpoint. They
+// count one more at the check before a switch, and one at the flip. So the database contains
+// everything that a stored checkpoint covers, or its count is behind. The limit: a backup made
+// after the latest beat and restored before the next one lacks later writes of applications, and no
+// count shows it.
+//
+// The first beat also claims the database for one coordination store, by the store's incarnation of
+// the deployment. Two stores with one deployment would each run a switch of their own. The limit: a
+// copy of an etcd has the same incarnation.
 type Pulse struct {
 	Owner record.Owner
 	DB    record.Marker
 	Beats Beats
 
 	once sync.Once
-	busy *semaphore.Weighted // held by one at a time, across calls of the database
-	rev  int64               // of the mark that holds the beat, as this process wrote it last; 0: not known
+	busy *semaphore.Weighted // held across database calls, so not a mutex: ctx can end the wait
+	rev  int64               // of the beat's mark as last written; 0: unknown, -1: no mark
 	last storedBeat
 }
 
-// BeatOwner is whose mark holds the beats of a namespace.
+// BeatOwner returns the owner under which a namespace's beats are stored.
 func BeatOwner(o record.Owner) record.Owner {
 	o.Version += "#beat"
 	return o
 }
 
-// alone waits until no other call is under way.
+// alone waits until no other call is running. The caller must call done.
 func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 	p.once.Do(func() { p.busy = semaphore.NewWeighted(1) })
 	if err := p.busy.Acquire(ctx, 1); err != nil {
@@ -122,7 +126,8 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 	return func() { p.busy.Release(1) }, nil
 }
 
-// Beat counts one further. A *RestoredError has changed nothing.
+// Beat counts one more beat. After a *RestoredError, *ForgedBeatError or *ElsewhereError nothing
+// has changed.
 func (p *Pulse) Beat(ctx context.Context) error {
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		if err := p.fits(has, known, incarnation); err != nil {
@@ -132,7 +137,7 @@ func (p *Pulse) Beat(ctx context.Context) error {
 	})
 }
 
-// Look is Beat, and counts nothing.
+// Look makes the same checks as Beat, and counts nothing.
 func (p *Pulse) Look(ctx context.Context) error {
 	done, err := p.alone(ctx)
 	if err != nil {
@@ -149,9 +154,9 @@ func (p *Pulse) Look(ctx context.Context) error {
 	return p.fits(p.last, known, incarnation)
 }
 
-// fits is a *RestoredError for a beat that is older than the known one, a *ForgedBeatError for one
-// that nobody can have counted, and otherwise an *ElsewhereError for one that was counted with another
-// coordination store. In this order: a backup may be from before a recovery, which begins another
+// fits checks the beat in the database against the known one. It returns a *RestoredError for an
+// older beat, a *ForgedBeatError for an impossible count, and an *ElsewhereError for another
+// incarnation. The order matters: a backup may be from before a recovery, which starts a new
 // incarnation.
 func (p *Pulse) fits(has storedBeat, known Beat, incarnation string) error {
 	switch {
@@ -166,15 +171,16 @@ func (p *Pulse) fits(has storedBeat, known Beat, incarnation string) error {
 	}
 }
 
-// next is the beat after a count.
+// next returns the beat after a count.
 func next(count uint64, incarnation string) storedBeat {
 	return storedBeat{Format: beatFormat, Beat: Beat{Count: count + 1, Nonce: rand.Text()}, Incarnation: incarnation}
 }
 
-// Accept makes what a restored database holds count from now on: its next beat is later than all
-// that were, except forged ones. It also takes a database over from another coordination store.
+// Accept makes a restored database count again: its next beat is later than all earlier ones,
+// except forged ones. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+		// The known count is the only trustworthy one.
 		if forged(has.Count, known.Count) {
 			return next(known.Count, incarnation), nil
 		}
@@ -182,7 +188,8 @@ func (p *Pulse) Accept(ctx context.Context) error {
 	})
 }
 
-// put writes what change makes of the beat in the database and of the known one, and then notes it.
+// put writes the beat that change returns, first to the database and then to the coordination
+// store.
 func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
 	done, err := p.alone(ctx)
 	if err != nil {
@@ -195,6 +202,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 	}
 	what := "beat of " + p.Owner.Version
 	for {
+		// Usually no read is needed: this process wrote the last beat itself.
 		remembered := p.rev != 0
 		if !remembered {
 			if err := p.look(ctx); err != nil {
@@ -205,7 +213,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 		if err != nil {
 			p.rev = 0
 			if remembered {
-				continue // others have counted on, or it was restored: the database shows which
+				continue // others counted, or a restore: read the database
 			}
 			return err
 		}
@@ -216,9 +224,11 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 		rev := max(p.rev, 0)
 		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
 		if err == nil {
+			// Remember the new revision: the next beat then needs no read.
 			p.rev, p.last = rev+1, b
 			return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
 		}
+		// The write is lost or unknown: read before the next try.
 		p.rev = 0
 		if !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -226,7 +236,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 	}
 }
 
-// look reads the beat in the database. A rev of -1 stands for none.
+// look reads the beat in the database. It sets rev to -1 if there is none.
 func (p *Pulse) look(ctx context.Context) error {
 	marks, err := p.DB.Marks(ctx)
 	if err != nil {
@@ -239,7 +249,8 @@ func (p *Pulse) look(ctx context.Context) error {
 		}
 		var b storedBeat
 		if err := bson.Unmarshal(m.Body, &b); err != nil {
-			// No binary of any format writes such a beat. Accept replaces it.
+			// No binary of any format writes such a beat, so it counts as forged. Accept replaces
+			// it.
 			b = storedBeat{Beat: Beat{Count: math.MaxUint64}}
 		}
 		if b.Format > beatFormat {

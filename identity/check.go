@@ -10,29 +10,30 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Deployments reads the record, linearizably where it can.
+// Deployments reads the Deployment's record, linearizably where it can.
 type Deployments interface {
 	Get(ctx context.Context) (upgradestate.Deployment, error)
 }
 
-// Database is what is asked of a version's database.
+// Database is the access to a version's database that Adopt needs.
 type Database interface {
 	record.Marker
+	// Locate returns the present name of a collection, or record.ErrNotFound.
 	Locate(ctx context.Context, id string) (name string, err error)
 }
 
-// MismatchError means that a database and the Deployment are not each other's. Nothing was
-// changed. It is a record.ErrBroken: trying again does not cure it, a person does.
+// MismatchError means that a database and the Deployment do not belong together. Nothing was
+// changed. It is a record.ErrBroken: retries do not help, an operator has to act.
 type MismatchError struct {
-	Version string // empty: the caller that passes it on adds which
-	Found   string // what, and what is to be done
-	// Lost means that the database, or a collection that the Deployment knows in it, is not
-	// there. False where the two are of different times, or somebody else's.
+	Version string // empty: the caller adds it
+	Found   string // the finding, and advice
+	// Lost means that the database, or a collection that the Deployment knows in it, is missing.
+	// False if one side is outdated, or if the database has another owner.
 	Lost bool
 }
 
-// IsLost reports whether an error says that a database lacks what the Deployment knows of it:
-// it was dropped, or another server answers in its place.
+// IsLost reports whether err is a MismatchError about a missing database or collection. The
+// database was dropped, or another server answers in its place.
 func IsLost(err error) bool {
 	var mismatch *MismatchError
 	return errors.As(err, &mismatch) && mismatch.Lost
@@ -45,20 +46,21 @@ func (e *MismatchError) Error() string {
 	return "database of " + e.Version + ": " + e.Found
 }
 
-// Is makes it the error of a stream that must not be followed.
+// Is makes MismatchError a record.ErrBroken, so that no process follows the stream.
 func (e *MismatchError) Is(target error) bool { return target == record.ErrBroken }
 
-// recoverFirst is what to do when the Deployment is older than a database.
+// recoverFirst is the advice for a Deployment that is older than a database.
 const recoverFirst = "etcd was lost or restored, or another one is configured: correct etcd, or run 'dbcontroller recover'"
 
-// facts are what a database holds.
+// facts are the identity, mark and claims of one database.
 type facts struct {
 	identity upgradestate.Identity
-	mark     *Mark // of this namespace
+	mark     *Mark // of this namespace; nil: none
 	claims   map[string]record.Claim
-	others   []record.Owner // with a mark here
+	others   []record.Owner // other owners with a mark here
 }
 
+// read reads the facts of a database about an owner's namespace.
 func read(ctx context.Context, db record.Marker, owner record.Owner) (facts, error) {
 	f := facts{claims: map[string]record.Claim{}}
 	id, err := db.Identity(ctx)
@@ -67,8 +69,9 @@ func read(ctx context.Context, db record.Marker, owner record.Owner) (facts, err
 	}
 	f.identity = upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}
 	if id.Database == "" {
-		return f, nil // nothing was ever noted here
+		return f, nil // no deployment ever used this database
 	}
+	// An identified database may still have no mark of this owner; that is a finding for callers.
 	if f.mark, f.others, err = readMark(ctx, db, owner); err != nil {
 		return f, err
 	}
@@ -79,7 +82,7 @@ func read(ctx context.Context, db record.Marker, owner record.Owner) (facts, err
 	return f, err
 }
 
-// readMark returns an owner's mark, nil if there is none, and who else has one.
+// readMark returns an owner's mark, or nil, and the other owners that have marks.
 func readMark(ctx context.Context, db record.Marker, owner record.Owner) (mark *Mark, others []record.Owner, err error) {
 	marks, err := db.Marks(ctx)
 	if err != nil {
@@ -99,7 +102,7 @@ func readMark(ctx context.Context, db record.Marker, owner record.Owner) (mark *
 	return mark, others, nil
 }
 
-// lived reports whether the namespace has a collection here.
+// lived reports whether the owner's namespace has a collection here.
 func (f facts) lived(owner record.Owner) bool {
 	for _, c := range f.claims {
 		if c.Owner == owner {
@@ -109,16 +112,17 @@ func (f facts) lived(owner record.Owner) bool {
 	return false
 }
 
-// Check compares each database with what the Deployment holds of its version, and returns a
-// *MismatchError for one that is not the one meant, or where one of the two is older than the
-// other. Versions whose database the Deployment does not know yet are passed over. The record
-// is read again before it is blamed: it moves on, and so do names.
+// Check compares each database with the Deployment. It returns a *MismatchError for a wrong
+// database, and if one side is older than the other. It skips a version while the Deployment does
+// not know its database yet. On a mismatch it reads the record again before it reports: records and
+// collection names change while it compares.
 func Check(ctx context.Context, ds Deployments, databases map[string]record.Marker) error {
 	return check(ctx, ds, databases, true)
 }
 
-// Same is Check of the databases alone, for those that only read a copy of the record, which
-// may be older: that they are the ones meant, with the collections that the record knows.
+// Same checks only that the databases are the right ones and have the collections that the record
+// knows. It does not check which side is older. Callers with a possibly outdated copy of the record
+// use it.
 func Same(ctx context.Context, ds Deployments, databases map[string]record.Marker) error {
 	return check(ctx, ds, databases, false)
 }
@@ -137,6 +141,7 @@ func check(ctx context.Context, ds Deployments, databases map[string]record.Mark
 		if err != nil {
 			return err
 		}
+		// The same record twice around the comparison, so the mismatch is real.
 		if again.Revision == d.Revision {
 			return found
 		}
@@ -155,6 +160,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 			return nil, fmt.Errorf("look whose the database of %s is: %w", version, err)
 		}
 		text := f.isMeant(d, ns)
+		// isMeant comes first: the marks of a wrong database mean nothing.
 		lost := text != "" && f.lacks(ns)
 		if text == "" && whole {
 			text = f.fits(d, ns)
@@ -166,7 +172,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 	return nil, nil
 }
 
-// isMeant returns in what the database is not that of the namespace; "" is nothing.
+// isMeant returns the reason why the database is not the namespace's own; "" if it is.
 func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) string {
 	const correct = "correct its endpoint, or its database or prefix, in dbs of the configuration"
 	switch {
@@ -185,7 +191,7 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 		case c.Owner.Deployment != d.Name || c.Owner.Version != ns.Version:
 			return fmt.Sprintf("kind %s is that of %s: %s", k.Kind, c.Owner, correct)
 		case f.isReplaced(d, ns, k):
-			// The application's own doing: controllers follow it.
+			// The application replaced its own collection; controllers follow it.
 		case k.ID != "" && c.Name == "" && c.Instead != "":
 			return fmt.Sprintf("collection %s of kind %s is gone, and %s has its name %s: a shard was moved or resharded (movePrimary, moveCollection, reshardCollection, unshardCollection), "+
 				"which makes a collection anew, or somebody dropped it; every process that knows the old one is refused: run 'dbcontroller recover', which takes the new one for it",
@@ -199,8 +205,8 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 	return ""
 }
 
-// lacks reports whether the database is not the one of the namespace, or a collection that the
-// record knows is gone. A collection that another one replaces (a shard was moved) is not gone.
+// lacks reports whether the database is not the namespace's own, or lacks a known collection. A
+// collection that another one replaces, as after a move of a shard, does not count as missing.
 func (f facts) lacks(ns upgradestate.Namespace) bool {
 	if f.identity.Database == "" || f.identity.Differs(ns.Identity) {
 		return true
@@ -218,8 +224,8 @@ func known(cluster string) string {
 	return cluster
 }
 
-// fits returns in what the database and the Deployment are of different times; "" is
-// nothing.
+// fits returns the reason why the database and the Deployment are of different times; "" if they
+// fit.
 func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string {
 	m := f.mark
 	if m == nil {
@@ -234,10 +240,12 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		return ahead("it was last seen in epoch %d%s, and the deployment is at %s in epoch %d", m.Epoch, currently(*m, ns.Version), d.CurrentVersion, d.Epoch)
 	case m.Epoch == d.Epoch && m.Current != current:
 		return ahead("in epoch %d%s, and by the deployment %s is", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
+	// The mark knows a switch that the record does not, so the record was restored.
 	case current && m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d):
 		return ahead("a switch to %s, %s, may have been made from it", m.Next.To, m.Next.ID)
 	case current && m.Aborted != nil && d.Upgrade != nil && d.Upgrade.ID == m.Aborted.ID && d.Upgrade.Attempt < m.Aborted.Attempt:
 		return ahead("upgrade %s, which the deployment has in step %q, was aborted", d.Upgrade.ID, d.Upgrade.Step)
+	// Only the two versions of the latest switch must have seen its epoch.
 	case m.Epoch < d.Epoch && takesPart(d, ns.Version) && !(m.Next != nil && m.Next.Epoch == d.Epoch && m.Next.To == d.CurrentVersion):
 		return fmt.Sprintf("it is older than the deployment (it was last seen in epoch %d, and the deployment is at %s in epoch %d): it was restored from a backup: restore a newer state, or run 'dbcontroller recover'",
 			m.Epoch, d.CurrentVersion, d.Epoch)
@@ -246,6 +254,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 	if err != nil {
 		return err.Error()
 	}
+	// Names only count up. A database that has seen a higher number is newer than the record.
 	before, _ := seen.Namespace(ns.Version)
 	for _, k := range ns.Kinds {
 		if old, ok := before.Kind(k.Kind); ok && old.NextSeq > k.NextSeq {
@@ -255,6 +264,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		if k.ID == "" || slices.Contains(names(k), c.Name) || f.isReplaced(d, ns, k) {
 			continue
 		}
+		// A name that no controller gives shows a rename by hand, not an outdated record.
 		if c.Name != k.Kind && !hiddenName(k.Kind, c.Name) {
 			return fmt.Sprintf("collection %s of kind %s was renamed to %s by somebody else: rename it back to %s", k.ID, k.Kind, c.Name, k.Physical)
 		}
@@ -268,13 +278,13 @@ func (f facts) isReplaced(d upgradestate.Deployment, ns upgradestate.Namespace, 
 	return replaced
 }
 
-// hiddenName reports whether a name is one that only we give a kind.
+// hiddenName reports whether only this project gives a kind that name.
 func hiddenName(kind, name string) bool {
 	k, _, hidden := record.KindOfPhysical(name)
 	return hidden && k == kind
 }
 
-// names are those that a kind may bear now.
+// names returns the names that a kind may have now: during a rename, both.
 func names(k upgradestate.Kind) []string {
 	if k.Pending == nil {
 		return []string{k.Physical}
@@ -289,7 +299,7 @@ func currently(m Mark, version string) string {
 	return " with another current version"
 }
 
-// underWay reports whether the record has this very switch before its end.
+// underWay reports whether the record is still in this very switch, before its end.
 func (n Next) underWay(d upgradestate.Deployment) bool {
 	u := d.Upgrade
 	if u == nil || u.ID != n.ID {
@@ -299,6 +309,7 @@ func (n Next) underWay(d upgradestate.Deployment) bool {
 	case upgradestate.StepSealSource:
 		return u.Attempt == n.Attempt
 	case upgradestate.StepAbort:
+		// An abort counts as an attempt of its own.
 		return u.Attempt == n.Attempt+1
 	case upgradestate.StepNone, upgradestate.StepHold, upgradestate.StepFence, upgradestate.StepDrain, upgradestate.StepSealTarget:
 		return false
@@ -307,7 +318,7 @@ func (n Next) underWay(d upgradestate.Deployment) bool {
 	}
 }
 
-// takesPart reports whether the latest switch concerned a version.
+// takesPart reports whether the latest switch left or entered the version.
 func takesPart(d upgradestate.Deployment, version string) bool {
 	return d.LastSwitch != nil && (d.LastSwitch.From == version || d.LastSwitch.To == version)
 }

@@ -1,39 +1,48 @@
-// Package identity keeps a Deployment and the databases that it is about from being taken
-// for others. Each database holds in its own marks (record.Marker) which one it is, whose
-// its namespaces and collections are, and what was decided about them last; the Deployment
-// holds in which database each namespace is. A process that is about to read changes, to start, or
-// to do what cannot be undone has the two compared.
+// Package identity prevents one deployment from using another's databases, and either side of a
+// deployment from running with an outdated other side.
 //
-// # What is distinguished
+// Each database holds marks and claims (record.Marker). A mark names the database, the deployment
+// and version that own a namespace in it, and the latest decision of a switch about it. A claim
+// names the deployment and version that own a collection. The Deployment, in the coordination
+// store, holds the identity of each namespace's database. Before a process reads changes, starts,
+// or destroys anything, this package compares the two sides.
 //
-//   - A database that is not the one that the Deployment means: another cluster, another
-//     database, one collection made anew under the name of another.
+// # What it detects
+//
+//   - The wrong database for the Deployment: another cluster, another
+//     database, or a collection that was recreated under the same name.
 //   - One database under two names, in two entries of the configuration.
-//   - Two deployments, or two versions, that want one collection, or kinds of one name in one
-//     database: a claim is made by the first that comes.
+//   - Two deployments or two versions that want the same collection, or the same kind name in
+//     one database. The first to claim it keeps it.
 //   - A Deployment that is older than the databases: etcd was lost, emptied, or restored.
 //   - A database that is older than the Deployment: it was restored.
 //
-// # What the marks hold when
+// # Order of the marks
 //
-// The mark of a namespace has the direction epoch, whether its version was the current one,
-// and a copy of the Deployment (State) from which package recovery rebuilds it. They are
-// written by the one process that leads, in this order:
+// The mark of a namespace holds the direction epoch, and whether its version was the current one.
+// It also holds a copy of the Deployment (State), from which package recovery rebuilds a lost one.
+// The direction epoch grows with each flip. Only the leading process writes marks, in this order:
 //
 //	before the flip    both marks: "from epoch N+1 on the target may be the current version"
 //	the flip           in the coordination store
-//	after it           both marks: epoch N+1, and which of them is current
-//	before an abort    the source's mark: "this attempt was aborted", and no longer a "may
-//	be" gives back anything
+//	after the flip     both marks: epoch N+1, and which of the two is current
+//	before an abort    the source's mark: "this attempt was aborted", without the "may be"
 //
-// So a switch whose end nobody knows is one of which the source says "may be". There the
-// source is fenced and sealed and the target holds all of it, so that going on with the
-// target loses nothing, whether or not the flip was made.
+// So if a switch has an unknown end, the source's mark holds a "may be". At that point the source
+// is fenced and sealed: it refuses every write, and the target holds all of its records. Continuing
+// with the target therefore loses nothing, whether or not the flip happened.
+//
+// # Beats
+//
+// A beat is a counter that both a database and the coordination store hold. A database with the
+// lower count was restored from a backup (Pulse).
 //
 // # What it does not own
 //
-// Records and fences: those are the business of tokens and guards, which hold whatever a
+// It does not protect records and does not fence writers. Tokens and guards do that, whatever a
 // mark holds. A mark is evidence against a mistake, never a permission.
+//
+// Begin to read at Check, then Keeper, then Evidence.
 //
 // It is not for users and may change with any version.
 package identity

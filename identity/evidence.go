@@ -12,27 +12,30 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Evidence is what the databases of a deployment hold about it, for when nothing else does.
+// Evidence is everything that the databases of a deployment hold about it. It replaces a lost
+// Deployment.
 type Evidence struct {
 	Deployment string
-	Found      map[string]Found // by version; only those with anything
+	Found      map[string]Found // by version; only those with a mark
 }
 
-// Found is what one database holds.
+// Found is the content of one database.
 type Found struct {
 	Identity upgradestate.Identity
 	Mark     Mark
 	Claims   []record.Claim // of this namespace, by kind
 }
 
-// UndecidedError means that the marks do not show which version was the current one.
+// UndecidedError means that the marks do not show which version was the current one. An operator
+// has to choose it.
 type UndecidedError struct{ Reason string }
 
 func (e *UndecidedError) Error() string {
 	return "the marks do not show which version is the current one: " + e.Reason
 }
 
-// Gather reads what databases, by version, hold about a deployment.
+// Gather reads everything that the databases, by version, hold about a deployment. It fails if none
+// has a mark.
 func Gather(ctx context.Context, deployment string, databases map[string]record.Marker) (Evidence, error) {
 	e := Evidence{Deployment: deployment, Found: map[string]Found{}}
 	for _, version := range slices.Sorted(maps.Keys(databases)) {
@@ -41,6 +44,7 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		if err != nil {
 			return e, fmt.Errorf("look whose the database of %s is: %w", version, err)
 		}
+		// Another version of this deployment has data here: two entries of dbs are swapped.
 		for _, other := range f.others {
 			if other.Deployment == deployment && f.mark == nil && f.lived(other) {
 				return e, &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it, not %s: correct dbs in the configuration", other, version)}
@@ -49,11 +53,13 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		if f.mark == nil {
 			continue
 		}
+		// Everything after this counts on from these numbers.
 		if err := plausible(*f.mark); err != nil {
 			return e, fmt.Errorf("the mark of %s was not written by a controller: %w: put it back from a backup, or leave the database out of dbs", version, err)
 		}
 		found := Found{Identity: f.identity, Mark: *f.mark}
 		for _, kind := range slices.Sorted(maps.Keys(f.claims)) {
+			// Claims are listed by kind, so one of another owner may be among them.
 			if c := f.claims[kind]; c.Owner == owner {
 				found.Claims = append(found.Claims, c)
 			}
@@ -66,10 +72,11 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 	return e, nil
 }
 
-// plausible refuses numbers that no deployment reaches: counted on from, they would overflow.
+// plausible refuses numbers that no deployment reaches. Counting on from them would overflow.
 func plausible(m Mark) error {
 	epoch := m.Epoch
 	if m.Next != nil {
+		// A rebuild continues from the announced epoch, too.
 		epoch = max(epoch, m.Next.Epoch)
 	}
 	if epoch > implausible {
@@ -92,7 +99,7 @@ func plausible(m Mark) error {
 	return nil
 }
 
-// epoch is the latest that may have begun.
+// epoch returns the latest epoch that may have begun.
 func (e Evidence) epoch() uint64 {
 	var latest uint64
 	for _, f := range e.Found {
@@ -104,8 +111,8 @@ func (e Evidence) epoch() uint64 {
 	return latest
 }
 
-// Current decides which version is the current one, and returns why. A version that is
-// chosen counts only where the marks do not show it.
+// Current decides which version is the current one, and returns the reason. choice is an operator's
+// choice; it counts only where the marks show no version, and "" is none.
 func (e Evidence) Current(choice string) (version, why string, err error) {
 	version, why, undecided := e.decide()
 	switch {
@@ -122,8 +129,10 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 	return choice, "it was chosen; " + undecided, nil
 }
 
+// decide reads the current version from the marks. undecided is the reason if they do not show it.
 func (e Evidence) decide() (version, why, undecided string) {
 	var latest uint64
+	// Older marks belong to restored databases and decide nothing.
 	for _, f := range e.Found {
 		latest = max(latest, f.Mark.Epoch)
 	}
@@ -137,7 +146,7 @@ func (e Evidence) decide() (version, why, undecided string) {
 		return "", "", "those of " + strings.Join(current, " and ") + " both claim that theirs was, in epoch " + fmt.Sprint(latest)
 	}
 	if len(current) == 0 {
-		// The new one's mark may not have been written yet: what it holds of the switch is
+		// The new version's mark may not be written yet. The announcement in the other mark is
 		// enough.
 		for v, f := range e.Found {
 			if n := f.Mark.Next; n != nil && n.Epoch == latest && n.To == v {
@@ -147,6 +156,8 @@ func (e Evidence) decide() (version, why, undecided string) {
 		return "", "", fmt.Sprintf("in epoch %d it was one whose database is not among dbs, or was restored from a backup of before", latest)
 	}
 	was := current[0]
+	// The latest mark may announce a switch of unknown end. The source is sealed then, so the
+	// target is right in both cases.
 	next := e.Found[was].Mark.Next
 	if next == nil || next.To == was {
 		return was, fmt.Sprintf("by its mark in epoch %d", latest), ""

@@ -11,20 +11,21 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// closeTimeout bounds how long the end of a stream may take.
+// closeTimeout bounds the closing of a rejected stream.
 const closeTimeout = 5 * time.Second
 
-// Guard has check asked whenever a stream of a namespace's changes is opened: a stream of
-// another database does not report what is missed, and its positions would be stored.
+// Guard runs check whenever a stream of a namespace's changes opens. A stream of the wrong database
+// would not report the missed changes, and its positions would be stored.
 func Guard(ns record.Namespace, check func(context.Context) error) record.Namespace {
 	g := guarded{ns, GuardWatcher(ns, check)}
+	// Keep the optional ability: the embedding in guarded hides it.
 	if m, ok := ns.(record.Monitor); ok {
 		return measured{g, m}
 	}
 	return g
 }
 
-// measured is a guarded namespace whose database can be measured.
+// measured is a guarded namespace that can also measure its database.
 type measured struct {
 	guarded
 	record.Monitor
@@ -43,7 +44,7 @@ func (g guarded) Follow(ctx context.Context, from record.Position, toks record.T
 	return g.watcher.Follow(ctx, from, toks)
 }
 
-// GuardWatcher is Guard for those that only watch.
+// GuardWatcher is Guard for a plain Watcher.
 func GuardWatcher(w record.Watcher, check func(context.Context) error) record.Watcher {
 	return watcher{w, check}
 }
@@ -53,15 +54,15 @@ type watcher struct {
 	check func(context.Context) error
 }
 
-// Watch asks once the stream is open: what it was opened on is then what was checked. It
-// also asks where none can be opened: in another database a position means nothing, and
-// "the history is lost" would be taken for a reason to compare everything with it.
+// Watch checks after the stream is open, so the check covers the database that the stream reads. It
+// also checks when opening fails. In another database a position means nothing, and the engine
+// would take "the history is lost" as a reason to compare everything with that database.
 func (w watcher) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	s, err := w.Watcher.Watch(ctx, from, kinds)
 	return w.checked(ctx, s, err)
 }
 
-// Follow asks as Watch does.
+// Follow checks as Watch does.
 func (w watcher) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
 	s, err := w.Watcher.Follow(ctx, from, toks)
 	return w.checked(ctx, s, err)
@@ -76,16 +77,18 @@ func (w watcher) checked(ctx context.Context, s record.Stream, err error) (recor
 		return nil, err
 	}
 	if err := w.check(ctx); err != nil {
+		// ctx may have ended; the stream still has to be closed.
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		_ = s.Close(stop) // nobody follows it
+		_ = s.Close(stop) // the stream is unused
 		return nil, err
 	}
 	return s, nil
 }
 
-// Remember is Deployments that answers with what it knows when the coordination store does
-// not answer, for those that go on without it.
+// Remember returns a Deployments that answers with the last known record while the coordination
+// store does not answer within wait. absent is the store's error for an unknown deployment, which
+// counts as an answer. Servers use it to continue without etcd.
 func Remember(ds Deployments, wait time.Duration, absent error) Deployments {
 	return &remembered{ds: ds, wait: wait, absent: absent}
 }
@@ -93,7 +96,7 @@ func Remember(ds Deployments, wait time.Duration, absent error) Deployments {
 type remembered struct {
 	ds     Deployments
 	wait   time.Duration
-	absent error // no such deployment: an answer as well
+	absent error // error for no such deployment
 
 	mu   sync.Mutex
 	last upgradestate.Deployment
@@ -108,19 +111,21 @@ func (r *remembered) Get(ctx context.Context) (upgradestate.Deployment, error) {
 	switch {
 	case err == nil:
 		r.last = d
+	// Only the store's silence is bridged, not the caller's own end.
 	case r.last.Name != "" && ctx.Err() == nil && !errors.Is(err, r.absent):
 		return r.last, nil
 	}
 	return d, err
 }
 
-// Belongs refuses a version's database, before anything uses it, that is not the one that the
-// deployment means, or is of another time. Where there is no such deployment, which ds
-// reports by the error absent, nothing of it may have lived there.
+// Belongs refuses a version's database before use if the deployment means another one, or if one
+// side is outdated. ds returns absent for an unknown deployment; then the database must hold no
+// data of it. A failure to check is a record.ErrUnavailable.
 func Belongs(ctx context.Context, ds Deployments, absent error, deployment, version string, db record.Marker) error {
 	mine := map[string]record.Marker{version: db}
 	err := Check(ctx, ds, mine)
 	if errors.Is(err, absent) {
+		// A deployment that etcd does not know may be lost; its data must not be overwritten.
 		err = Unlived(ctx, deployment, mine)
 	}
 	var mismatch *MismatchError
@@ -128,7 +133,7 @@ func Belongs(ctx context.Context, ds Deployments, absent error, deployment, vers
 	case err == nil, ctx.Err() != nil:
 		return err
 	case errors.As(err, &mismatch):
-		return &MismatchError{Found: mismatch.Found, Lost: mismatch.Lost} // whose it is, the caller adds
+		return &MismatchError{Found: mismatch.Found, Lost: mismatch.Lost} // the caller adds the version
 	default:
 		return fmt.Errorf("%w: %w", record.ErrUnavailable, err) // neither database nor etcd refused
 	}

@@ -10,14 +10,14 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Keeper writes the marks of a deployment's namespaces, for the process that leads.
+// Keeper writes the marks of a deployment's namespaces. Only the leading process uses it.
 type Keeper struct {
 	Deployments Deployments
 	Databases   map[string]record.Marker // by version
 }
 
-// BeforeFlip notes in both databases that the upgrade's target may be the current version
-// from the next epoch on. A flip must not be tried before it has returned nil.
+// BeforeFlip marks in both databases that the upgrade's target may be the current version from the
+// next epoch on. The caller must not try a flip before it returns nil.
 func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
 	u := d.Upgrade
 	text, err := state(d)
@@ -25,10 +25,13 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 		return err
 	}
 	next := Next{ID: u.ID, Attempt: u.Attempt, Epoch: d.Epoch + 1, To: u.TargetVersion}
+	// Both marks are needed before the flip, in any order.
 	g, ctx := errgroup.WithContext(ctx)
 	for _, version := range []string{d.CurrentVersion, u.TargetVersion} {
 		g.Go(func() error {
 			return k.put(ctx, d, version, func(m *Mark) (bool, error) {
+				// A later attempt was aborted, so this record is outdated. The source may accept
+				// writes again.
 				if m.Aborted != nil && m.Aborted.ID == u.ID && m.Aborted.Attempt > u.Attempt {
 					return false, fmt.Errorf("mark of %s: this attempt was aborted: %s", version, recoverFirst)
 				}
@@ -43,10 +46,9 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 	return g.Wait()
 }
 
-// BeforeAbort notes in the source's database, alone, that the attempt which is being
-// aborted is over. Nothing of the source is given back to its clients before it has
-// returned nil. The target's mark may still hold what the source's does not: the source's
-// counts.
+// BeforeAbort marks in the source's database that the attempt is over. The caller gives nothing of
+// the source back to clients before it returns nil. The target's mark keeps its "may be": the
+// source's mark decides.
 func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) error {
 	u := d.Upgrade
 	text, err := state(d)
@@ -58,12 +60,14 @@ func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) erro
 		if m.Next == nil && m.Aborted != nil && *m.Aborted == aborted {
 			return false, nil
 		}
+		// The mark shows a switch that this record does not know. Opening the source could split
+		// writes.
 		if m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d) {
 			return false, fmt.Errorf("mark of %s: a switch to %s may have been made: %s", d.CurrentVersion, m.Next.To, recoverFirst)
 		}
 		if m.Next != nil && m.Next.Epoch <= d.Epoch {
-			// A switch that is over: Keep would have noted it, and not while another one runs, which
-			// may have begun before a controller looked.
+			// An earlier switch is over. Keep had no chance to record its end, because the next
+			// switch began first.
 			m.Epoch, m.Current = d.Epoch, true
 		}
 		m.Next, m.Aborted, m.State = nil, &aborted, text
@@ -71,25 +75,28 @@ func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) erro
 	})
 }
 
-// Keep brings the marks up to date with a record at rest. It is to be called with each that
-// is seen. Marks that are ahead of the record are left alone: that is Check's business.
+// Keep updates the marks to a record outside SWITCHING. Call it with each record seen. It leaves
+// marks alone that are ahead of the record; Check reports those.
 func (k Keeper) Keep(ctx context.Context, d upgradestate.Deployment) error {
 	if d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
-		return nil // BeforeFlip and BeforeAbort write what has to be written
+		return nil // BeforeFlip and BeforeAbort write the marks now
 	}
 	text, err := state(d)
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group // one database does not wait for another
+	var g errgroup.Group // write the databases in parallel
 	for _, ns := range d.Namespaces {
 		g.Go(func() error {
 			return k.put(ctx, d, ns.Version, func(m *Mark) (bool, error) {
 				current := ns.Version == d.CurrentVersion
 				next := m.Next
+				// The announced switch is over: its epoch has begun.
 				if next != nil && next.Epoch <= d.Epoch {
 					next = nil
 				}
+				// Unchanged marks are not written again, and a newer mark must survive an older
+				// record.
 				if m.Epoch == d.Epoch && m.Current == current && m.Next == next && m.State == text || behind(d, *m, ns) {
 					return false, nil
 				}
@@ -101,7 +108,7 @@ func (k Keeper) Keep(ctx context.Context, d upgradestate.Deployment) error {
 	return g.Wait()
 }
 
-// behind reports whether a record is older than a mark.
+// behind reports whether the record is older than the mark. An unreadable mark counts as newer.
 func behind(d upgradestate.Deployment, m Mark, ns upgradestate.Namespace) bool {
 	seen, err := m.Deployment()
 	if err != nil {
@@ -116,8 +123,8 @@ func behind(d upgradestate.Deployment, m Mark, ns upgradestate.Namespace) bool {
 	return m.Epoch > d.Epoch
 }
 
-// put changes the mark of a version that is marked; one that is not configured here, or was
-// never entered, has none to be kept.
+// put changes the mark of a version. It skips a version that is not configured here or was never
+// entered, because those have no mark to keep.
 func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version string, change func(*Mark) (bool, error)) error {
 	db, ns := k.Databases[version], upgradestate.Namespace{}
 	if ns, _ = d.Namespace(version); db == nil || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, version) {
@@ -125,6 +132,7 @@ func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version stri
 	}
 	err := put(ctx, db, record.Owner{Deployment: d.Name, Version: version}, func(m *Mark) (bool, error) {
 		switch {
+		// A mark that vanished means a restored database. Writing a new one would hide that.
 		case m.rev == 0:
 			return false, fmt.Errorf("its mark is gone: restore the database, or run 'dbcontroller recover'")
 		case m.Epoch > d.Epoch:

@@ -11,42 +11,42 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Format is the version of a mark's body. A binary refuses a newer one.
+// Format is the newest version of a mark's body. A binary refuses a newer one.
 const Format = 3
 
-// plainFormat is that of marks of namespaces that were never encrypted, which older binaries read.
+// plainFormat is the format for namespaces without encrypted records. Older binaries read it.
 const plainFormat = 1
 
-// unsealedFormat is that of marks whose state of keys nobody with a key has vouched for.
+// unsealedFormat is the format for key states without a seal by a holder of a key.
 const unsealedFormat = 2
 
-// Mark is what a namespace's database records about it.
+// Mark is the note in a namespace's database about that namespace.
 type Mark struct {
 	Format    int    `bson:"format"`
-	Namespace string `bson:"namespace"` // made at random, once
-	Epoch     uint64 `bson:"epoch"`     // direction epoch last seen
-	Current   bool   `bson:"current"`   // its version was the current one in that epoch
-	// Next is a switch that may have been made: announced before it is, and gone when its end
-	// is noted.
+	Namespace string `bson:"namespace"` // random, made once
+	Epoch     uint64 `bson:"epoch"`     // latest direction epoch seen
+	Current   bool   `bson:"current"`   // its version was current in that epoch
+	// Next is a switch that may have happened. It is announced before the flip and removed when its
+	// end is recorded.
 	Next *Next `bson:"next,omitempty"`
-	// Aborted is the latest attempt to switch away from it that was given up.
+	// Aborted is the latest abandoned attempt to switch away from this namespace.
 	Aborted *Attempt `bson:"aborted,omitempty"`
-	// State is the Deployment record, as JSON, without what only its present holder needs.
+	// State is the Deployment record as JSON, without history and upgrades in progress.
 	State string `bson:"state"`
-	// Keys are what the records of managed kinds are encrypted with; nil: they never were. Such
-	// a mark has a format that binaries which know of no keys refuse.
+	// Keys describe the encryption of managed kinds' records; nil: never encrypted. A mark with
+	// keys has a format that older binaries refuse.
 	Keys *sealed.State `bson:"keys,omitempty"`
 
 	rev int64
 }
 
-// Attempt is one entry into SWITCHING.
+// Attempt identifies one entry into SWITCHING.
 type Attempt struct {
 	ID      string `bson:"id"`
 	Attempt uint64 `bson:"attempt"`
 }
 
-// Next is a direction epoch that may have begun, and its current version.
+// Next is a direction epoch that may have begun, and the current version in it.
 type Next struct {
 	ID      string `bson:"id"`
 	Attempt uint64 `bson:"attempt"`
@@ -59,6 +59,7 @@ func decodeMark(m record.Mark) (Mark, error) {
 	if err := bson.Unmarshal(m.Body, &out); err != nil {
 		return out, fmt.Errorf("mark of %s: %w", m.Owner, err)
 	}
+	// A newer binary may rely on fields that this one would drop with its next write.
 	if out.Format > Format {
 		return out, fmt.Errorf("mark of %s has format %d, this binary knows %d: use a newer binary", m.Owner, out.Format, Format)
 	}
@@ -68,6 +69,7 @@ func decodeMark(m record.Mark) (Mark, error) {
 
 func (m Mark) encode(o record.Owner) (record.Mark, error) {
 	switch {
+	// Use the oldest format that can express the mark, so that older binaries keep working.
 	case m.Keys == nil:
 		m.Format = plainFormat
 	case m.Keys.Seal == nil:
@@ -79,15 +81,16 @@ func (m Mark) encode(o record.Owner) (record.Mark, error) {
 	return record.Mark{Owner: o, Rev: m.rev, Body: body}, err
 }
 
-// state is the part of a Deployment that it can be rebuilt from.
+// state encodes the part of a Deployment that a rebuild needs.
 func state(d upgradestate.Deployment) (string, error) {
 	d = upgradestate.Clone(d)
+	// These fields describe work in progress, and a rebuild must not resume any.
 	d.History, d.Available, d.Upgrade, d.Update = nil, nil, nil, nil
 	text, err := json.Marshal(d)
 	return string(text), err
 }
 
-// Deployment is the record that State holds.
+// Deployment decodes State; a mark without State gives the zero record.
 func (m Mark) Deployment() (upgradestate.Deployment, error) {
 	var d upgradestate.Deployment
 	if m.State == "" {

@@ -9,13 +9,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// RecoveryID begins the id under which a recovery announces itself in the marks.
+// RecoveryID is the prefix of the id with which a recovery announces itself in the marks.
 const RecoveryID = "recover-"
 
-// MadeAnew returns the collections of a Deployment that were made anew under their names, as
-// a sharded cluster does when a shard is moved or resharded. What else sets the Deployment and
-// the databases apart is a *MismatchError: only a recovery with every process stopped helps
-// then. One that was started before, and did not come to its end, does not count.
+// MadeAnew returns the collections of a Deployment that were recreated under their names. A sharded
+// cluster recreates collections when a shard is moved or resharded. Any other difference between
+// the Deployment and the databases is a *MismatchError; it needs a recovery with every process
+// stopped. An earlier recovery that did not finish does not count as a difference.
 func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopted, err error) {
 	d = upgradestate.Clone(d)
 	for i := range d.Namespaces {
@@ -27,6 +27,7 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 		m := found.Mark
 		announced := m.Next != nil && m.Next.To == d.CurrentVersion && strings.HasPrefix(m.Next.ID, RecoveryID)
 		if announced {
+			// An earlier recovery's announcement must not look like a switch of unknown end.
 			m.Next = nil
 		}
 		f := facts{identity: found.Identity, mark: &m, claims: map[string]record.Claim{}}
@@ -34,13 +35,14 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 			if j := slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == c.Kind }); j >= 0 {
 				was := &ns.Kinds[j]
 				is := madeAnew(c, *was, announced)
-				if is != "" && !own(d, *ns, *was) { // an application's is followed by controllers
+				if is != "" && !own(d, *ns, *was) { // controllers follow an application's collection
 					anew = append(anew, upgradestate.Adopted{Version: ns.Version, Kind: c.Kind, Was: was.ID, Is: is})
 					was.ID, c.ID, c.Name = is, is, was.Physical
 				}
 			}
 			f.claims[c.Kind] = c
 		}
+		// Compare the rest as if the record already knew the recreated collections.
 		text := f.isMeant(d, *ns)
 		if text == "" {
 			text = f.fits(d, *ns)
@@ -55,8 +57,9 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 	return anew, nil
 }
 
-// madeAnew is the identity of the collection that has the name of a kind whose own is gone;
-// "" where there is none. An announced recovery may have claimed it already.
+// madeAnew returns the identity of the collection that took over the name of a kind after the
+// kind's own collection was lost; "" if there is none. An announced recovery may have claimed it
+// already.
 func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
 	switch {
 	case k.ID == "":
@@ -69,7 +72,7 @@ func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
 	return ""
 }
 
-// TakenFor returns for people what an adopted collection is taken for.
+// TakenFor describes to operators that a new collection is adopted in place of a lost one.
 func TakenFor(a upgradestate.Adopted, name string) string {
 	return fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
 		"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", a.Was, a.Kind, a.Version, a.Is, name)

@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/record/sealed"
 )
 
-// Notes keep in a namespace's mark which keys its records are under.
+// Notes store in a namespace's mark which keys encrypt its records.
 type Notes struct {
 	db    record.Marker
 	owner record.Owner
@@ -16,13 +16,13 @@ type Notes struct {
 
 var _ sealed.Notes = Notes{}
 
-// NotesOf are those of an owner's namespace in a database.
+// NotesOf returns the notes of an owner's namespace in a database.
 func NotesOf(db record.Marker, owner record.Owner) Notes { return Notes{db, owner} }
 
-// Whose names the namespace.
+// Whose returns the owner of the namespace, for messages.
 func (n Notes) Whose() string { return n.owner.String() }
 
-// State reads what is noted.
+// State reads the stored state of the keys. A namespace without a mark is New.
 func (n Notes) State(ctx context.Context) (sealed.State, error) {
 	m, _, err := readMark(ctx, n.db, n.owner)
 	return stateOf(m), err
@@ -39,7 +39,7 @@ func stateOf(m *Mark) sealed.State {
 	}
 }
 
-// Change notes something else. A namespace has to be begun before.
+// Change edits the stored state of the keys. The namespace must have a mark, or Change fails.
 func (n Notes) Change(ctx context.Context, change func(*sealed.State) (bool, error)) error {
 	return put(ctx, n.db, n.owner, func(m *Mark) (bool, error) {
 		s := stateOf(m)
@@ -50,6 +50,7 @@ func (n Notes) Change(ctx context.Context, change func(*sealed.State) (bool, err
 		if err != nil || !write {
 			return false, err
 		}
+		// change may still refuse or skip; only a write needs the mark.
 		if m.rev == 0 {
 			return false, errors.New("the namespace has no mark")
 		}

@@ -13,15 +13,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// seqMargin is how many names of a kind are passed over: those that were announced since its
-// mark was written, and perhaps sent. A switch uses two at most, and each leaves a mark.
+// seqMargin is the number of names of a kind that a rebuild skips. A controller may have announced
+// and sent them after it wrote the kind's mark. A switch uses at most two names, and each switch
+// writes a mark.
 const seqMargin = 16
 
-// Rebuild makes the Deployment of which the databases are, with one of its versions as the
-// current one, in an epoch that nobody has seen. No upgrade runs in it, and nothing is synced
-// to the version that the latest switch left until somebody begins an upgrade: what was
-// waived and parked is forgotten, and would be taken for deleted. notes list, for people,
-// what else is not as it was.
+// Rebuild returns the Deployment that the databases describe, with current as its current version,
+// in a new epoch. It contains no upgrade. The engine syncs nothing to the version that the latest
+// switch left until an operator begins an upgrade: the waived and parked lists are lost, so a sync
+// would treat those records as deleted. notes list every other difference for operators.
 func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []string, err error) {
 	var base upgradestate.Deployment
 	for _, v := range slices.Sorted(maps.Keys(e.Found)) {
@@ -29,6 +29,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 		if err != nil {
 			return d, nil, fmt.Errorf("%s: %w", v, err)
 		}
+		// Each mark holds a copy from its own time. The newest one knows most.
 		if base.Name == "" || newer(seen, base) {
 			base = seen
 		}
@@ -38,6 +39,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	}
 	d = upgradestate.Clone(base)
 	d.CurrentVersion, d.Epoch = current, e.epoch()+1
+	// Nothing that was in progress may resume from an old copy.
 	d.Upgrade, d.Available, d.Update, d.Retire, d.Restored = nil, nil, nil, nil, nil
 	d.LastSwitch = e.lastSwitch(base, current)
 	d.Namespaces = []upgradestate.Namespace{}
@@ -63,7 +65,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	return d, notes, nil
 }
 
-// newer compares two copies of one record.
+// newer reports whether copy a of a record is newer than copy b.
 func newer(a, b upgradestate.Deployment) bool {
 	if a.Epoch != b.Epoch {
 		return a.Epoch > b.Epoch
@@ -71,7 +73,7 @@ func newer(a, b upgradestate.Deployment) bool {
 	return used(a) > used(b)
 }
 
-// used counts the names and marks that were announced, which only grow.
+// used counts the announced names and marks of a record. The count only grows.
 func used(d upgradestate.Deployment) (n uint64) {
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
@@ -81,7 +83,8 @@ func used(d upgradestate.Deployment) (n uint64) {
 	return n
 }
 
-// lastSwitch is the switch that led to the current version, as far as it is known.
+// lastSwitch returns the switch that led to the current version, as far as the marks show it; nil
+// if they show none.
 func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgradestate.Switch {
 	last := base.LastSwitch
 	if current != base.CurrentVersion {
@@ -98,11 +101,13 @@ func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgr
 		return nil
 	}
 	s := *last
+	// Without positions the old namespace cannot be synced, so only the snapshot remains.
 	s.Position, s.Before, s.Snapshot = "", "", true
 	return &s
 }
 
-// kinds are those of a namespace as they are found.
+// kinds returns the kinds of a namespace in their present state. It returns an error where a guess
+// could lose data.
 func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradestate.Kind, notes []string, err error) {
 	claims := map[string]record.Claim{}
 	for _, c := range f.Claims {
@@ -111,16 +116,16 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 	for _, k := range ns.Kinds {
 		c, ok := claims[k.Kind]
 		served := current && k.Fixed && k.ID != ""
-		taken := ok && c.Bearer != "" && c.Bearer != c.ID // by another collection: the one under the kind's own name
+		taken := ok && c.Bearer != "" && c.Bearer != c.ID // another collection has the kind's own name
 		switch {
 		case ok && k.ID == "":
 			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be distinguished from another collection: set the deployment up by hand", k.Kind)
 		case served && taken && hiddenName(k.Kind, c.Name):
-			// A fence had moved it away. Which of the two the service needs nobody can know.
+			// A fence had moved the old one away. Nothing shows which of the two the service needs.
 			return nil, nil, &TwoCollectionsError{Version: ns.Version, Kind: k.Kind, Fenced: c.ID, FencedName: c.Name, Live: c.Bearer}
 		case served && taken:
-			// Whatever the former collection is called now, the application reaches this one. The
-			// first controller follows it as it would have done with etcd there.
+			// The application reaches the collection with this name, wherever the old one went. The
+			// first controller follows the application, as it would have done if etcd had survived.
 			r := Replaced{Version: ns.Version, Kind: k.Kind, Was: c.ID, Away: c.Name, Is: c.Bearer}
 			notes = append(notes, r.String()+"; the other one stays where it is")
 			k.ID, k.Fenced, c.Name, c.Fence = c.ID, "", k.Kind, ""
@@ -128,12 +133,12 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 			return nil, nil, fmt.Errorf("collection %s of kind %s was renamed to %s by somebody else, and nothing bears its name: rename it back to %s",
 				c.ID, k.Kind, c.Name, k.Physical)
 		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
-			// Only one that nobody can have had under a later name: the old one bore it when
-			// it was moved.
+			// Accept the new collection only under a name that the mark knows: the old one had that
+			// name when it was moved.
 			notes = append(notes, TakenFor(upgradestate.Adopted{Version: ns.Version, Kind: k.Kind, Was: k.ID, Is: c.Instead}, c.InsteadName))
 			k.ID, c.ID, c.Name = c.Instead, c.Instead, c.InsteadName
 		case ok && c.Name != "" && c.ID != k.ID && slices.Contains(names(k), c.Name):
-			k.ID = c.ID // that an interrupted recovery has claimed already
+			k.ID = c.ID // an interrupted recovery has claimed it already
 		case !ok || c.Name == "" || c.ID != k.ID:
 			return nil, nil, fmt.Errorf("collection %s of kind %s is gone: put it back", k.ID, k.Kind)
 		}
@@ -150,13 +155,13 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 	return kinds, notes, nil
 }
 
-// TwoCollectionsError means that two collections claim to be a kind of the current version: the
-// one that a fence had moved away, and one that was made under the kind's own name since. Neither
-// is ever renamed over the other, and nothing is written.
+// TwoCollectionsError means that two collections claim to be the same kind of the current version.
+// A fence moved one of them away, and the other was created later under the kind's own name.
+// Rebuild writes nothing, and never renames one over the other; an operator decides.
 type TwoCollectionsError struct {
 	Version, Kind      string
-	Fenced, FencedName string // identity and name of the one that a fence had moved away
-	Live               string // identity of the one that bears the kind's own name
+	Fenced, FencedName string // identity and name of the fenced collection
+	Live               string // identity of the collection with the kind's own name
 }
 
 func (e *TwoCollectionsError) Error() string {
@@ -165,15 +170,17 @@ func (e *TwoCollectionsError) Error() string {
 		e.Kind, e.Version, e.Fenced, e.FencedName, e.Live, e.Kind, e.Kind)
 }
 
-// rebuild is a kind where it is now. One of the current version is to be given back to those
-// who write it under its own name.
+// rebuild returns a kind in its present state. It announces the opening of a hidden or fenced kind
+// of the current version, so that applications can write it again.
 func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Kind, error) {
 	wasHidden := k.Hidden
+	// A name once used must never be used again: a late rename could still arrive for it.
 	for _, name := range []string{c.Name, c.Fence, k.Fenced} {
 		if kind, seq, ok := record.KindOfPhysical(name); ok && kind == k.Kind {
 			k.NextSeq = max(k.NextSeq, seq+1)
 		}
 	}
+	// Counting on from a forged number would soon overflow.
 	if k.NextSeq > implausible {
 		return k, fmt.Errorf("kind %s has a name with the number %d, which no controller has given: rename that collection", k.Kind, k.NextSeq-1)
 	}
@@ -188,7 +195,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		case !k.Hidden:
 			k.Fenced = ""
 		case !wasHidden:
-			k.Fenced = c.Name // since its mark was written
+			k.Fenced = c.Name // fenced after the mark was written
 		}
 	case record.FenceValidator:
 		k.Fenced = c.Fence
@@ -207,12 +214,13 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 	return k, nil
 }
 
-// Announce notes in all marks that a rebuilt Deployment may be in force, before it is stored:
-// a controller that checks in between is not refused, and one that rebuilds it again knows
-// of it. id begins with RecoveryID.
+// Announce marks in all databases that a rebuilt Deployment may be in force. Call it before the
+// record is stored. A controller that checks in between is then not refused, and a repeated
+// recovery sees the attempt. id begins with RecoveryID.
 func Announce(ctx context.Context, d upgradestate.Deployment, id string, databases map[string]record.Marker) error {
 	return everywhere(ctx, d, databases, func(m *Mark) error {
 		if m.Epoch >= d.Epoch {
+			// Another recovery was faster, or a switch went on: the rebuilt record is outdated.
 			return fmt.Errorf("it is in epoch %d by now: begin again", m.Epoch)
 		}
 		m.Next = &Next{ID: id, Epoch: d.Epoch, To: d.CurrentVersion}
@@ -220,7 +228,8 @@ func Announce(ctx context.Context, d upgradestate.Deployment, id string, databas
 	})
 }
 
-// Finalize notes in all marks that a rebuilt Deployment is in force.
+// Finalize marks in all databases that a rebuilt Deployment is in force. Call it after the record
+// is stored.
 func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
 	text, err := state(d)
 	if err != nil {
@@ -229,6 +238,7 @@ func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[stri
 	var g errgroup.Group
 	for _, ns := range d.Namespaces {
 		g.Go(func() error {
+			// One namespace per goroutine: the mark depends on the version.
 			return everywhere(ctx, upgradestate.Deployment{Name: d.Name, Namespaces: []upgradestate.Namespace{ns}}, databases, func(m *Mark) error {
 				m.Epoch, m.Current, m.Next, m.Aborted, m.State = d.Epoch, ns.Version == d.CurrentVersion, nil, nil, text
 				return nil
@@ -238,8 +248,8 @@ func Finalize(ctx context.Context, d upgradestate.Deployment, databases map[stri
 	return g.Wait()
 }
 
-// Reclaim notes whose the collections of a rebuilt Deployment are, before it is stored: those
-// of them that were made anew are not noted yet. It may be repeated.
+// Reclaim claims the collections of a rebuilt Deployment, before the record is stored. It adds
+// claims for recreated collections, which have none yet. It may be repeated.
 func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker) error {
 	for _, ns := range d.Namespaces {
 		owner := record.Owner{Deployment: d.Name, Version: ns.Version}
@@ -248,9 +258,10 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 			return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
 		}
 		for _, k := range ns.Kinds {
+			// Claim only what is missing, so that a repetition changes nothing.
 			mine := func(c record.Claim) bool { return c.Owner == owner && c.Kind == k.Kind && c.ID == k.ID }
 			if slices.ContainsFunc(claims, mine) {
-				continue // it may be gone: what took its name is followed by a controller
+				continue // possibly gone; a controller follows its replacement
 			}
 			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 			if err := databases[ns.Version].Claim(ctx, tok, owner); err != nil {
@@ -261,8 +272,10 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 	return nil
 }
 
+// everywhere changes the mark of every namespace with a database in databases.
 func everywhere(ctx context.Context, d upgradestate.Deployment, databases map[string]record.Marker, change func(*Mark) error) error {
 	for _, ns := range d.Namespaces {
+		// A version without a configured database has no mark to write.
 		if databases[ns.Version] == nil {
 			continue
 		}

@@ -10,24 +10,26 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Reform has everything made anew of a version that is not served and whose database was restored
-// from a backup.
+// Reform recreates the images of a version that is not the current one, after its database was
+// restored from a backup.
 type Reform struct {
 	Deployments Deployments
-	Apply       func(ctx context.Context, e upgradestate.Event) error
-	// Make makes the collection of a kind anew that the backup does not have.
+	// Apply makes one transition of the Deployment.
+	Apply func(ctx context.Context, e upgradestate.Event) error
+	// Make creates the collection of a kind that the backup lacks.
 	Make func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error)
 }
 
-// Do finds the collections where the backup has them, has the record take them over
-// (upgradestate.Rebuild), and brings the marks up to date. It may be repeated. A database that is
-// another one, or has no mark of the version, is a *MismatchError: it was not restored but lost.
+// Do finds the collections in the restored database, lets the record adopt them
+// (upgradestate.Rebuild), and renews the marks. It may be repeated. Another database, or one
+// without a mark of the version, is a *MismatchError: such a database was lost, not restored.
 func (r Reform) Do(ctx context.Context, version string, db record.Marker, why string) error {
 	d, err := r.Deployments.Get(ctx)
 	if err != nil {
 		return err
 	}
 	ns, known := d.Namespace(version)
+	// A retired version has no data to recover.
 	if !known || upgradestate.Retired(d, version) {
 		return nil
 	}
@@ -40,6 +42,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	if err != nil {
 		return err
 	}
+	// Store the places first. A kill after it leaves claims to renew, and repeating does that.
 	ev := upgradestate.Rebuild{Version: version, Seen: ns.Images, Reason: why, Found: found}
 	if err := r.Apply(ctx, ev); err != nil {
 		return fmt.Errorf("make %s anew: %w", version, err)
@@ -50,13 +53,15 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 			return fmt.Errorf("database of %s: %w", version, err)
 		}
 	}
+	// Read again: the marks must hold the record with the adopted places.
 	if d, err = r.Deployments.Get(ctx); err != nil {
 		return err
 	}
 	return renew(ctx, d, owner, db)
 }
 
-// find says where the kinds are that are not where the record has them.
+// find returns the places of the kinds that are not where the record has them. It creates missing
+// collections.
 func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
 	if err := f.isThere(d, ns); err != nil {
 		return nil, err
@@ -64,6 +69,7 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 	if f.mark == nil {
 		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
 	}
+	// The backup knows a later epoch than the record, so the record is the old one.
 	if f.mark.Epoch > d.Epoch {
 		return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
 	}
@@ -72,17 +78,19 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 		at := upgradestate.Place{Kind: k.Kind, Name: c.Name, ID: c.ID, Fixed: k.Fixed}
 		switch {
 		case k.ID == "":
-			continue // a server without identities: only the name says which it is
+			continue // no identities on this server; only the name counts
 		case claimed && c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}):
 			return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("kind %s is that of %s", k.Kind, c.Owner)}
 		case c.Name == "" && c.Instead != "":
-			at.Name, at.ID = c.InsteadName, c.Instead // a restore that makes collections anew
+			at.Name, at.ID = c.InsteadName, c.Instead // the restore recreated the collection
 		case c.Name == "":
 			tok, err := r.Make(ctx, d, ns.Version, k)
 			if err != nil {
 				return nil, fmt.Errorf("make collection of kind %s of %s anew: %w", k.Kind, ns.Version, err)
 			}
 			at.Name, at.ID = tok.Name, tok.ID
+		// The backup has it where the record has it, or where an announced rename may have moved
+		// it.
 		case c.ID == k.ID && (c.Name == k.Physical || k.Pending != nil && c.Name == k.Pending.To):
 			continue
 		}
@@ -91,7 +99,7 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 	return found, nil
 }
 
-// isThere refuses a database that is not that of the namespace, whatever became of the collections.
+// isThere refuses a database other than the namespace's. It ignores the collections.
 func (f facts) isThere(d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	ns.Kinds = nil
 	if text := f.isMeant(d, ns); text != "" {
@@ -100,8 +108,8 @@ func (f facts) isThere(d upgradestate.Deployment, ns upgradestate.Namespace) err
 	return nil
 }
 
-// IsThere refuses a version's database that is another one than the deployment means, or empty.
-// One that was restored from a backup is the same.
+// IsThere refuses a version's database if it is empty, or if the deployment means another one. A
+// database restored from a backup passes.
 func IsThere(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker) error {
 	ns, _ := d.Namespace(version)
 	f, err := read(ctx, db, record.Owner{Deployment: d.Name, Version: version})
@@ -111,7 +119,7 @@ func IsThere(ctx context.Context, d upgradestate.Deployment, version string, db 
 	return f.isThere(d, ns)
 }
 
-// renew brings the mark of a restored database up to the present, in any step of an upgrade.
+// renew updates the mark of a restored database to the present record, in any step of an upgrade.
 func renew(ctx context.Context, d upgradestate.Deployment, owner record.Owner, db record.Marker) error {
 	text, err := state(d)
 	if err != nil {
@@ -121,6 +129,7 @@ func renew(ctx context.Context, d upgradestate.Deployment, owner record.Owner, d
 		if m.Epoch > d.Epoch {
 			return false, errors.New("it was seen in a later epoch")
 		}
+		// The backup may be from before the first mark.
 		if m.Namespace == "" {
 			m.Namespace = rand.Text()
 		}

@@ -9,20 +9,19 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Replaced is a fixed-name kind of the current version whose application reaches another
-// collection under its name than the Deployment knows, or none. It is no mismatch: the
-// application decides which collection bears the name, and controllers follow it
-// (upgradestate.Replace).
+// Replaced describes a fixed-name kind of the current version: under its name, the application now
+// reaches another collection, or none. That is no mismatch: the application decides which
+// collection has the name. Controllers follow it (upgradestate.Replace).
 type Replaced struct {
 	Version, Kind string
-	Was           string // identity of the collection that the Deployment knows
-	Away          string // name that Was bears now; empty: it is gone
-	Is            string // identity of the collection that bears the kind's name; empty: none does
-	Met           string // what the changes show, where the very collection has its name again
+	Was           string // identity of the known collection
+	Away          string // present name of Was; empty: gone
+	Is            string // identity of the collection with the kind's name; empty: none
+	Met           string // finding in the changes, if Was has its name again
 }
 
-// Replacements compares the collections of the current version's fixed-name kinds with the
-// Deployment. db is the current version's database. It looks at names and claims alone.
+// Replacements returns the fixed-name kinds of the current version with a replaced collection. db
+// is the current version's database. It reads only names and claims, and no records.
 func Replacements(ctx context.Context, d upgradestate.Deployment, db record.Marker) ([]Replaced, error) {
 	ns, _ := d.Namespace(d.CurrentVersion)
 	f := facts{claims: map[string]record.Claim{}}
@@ -42,18 +41,19 @@ func Replacements(ctx context.Context, d upgradestate.Deployment, db record.Mark
 	return all, nil
 }
 
-// replaced reports whether a kind's application reaches another collection than the Deployment
-// has. While a fence is announced or in force its names count as well.
+// replaced reports whether a kind's application reaches another collection than the Deployment has.
+// During a switch, the announced and fenced names count as the kind's own.
 func (f facts) replaced(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) (Replaced, bool) {
 	c, ok := f.claims[k.Kind]
 	if !ok || c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}) || ns.Version != d.CurrentVersion || !k.Fixed || k.ID == "" {
 		return Replaced{}, false
 	}
 	switch {
+	// At rest, the collection with the kind's own name is the application's.
 	case own(d, ns, k):
 		ok = c.Bearer != k.ID
 	case d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching && !k.Hidden:
-		ok = c.ID == k.ID && !slices.Contains(names(k), c.Name) // nobody has announced such a name
+		ok = c.ID == k.ID && !slices.Contains(names(k), c.Name) // no controller announced that name
 	default:
 		ok = false
 	}
@@ -61,18 +61,20 @@ func (f facts) replaced(d upgradestate.Deployment, ns upgradestate.Namespace, k 
 		return Replaced{}, false
 	}
 	r := Replaced{Version: ns.Version, Kind: k.Kind, Was: k.ID, Is: c.Bearer}
+	// A claim on the new collection does not show the old one's name.
 	if c.ID == k.ID {
 		r.Away = c.Name
 	}
 	return r, true
 }
 
-// own reports whether a kind is at rest under the name that its application knows.
+// own reports whether a kind is at rest under its application's name: neither hidden, pending nor
+// fenced.
 func own(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
 	return ns.Version == d.CurrentVersion && k.Fixed && k.ID != "" && !k.Hidden && k.Pending == nil && k.Fenced == ""
 }
 
-// String says what is the matter, and what to do if anything.
+// String describes the replacement for operators, with advice if they have to act.
 func (r Replaced) String() string {
 	if r.Met != "" {
 		return fmt.Sprintf("collection %s of %s (%s): %s; what changed meanwhile is not known, and all of it is copied and compared anew", r.Kind, r.Version, r.Was, r.Met)
@@ -93,11 +95,11 @@ func (r Replaced) String() string {
 	}
 }
 
-// Rivals returns the fixed-name kinds of a version whose own name another collection bears than
-// the one that was noted as theirs, for a preview of a recovery.
+// Rivals returns the fixed-name kinds of a version that lost their own name to a collection without
+// their claim. A preview of a recovery shows them.
 func (e Evidence) Rivals(version string) (rivals []Replaced) {
 	f := e.Found[version]
-	seen, _ := f.Mark.Deployment() // Rebuild reports what is wrong with it
+	seen, _ := f.Mark.Deployment() // Rebuild reports its error
 	ns, _ := seen.Namespace(version)
 	for _, c := range f.Claims {
 		if k, ok := ns.Kind(c.Kind); !ok || !k.Fixed {

@@ -1,87 +1,87 @@
-// Package limits is the one place that says how much of anything there may be, so that
-// any caller, slow or hostile, costs a bounded amount. docs/security.md lists them.
+// Package limits defines all resource limits of the project in one place. With them every caller
+// has a bounded cost, even a slow or hostile one. docs/security.md lists them.
 //
-// They are no settings: each is far above what a deployment needs. It owns no code; those
-// who take something in check it.
+// The limits are no settings: each is far above the needs of a deployment. The package has no code;
+// the packages that receive input enforce the limits.
 //
 // It is not for users and may change with any version.
 package limits
 
 import "time"
 
-// Of every listener.
+// Limits of every listener.
 const (
-	// HeaderBytes bounds the headers of a request.
+	// HeaderBytes is the maximum size of a request's headers.
 	HeaderBytes = 32 << 10
-	// HeaderTime is how long a client may take for its headers, and for a TLS handshake.
+	// HeaderTime is the time for a client to send its headers, and for a TLS handshake.
 	HeaderTime = 10 * time.Second
-	// BodyTime is how long a client may take to send a body.
+	// BodyTime is the time for a client to send a body.
 	BodyTime = 30 * time.Second
-	// WriteTime is how long a client may take to read what was written to it, each time.
+	// WriteTime is the time for a client to read the data of one write.
 	WriteTime = 30 * time.Second
-	// IdleTime is how long a connection may wait for its next request.
+	// IdleTime is the time that a connection may wait for its next request.
 	IdleTime = 2 * time.Minute
-	// StopTime is how long requests may go on when the process stops.
+	// StopTime is the time for running requests when the process stops.
 	StopTime = 5 * time.Second
-	// Streams bounds the requests at the same time of one HTTP/2 connection.
+	// Streams is the maximum number of parallel requests on one HTTP/2 connection.
 	Streams = 100
-	// ShareBytes bounds what one request holds of RequestsBytes or ServerRequestsBytes. The largest
-	// watch fits in: a page of records, an event of 16 MB and all names that it may remember.
+	// ShareBytes is the maximum part of RequestsBytes or ServerRequestsBytes for one request. The
+	// largest watch fits in: a page of records, an event of 16 MB, and all remembered names.
 	ShareBytes = 192 << 20
 )
 
-// Of the Deployment API and the operator port of a process.
+// Limits of the Deployment API and of a process's operator port.
 const (
-	// RequestBytes bounds the body of a request. What is compressed is not taken.
+	// RequestBytes is the maximum size of a request's body. Compressed bodies are refused.
 	RequestBytes = 256 << 10
-	// RequestsBytes bounds the bodies of all requests that a listener answers at the same time.
+	// RequestsBytes is the maximum size of all bodies that a listener processes in parallel.
 	RequestsBytes = 64 << 20
-	// Connections bounds those of one listener; more wait.
+	// Connections is the maximum number of connections of one listener; more wait.
 	Connections = 4096
-	// Requests bounds those that are answered at the same time by one listener, calls that
-	// wait for news included.
+	// Requests is the maximum number of parallel requests of one listener. Calls that wait for news
+	// count.
 	Requests = 4096
-	// Watches bounds the streams of WatchDeployment of a process.
+	// Watches is the maximum number of WatchDeployment streams of a process.
 	Watches = 128
-	// OperatorShare is the part of the requests of a listener, and of the watches, that is kept for
-	// operators: one in so many.
+	// OperatorShare reserves one of this many requests and watches of a listener for operators.
 	OperatorShare = 8
 )
 
-// Of a server's API.
+// Limits of a server's API.
 const (
-	// ServerRequestBytes bounds the body of a request, before and after decompression.
+	// ServerRequestBytes is the maximum size of a request's body, before and after decompression.
 	ServerRequestBytes = 8 << 20
-	// ServerRequestsBytes bounds what all requests that are answered at the same time hold: bodies,
-	// responses that a client reads slowly, and what watches remember and send.
+	// ServerRequestsBytes is the maximum memory of all parallel requests: bodies, responses to slow
+	// readers, and the data that watches remember and send.
 	ServerRequestsBytes = 512 << 20
-	// CompressBytes is the size from which responses are compressed, for clients that take it: to
-	// compress less costs more time than it saves on the way.
+	// CompressBytes is the size from which responses are compressed, if the client accepts that.
+	// Compressing smaller ones takes more time than it saves.
 	CompressBytes = 1 << 10
-	// ServerConnections bounds those of the listener; more wait.
+	// ServerConnections is the maximum number of connections of the listener; more wait.
 	ServerConnections = 16 << 10
-	// ServerRequests bounds those that are answered at the same time, watches included.
+	// ServerRequests is the maximum number of parallel requests, including watches.
 	ServerRequests = 16 << 10
 )
 
-// Of what is kept.
+// Limits of stored data.
 const (
-	// RingSize bounds the shards of a deployment.
+	// RingSize is the maximum number of shards of a deployment.
 	RingSize = 1024
-	// NameBytes bounds the name of a deployment.
+	// NameBytes is the maximum length of a deployment's name.
 	NameBytes = 200
-	// VersionBytes bounds the name of a version, with its location.
+	// VersionBytes is the maximum length of a version's name with its location.
 	VersionBytes = 100
-	// Deployments bounds those of one coordination store.
+	// Deployments is the maximum number of deployments in one coordination store.
 	Deployments = 200
-	// Warnings and WarningBytes bound what a process announces of what is insecure about it.
+	// Warnings and WarningBytes bound the security warnings that a process announces.
 	Warnings     = 8
 	WarningBytes = 300
-	// Hooks bounds those of a configuration.
+	// Hooks is the maximum number of hooks in a configuration.
 	Hooks = 16
-	// Fixtures bounds the records that a version starts with, which one transaction makes.
+	// Fixtures is the maximum number of initial records of a version, which one transaction
+	// creates.
 	Fixtures = 1000
-	// Clients bounds the registrations of applications that one controller holds. A caller may have
-	// half of them at most, so that others find room.
+	// Clients is the maximum number of application registrations at one controller. One caller may
+	// have at most half of them, so that others find room.
 	Clients = 4000
 )

@@ -11,23 +11,24 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Checks are what the switch driver asks about the databases.
+// Checks implements the switch driver's checks of the databases.
 type Checks struct {
-	// Servers returns the servers and applications that are registered now.
+	// Servers returns the registered servers and applications.
 	Servers     func(ctx context.Context) ([]upgradestate.ServerState, error)
 	Collections *collections.Maintainer
 	Prover      *Prover
-	// Lives returns an error when the database of a version is older than was known, or is not
-	// known to be as it was; nil: nobody looks.
+	// Lives returns an error if a version's database is older than its known state, or if that
+	// cannot be determined; nil: no check.
 	Lives func(ctx context.Context, versions ...string) error
 }
 
 var _ switchover.Checks = Checks{}
 
-// BeforeSwitch checks that the target has its indexes, for an application may have made some
-// on the source since they were carried over, that the names which applications know are
-// free, and wants the rollback proved.
+// BeforeSwitch checks the target's indexes, because an application may have created some on the
+// source after they were copied. It also checks that the names known to applications are free, that
+// every server can follow, and that the rollback is proved.
 func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error {
+	// Run all checks, so that an operator sees every blocker at once.
 	var errs []error
 	target := upgradestate.BlockPlace{Version: d.Upgrade.TargetVersion}
 	for _, err := range []error{
@@ -48,17 +49,19 @@ func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []e
 	return errs
 }
 
-// lateServers checks that every server can follow: one may have come after the upgrade began.
+// lateServers checks that every server can follow. A server may have registered after the upgrade
+// began.
 func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) error {
 	servers, err := c.Servers(ctx)
 	if err != nil {
 		return upgradestate.Blocked(upgradestate.BlockServers, upgradestate.BlockPlace{}, err)
 	}
+	// Check all servers together first, because that text covers each of them.
 	late := upgradestate.LateServers(servers, d.Upgrade.TargetVersion)
 	if late == "" {
 		return nil
 	}
-	var at upgradestate.BlockPlace // the text names them all
+	var at upgradestate.BlockPlace // the text names all of them
 	for _, s := range servers {
 		if upgradestate.LateServers([]upgradestate.ServerState{s}, d.Upgrade.TargetVersion) != "" {
 			at.Server = s.ID
@@ -70,13 +73,14 @@ func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) erro
 
 var _ switchover.Preparer = Checks{}
 
-// PrepareSwitch stops TTL indexes.
+// PrepareSwitch stops TTL indexes, so that no record expires during the switch.
 func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error {
 	return c.Collections.StopExpiry(ctx, d)
 }
 
-// BeforeSeal checks again what somebody may have changed since the switch began. A database
-// that cannot be asked now must not end the upgrade: it passes, as a change that is followed does.
+// BeforeSeal repeats the checks whose subject may have changed since the switch began. A database
+// without an answer, or a change in progress, must not end the upgrade: the error wraps
+// switchover.ErrPasses.
 func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
 	err := c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)
 	if err == nil {
@@ -88,8 +92,8 @@ func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 	return err
 }
 
-// wires looks at how this controller reaches etcd and the databases: what others can read
-// on the way, and what one machine's end takes along.
+// wires checks the connections to etcd and the databases: unencrypted ones, and those that end with
+// one machine.
 func (p *plan) wires(context.Context) error {
 	switch etcd := p.Settings.Coordination; {
 	case etcd.Embedded:
@@ -100,6 +104,7 @@ func (p *plan) wires(context.Context) error {
 		p.ok("etcd", strings.Join(etcd.Endpoints, ","), "reached by TLS, or on this machine")
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		// A warning, not a failure: the network between the machines may be trusted.
 		if far := p.Settings.Plaintext[v]; len(far) > 0 {
 			p.warn("server", v, "plaintext to another machine (%s): anyone who can listen there reads the records: add tls=true to the connection string", strings.Join(far, ","))
 		}

@@ -1,17 +1,25 @@
-// Package preflight finds out, before an upgrade or its switch, what would go wrong: the plan of
+// Package preflight finds problems of an upgrade or of its switch in advance. It makes the plan of
 // an upgrade, the proof of its rollback, and the forecast of its pause.
 //
-// Both try things in scratch collections that are shaped like the kinds, under names of their
-// own: a sample of records is transformed there and back, every rename and fence of the switch
-// and of the rollback is done, and the changes are followed. Of the data they only read. A
-// proof is not felt by clients, and what either leaves behind when its process dies, the next
-// one removes.
+// # How it works
 //
-// A plan can be made with less: a Planner that is ReadOnly tries nothing, and says what it
-// therefore does not know.
+// Plan and proof try things in scratch collections. These have the shape of the kinds, under names
+// of their own. Both transform a sample of records there and back, run every rename and fence of
+// the switch and of the rollback, and follow the changes. A fence is the operation after which a
+// collection refuses late writers.
 //
-// It decides neither whether an upgrade begins nor when it switches, and it keeps no result:
-// a Prover answers for the upgrade that runs, and a plan is a report.
+// # Guarantees
+//
+// Plan and proof only read the data. Clients do not feel a proof. If a process dies, the next plan
+// or proof removes its scratch collections. A ReadOnly Planner tries nothing, and reports what it
+// does not know for that reason.
+//
+// # What it does not own
+//
+// It does not decide when an upgrade begins or switches. It stores no result: a Prover knows about
+// the running upgrade only, and a plan is a report.
+//
+// Begin to read at Planner.Plan and Prover.Run.
 //
 // It is not for users and may change with any version.
 package preflight
@@ -31,35 +39,37 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Space is a version's database, where scratch collections are made.
+// Space is a version's database, with room for scratch collections.
 type Space interface {
 	record.Namespace
-	// Sweep drops all collections whose names begin with prefix, and what is kept of them.
+	// Sweep drops all collections with the name prefix, and the data that the backend keeps about
+	// them.
 	Sweep(ctx context.Context, prefix string) error
 }
 
-// Surveyor is a Space that reports on its server.
+// Surveyor is a Space that can describe its server.
 type Surveyor interface {
 	Survey(ctx context.Context) (record.Survey, error)
 }
 
-// Sharder is a Space that reports how collections are spread over shards.
+// Sharder is a Space that can describe the distribution of collections over the shards of its
+// cluster.
 type Sharder interface {
 	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
 }
 
-// Proofs is what the proof of a rollback needs.
+// Proofs are the dependencies of a proof.
 type Proofs struct {
 	Registry *transform.Registry
-	// Quiet returns the database of a version, used so that nobody else on its server feels
-	// it; nil: the version is not configured here.
+	// Quiet returns a version's database in a mode that other users of its server do not feel; nil:
+	// the version is not configured here.
 	Quiet func(version string) Space
-	// Kept reports whether a version that is left will be kept in sync for a rollback: it is
-	// configured and not disabled.
+	// Kept reports whether a version that is left stays in sync for a rollback: it is configured
+	// and not disabled.
 	Kept func(version string) bool
 }
 
-// ProverDeployment is what a Prover needs of the deployment.
+// ProverDeployment is a Prover's access to the deployment.
 type ProverDeployment interface {
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
 	Progress(ctx context.Context) ([]syncer.Progress, error)
@@ -67,83 +77,81 @@ type ProverDeployment interface {
 	PublishReadiness(ctx context.Context, o *switchover.Readiness, lease coord.LeaseID) error
 }
 
-// ProverParts are what a Prover works with.
+// ProverParts are the dependencies of a Prover.
 type ProverParts struct {
 	Proofs
 	Deployments ProverDeployment
-	// Lease is what a published readiness report lasts as long as; 0: there is none yet.
+	// Lease returns the lease of published readiness reports, which end with it; 0: none yet.
 	Lease func() coord.LeaseID
 	Log   *zap.Logger
 }
 
-// PlannerDeployment is what a Planner needs of the deployment.
+// PlannerDeployment is a Planner's access to the deployment.
 type PlannerDeployment interface {
 	Get(ctx context.Context) (upgradestate.Deployment, error)
 	Controllers(ctx context.Context) ([]string, error)
 	Servers(ctx context.Context) ([]upgradestate.ServerState, error)
 }
 
-// Planner makes the plans of one controller, one at a time.
+// Planner makes plans for one controller, one at a time.
 type Planner struct {
 	PlannerParts
 	planning sync.Mutex
 }
 
-// PlannerParts are what a Planner works with.
+// PlannerParts are the dependencies of a Planner.
 type PlannerParts struct {
 	Proofs
 	Deployments PlannerDeployment
 	Collections *collections.Maintainer
-	// Space returns the database of a version; nil: the version is not configured here.
+	// Space returns a version's database; nil: the version is not configured here.
 	Space func(version string) Space
-	// Unprivileged reports whether an error of a database is that of a login that lacks a
-	// privilege.
+	// Unprivileged reports whether an error means that the login lacks a privilege.
 	Unprivileged func(err error) bool
-	// Belongs fails if the database of one of the versions is not the one that the record
-	// means.
+	// Belongs returns an error if a version's database is not the one that the record means.
 	Belongs func(ctx context.Context, versions ...string) error
-	// KeysLack returns, for an operator, who lacks which key of the records that a version has; ""
-	// where all have them.
+	// KeysLack returns a text about processes without an encryption key for a version's records; ""
+	// if none lacks one.
 	KeysLack func(ctx context.Context, version string) (string, error)
-	// Reachable returns the versions that an upgrade may begin to, Wants the one of them that
-	// comes next by itself.
+	// Reachable returns the versions that an upgrade may lead to. Wants returns the one that
+	// follows automatically.
 	Reachable func(d upgradestate.Deployment) []string
 	Wants     func(d upgradestate.Deployment) (version string, ok bool)
-	// CheckScratch tries whether a rehearsal could use a scratch database next to that of a
-	// version, and returns its name; nil: there are no scratch databases.
+	// CheckScratch checks whether a rehearsal could use a scratch database next to a version's
+	// database, and returns its name; nil: no scratch databases exist.
 	CheckScratch func(ctx context.Context, version string) (database string, err error)
-	// Other reads the record of another deployment of the same coordination store.
+	// Other reads the record of another deployment in the same coordination store.
 	Other    func(ctx context.Context, name string) (upgradestate.Deployment, error)
 	Settings Settings
-	// ReadOnly: nothing is tried, not even in scratch collections, and nobody is asked who else
-	// takes part, as for a plan that is made without a controller.
+	// ReadOnly forbids every trial, even in scratch collections, and every question to other
+	// processes. A plan without a controller sets it.
 	ReadOnly bool
 }
 
-// Settings are what a plan reports of the configuration.
+// Settings are the parts of the configuration that a plan reports.
 type Settings struct {
-	Unthrottled bool // the databases are not measured while records are copied
-	MaxRate     int  // documents that are copied a second; 0 is no limit
-	Workers     int  // that copy
-	// MaxSourceLoad is the load of the source's processors above which copying slows down; 0 is
-	// no bound.
+	Unthrottled bool // the copy does not measure the databases
+	MaxRate     int  // copied documents a second; 0: no limit
+	Workers     int  // number of copying workers
+	// MaxSourceLoad is the load of the source's processors, in percent, above which the copy slows
+	// down; 0: no limit.
 	MaxSourceLoad int
-	// Coordination is how this process reaches the coordination store.
+	// Coordination describes the connection to the coordination store.
 	Coordination Coordination
-	// Plaintext are the hosts on other machines that are reached without TLS, by version.
+	// Plaintext lists, by version, the remote hosts that are reached without TLS.
 	Plaintext map[string][]string
 	Imports   []Import
 	Referrers []Referrer
 }
 
-// Import is another deployment, to whose records those of this one refer.
+// Import is another deployment with records that this one refers to.
 type Import struct {
-	Service      string // as lenses and tasks call it
+	Service      string // name in lenses and tasks
 	Deployment   string
-	Older, Newer string // its API versions, between which its keys change
+	Older, Newer string // API versions before and after the change of its keys
 }
 
-// Version is the one whose keys are meant; empty: those of both.
+// Version returns the API version with these keys; "" for the keys of both.
 func (i Import) Version(keys transform.Keys) string {
 	switch keys {
 	case transform.NewKeys:
@@ -155,19 +163,19 @@ func (i Import) Version(keys transform.Keys) string {
 	}
 }
 
-// Referrer is a field of another deployment's records that holds keys of this one's.
+// Referrer is a field of another deployment's records that holds keys of this one.
 type Referrer struct {
 	Deployment string
 	Kind       string // of that deployment
 	Field      string
-	Of         string // kind of this one
+	Of         string // kind of this deployment
 }
 
-// Coordination is how a process reaches the coordination store.
+// Coordination describes a process's connection to the coordination store.
 type Coordination struct {
 	Endpoints []string
-	Plaintext []string // those on other machines that are reached without TLS
-	Embedded  bool     // it is in a process of this machine
+	Plaintext []string // remote endpoints without TLS
+	Embedded  bool     // it runs in a process of this machine
 }
 
 // NewPlanner returns a Planner.

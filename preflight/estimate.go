@@ -11,13 +11,13 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// measured is what copying a sample has shown.
+// measured is the result of copying a sample.
 type measured struct {
 	groups, failed int
 	records        int64
 	bytes          int64 // of the source's records
-	made           int64 // bytes that they became
-	largest        int64 // document that was made
+	made           int64 // bytes of the resulting records
+	largest        int64 // largest resulting document
 	largestOf      string
 	took           time.Duration
 	examples       []string
@@ -28,12 +28,13 @@ const (
 	measureGroups = 500
 )
 
-// copy copies a sample into scratch collections, and estimates what copying all takes.
+// copy copies a sample into scratch collections, and estimates the time for all records.
 func (p *plan) copy(ctx context.Context) error {
 	if p.like == nil {
 		return nil
 	}
 	if p.ReadOnly {
+		// Without scratch collections the estimate covers reading and transforming only.
 		if err := p.measure(ctx, nil); err != nil {
 			return p.failed(ctx, "copy", p.dir.To(), err)
 		}
@@ -57,6 +58,7 @@ func (p *plan) copy(ctx context.Context) error {
 	case most > 0 && m.largest > most/4*3:
 		p.warn("copy", m.largestOf, "a document of %s was made, near the %s that the database of %s takes", size(m.largest), size(most), p.dir.To())
 	}
+	// An empty source: the rate below would be a division by zero.
 	if m.records == 0 {
 		none := int64(0)
 		p.report.EstimatedCopySeconds = &none
@@ -64,6 +66,7 @@ func (p *plan) copy(ctx context.Context) error {
 		return nil
 	}
 	rate := float64(m.records) / m.took.Seconds()
+	// The configured limit slows the real copy, but not the sample.
 	if most := p.Settings.MaxRate; most > 0 {
 		rate = min(rate, float64(most))
 	}
@@ -78,7 +81,7 @@ func (p *plan) copy(ctx context.Context) error {
 	return nil
 }
 
-// measure applies records for a while; without scratch collections it only transforms them.
+// measure copies records for measureTime. Without scratch collections it only transforms them.
 func (p *plan) measure(ctx context.Context, s *scratch) error {
 	src := record.Tokens{}
 	for kind, info := range p.infos {
@@ -90,8 +93,10 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 		ranges[kind] = record.Range{}
 	}
 	for start := time.Now(); time.Since(start) < measureTime && len(ranges) > 0; {
+		// One page of each kind in turn, so that a large kind does not use all the time.
 		for kind, r := range ranges {
 			before := time.Now()
+			// Keys are enough here; apply reads the complete groups.
 			page, err := from.Scan(ctx, record.ScanRequest{Token: src[kind], Range: r, Limit: measureGroups, KeysOnly: true})
 			if err != nil {
 				return fmt.Errorf("read a sample of %s: %w", kind, err)
@@ -110,7 +115,7 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) { p.made(r.Kind, len(r.Doc)) })
 }
 
-// made counts a document that was made.
+// made counts a resulting document.
 func (p *plan) made(kind string, bytes int) {
 	p.tried.made += int64(bytes)
 	if n := int64(bytes); n > p.tried.largest {
@@ -118,10 +123,11 @@ func (p *plan) made(kind string, bytes int) {
 	}
 }
 
-// apply applies the groups of records. Those by content may lack members here, and what
-// fails for that is none of the copy's failures.
+// apply copies the groups of records. Groups by content may lack members here, so their failures do
+// not count.
 func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records []record.Record, start time.Time) error {
 	ids := groupsOf(records, p.dir.GroupOf)
+	// A page is of one kind, so all of its groups have the same spec.
 	byContent := len(ids) > 0 && p.dir.LineageKind(ids[0].Spec) != ""
 	var groups, units []transform.GroupID
 	if byContent {
@@ -134,7 +140,7 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	if err != nil {
 		return err
 	}
-	ids = groupsOf(held.records, p.dir.GroupOf) // as many of them as are tried at once
+	ids = groupsOf(held.records, p.dir.GroupOf) // the groups that fit into one read
 	var failed map[transform.GroupID]error
 	if s == nil {
 		failed, err = p.transformed(ctx, held, src, ids)
@@ -148,33 +154,39 @@ func (p *plan) apply(ctx context.Context, s *scratch, src record.Tokens, records
 	p.tried.groups += len(ids)
 	for _, r := range held.records {
 		p.tried.records++
+		// Count only migrated bytes: space compares them with the resulting bytes.
 		if id, _, err := p.dir.GroupOf(r.Kind, r.Key); err == nil && failed[id] == nil {
 			p.tried.bytes += int64(len(r.Doc))
 		}
 	}
 	if byContent {
+		// A failure may only mean that the sample lacks a member.
 		return nil
 	}
 	p.tried.failed += len(failed)
 	for id, err := range failed {
 		kind, key := p.dir.Anchor(id)
+		// A panic's error has the stack in its further lines.
 		text, _, _ := strings.Cut(err.Error(), "\n")
 		if s != nil {
 			text = s.told(err)
 		}
 		p.tried.examples = append(p.tried.examples, fmt.Sprintf("%s %s: %s", kind, key, text))
 	}
+	// The order of a map is random; equal plans must read the same.
 	slices.Sort(p.tried.examples)
 	return nil
 }
 
-// space checks whether the target has room for what is copied.
+// space checks whether the target has room for the copy.
 func (p *plan) space(context.Context) error {
 	var bytes int64
 	for _, size := range p.sizes {
 		bytes += size.Bytes
 	}
 	factor := 1.0
+	// The transform may change the size, so scale by the sample.
+	// Without a sample, assume that the size stays.
 	if p.tried.bytes > 0 {
 		factor = float64(p.tried.made) / float64(p.tried.bytes)
 	}
@@ -194,12 +206,14 @@ func (p *plan) space(context.Context) error {
 	return nil
 }
 
-// oplog checks whether the source remembers its changes for as long as the copy takes.
+// oplog checks whether the source keeps its changes for as long as the copy takes. The copy cannot
+// resume from changes that the oplog has dropped.
 func (p *plan) oplog(context.Context) error {
 	s, known := p.surveys[p.dir.From()]
 	if !known {
 		return nil
 	}
+	// Without privileges for the oplog the plan is still useful.
 	if s.OplogProblem != "" {
 		p.warn("oplog", p.dir.From(), "how far its changes reach back is not known: %s", s.OplogProblem)
 		return nil
@@ -212,6 +226,7 @@ func (p *plan) oplog(context.Context) error {
 	switch {
 	case s.Oplog < need:
 		p.fail("oplog", p.dir.From(), "%s: enlarge the oplog (replSetResizeOplog), or a controller that is away for a while has to begin again", text)
+	// The estimate is from a sample, and a controller may be down for a while.
 	case s.Oplog < 2*need:
 		p.warn("oplog", p.dir.From(), "%s: an oplog of twice that leaves time for a controller to be away", text)
 	default:

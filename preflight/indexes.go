@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// shapes looks at the indexes and constraints that the target will have.
+// shapes checks the indexes and constraints of the future target.
 func (p *plan) shapes(ctx context.Context) error {
 	kinds, err := p.Collections.Carried(ctx, p.record, p.dir)
 	if err != nil {
@@ -31,9 +31,10 @@ func (p *plan) shapes(ctx context.Context) error {
 	for i := range p.like {
 		k := &p.like[i]
 		expiring[k.kind] = record.ExpiryOf(k.spec.Shape)
-		// What is there may still lack indexes, and has its TTL indexes stopped.
+		// The existing target may still lack indexes, and its TTL indexes are stopped.
 		if at := slices.IndexFunc(indexed, func(x collections.Indexed) bool { return x.Spec.Name == k.kind }); at >= 0 {
 			options := k.spec.Shape.Options
+			// Take the future indexes, but keep the options of the existing collection.
 			if k.spec.Shape = indexed[at].Spec.Shape; len(options) > 0 {
 				k.spec.Shape.Options = options
 			}
@@ -51,11 +52,13 @@ func (p *plan) shapes(ctx context.Context) error {
 	return nil
 }
 
+// indexes reports the indexes of a kind and their effect on the copy.
 func (p *plan) indexes(k scratchKind) {
 	var all, unique, special []string
 	for _, ix := range k.spec.Shape.Indexes {
 		all = append(all, record.IndexName(ix))
 		switch {
+		// Unique and special indexes refuse records, which are then parked and block the switch.
 		case record.IsUnique(ix):
 			unique = append(unique, record.IndexName(ix))
 		case record.Refuses(ix):
@@ -78,7 +81,7 @@ func (p *plan) indexes(k scratchKind) {
 	p.ok("indexes", k.kind, "%s", text)
 }
 
-// fences looks which fence class each kind of both sides gets, and why not a stronger one.
+// fences reports the fence class of each kind on both sides, and the reason why it is not stronger.
 func (p *plan) fences(ctx context.Context) error {
 	source, err := describeKinds(ctx, p.Space(p.dir.From()), p.record, p.dir.From(), p.dir.SourceKinds())
 	if err != nil {
@@ -111,6 +114,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 				continue
 			}
 			guarantee := api.FenceGuarantee(string(class))
+			// Only the validator class lets some late writes pass, so only that needs a reason.
 			if class != record.FenceValidator {
 				p.ok("fence", version+"/"+k.kind, "class %s: %s", class, guarantee)
 				continue
@@ -120,6 +124,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 				stronger = record.FenceView
 			}
 			why := fmt.Sprintf("class %s could be had: configure it", stronger)
+			// Ask again for the stronger class, because its error is the reason.
 			if _, _, err := ns.Prepare(ctx, k.tok, stronger); err != nil {
 				why = fmt.Sprintf("not class %s: %s", stronger, reason(err))
 			}
@@ -129,18 +134,20 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 	})
 }
 
-// reason is why something is not supported, without what the server says of it.
+// reason returns why something is not supported, without the server's own text.
 func reason(err error) string {
 	text := err.Error()
 	var refused *record.UnsupportedError
 	if errors.As(err, &refused) {
 		text = refused.Reason
 	}
+	// The server's own text follows in parentheses.
 	text, _, _ = strings.Cut(text, ": (")
 	return text
 }
 
-// inScratch does something with scratch collections like some kinds, and drops them.
+// inScratch calls do with scratch collections like kinds, and then drops them. An error of do
+// becomes a finding.
 func (p *plan) inScratch(ctx context.Context, area string, ns Space, version string, kinds []scratchKind, do func(context.Context, *scratch) error) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
@@ -149,6 +156,7 @@ func (p *plan) inScratch(ctx context.Context, area string, ns Space, version str
 			p.warn(area, version, "scratch collections are left for the next plan to remove: %v", err)
 		}
 	}()
+	// Sweep first: a dead process may have left collections that fill the database.
 	err := ns.Sweep(ctx, planPrefix)
 	var s *scratch
 	if err == nil {

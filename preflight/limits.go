@@ -12,28 +12,29 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Holder is a Space that cannot have everything that a kind may be.
+// Holder is a Space with limits on the kinds that it can hold.
 type Holder interface {
-	// Holds fails with a *record.UnsupportedError for a kind that cannot be there as it is
+	// Holds returns a *record.UnsupportedError for a kind that the database cannot hold as
 	// declared.
 	Holds(ctx context.Context, kind record.KindSpec) error
 }
 
-// What is too large is searched for so long, and in so many groups.
+// Bounds of the search for large records and groups.
 const (
 	searchTime   = 10 * time.Second
 	searchPage   = 1000
 	searchGroups = 500_000
 )
 
-// limits checks what of the source the target cannot hold: kinds as they are declared, and
-// records and groups that are larger than it takes.
+// limits checks for content that the target cannot hold: kinds as declared, and too large records
+// and groups.
 func (p *plan) limits(ctx context.Context) error {
 	if err := p.holds(ctx); err != nil {
 		return err
 	}
 	from, knownFrom := p.surveys[p.dir.From()]
 	to, knownTo := p.surveys[p.dir.To()]
+	// A server without a description has no known limits to compare.
 	if !knownFrom || !knownTo {
 		return nil
 	}
@@ -59,6 +60,7 @@ func (p *plan) holds(ctx context.Context) error {
 		err := holder.Holds(ctx, k.spec)
 		switch {
 		case errors.As(err, &refused):
+			// Later steps would fail for the same reason, so they are skipped.
 			p.refused = true
 			p.fail("limits", k.kind, "the database of %s cannot hold it: %s", p.dir.To(), refused.Reason)
 		case err != nil:
@@ -66,17 +68,18 @@ func (p *plan) holds(ctx context.Context) error {
 		}
 	}
 	if p.refused {
-		p.like = nil // nothing of it can be tried
+		p.like = nil // no scratch collections are possible
 	}
 	return nil
 }
 
-// narrower reports whether one database takes less than another.
+// narrower reports whether database a accepts less than b. A limit of 0 is none.
 func narrower(a, b record.Survey) bool {
 	less := func(a, b int) bool { return a > 0 && (b == 0 || a < b) }
 	return less(a.MaxDocument, b.MaxDocument) || less(a.MaxGroup, b.MaxGroup) || less(a.MaxBytes, b.MaxBytes)
 }
 
+// bounds describes the limits of a database.
 func bounds(s record.Survey) string {
 	text := "up to " + size(int64(s.MaxDocument))
 	if s.MaxGroup > 0 {
@@ -85,14 +88,15 @@ func bounds(s record.Survey) string {
 	return text
 }
 
-// group is how large one is, and the last kind that was seen of it.
+// group is the size of a group so far, and its latest kind.
 type group struct {
 	records, kinds, bytes int
-	guards                int // that count as records of the target
+	guards                int // guards that count as records of the target
 	kind                  string
 }
 
-// with is a group with one more record. Kinds come one after the other.
+// with returns the group with one more record. It counts kinds correctly only if records come kind
+// by kind.
 func (g group) with(rec record.Record, perRecord int) group {
 	if g.kind != rec.Kind {
 		g.kind, g.kinds = rec.Kind, g.kinds+1
@@ -101,15 +105,17 @@ func (g group) with(rec record.Record, perRecord int) group {
 	return g
 }
 
-// search looks for records and groups of the source that are larger than the target takes. What
-// the transform makes larger is found where a sample is copied.
+// search looks for records and groups of the source that are too large for the target. It does not
+// see growth by the transform; the copied sample shows that.
 func (p *plan) search(ctx context.Context, most record.Survey) error {
+	// Sizes only, not records: the map has up to searchGroups entries.
 	groups := map[transform.GroupID]group{}
 	records, largest, whole := 0, 0, true
 	ends := time.Now().Add(searchTime)
 	for _, kind := range slices.Sorted(maps.Keys(p.infos)) {
 		over, widest := 0, 0
 		for r, done := (record.Range{}), false; !done; {
+			// A large source cannot be read completely here; the report says so.
 			if time.Now().After(ends) || len(groups) > searchGroups {
 				whole = false
 				break
@@ -126,6 +132,7 @@ func (p *plan) search(ctx context.Context, most record.Survey) error {
 				}
 				if id, ok, err := p.dir.GroupOf(rec.Kind, rec.Key); ok && err == nil {
 					g := groups[id].with(rec, most.PerRecord)
+					// The target keeps a guard record for each record of a fixed-name kind.
 					if most.GuardsCount && p.infos[kind].Token.Fixed {
 						g.guards++
 					}

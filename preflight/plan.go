@@ -19,26 +19,26 @@ import (
 
 var _ api.Planner = (*Planner)(nil)
 
-// errPlanning is what a second plan at a time is told.
+// errPlanning refuses a second plan at the same time.
 var errPlanning = errors.New("a plan is being made already: wait for it")
 
-// plan is one plan while it is made. It looks and tries, in scratch collections of its own,
-// and changes nothing else.
+// plan is one plan in progress. It reads, tries things in its own scratch collections, and changes
+// nothing else.
 type plan struct {
 	*Planner
 	record  upgradestate.Deployment
 	dir     transform.Direction
 	report  *pb.PlanReport
-	surveys map[string]record.Survey // by version; absent: the server does not answer
+	surveys map[string]record.Survey // by version; absent: no answer from the server
 	infos   map[string]record.Info   // by source kind
-	sizes   map[string]record.Size   // likewise
-	like    []scratchKind            // of the target, as it will be
+	sizes   map[string]record.Size   // by source kind
+	like    []scratchKind            // kinds of the target after the upgrade
 	refused bool                     // the target cannot hold one of its kinds
 	tried   measured
-	say     func(more string) // of the step that it is about
+	say     func(more string) // reports progress within the present step
 }
 
-// step is a part of a plan. One that tries something, or asks who takes part, needs a
+// step is a part of a plan. With tries it tries something or asks other processes, so it needs a
 // controller.
 type step struct {
 	doing string
@@ -46,7 +46,7 @@ type step struct {
 	tries bool
 }
 
-// possible says to which versions an upgrade may lead.
+// possible lists the versions that an upgrade may lead to.
 func (l *Planner) possible(d upgradestate.Deployment) string {
 	if to := l.Reachable(d); len(to) > 0 {
 		return "give a target version: " + strings.Join(to, ", ")
@@ -54,9 +54,10 @@ func (l *Planner) possible(d upgradestate.Deployment) string {
 	return "there is none to upgrade to"
 }
 
-// Plan reports what an upgrade would need and do. An error is that of a plan that cannot be
-// made; what blocks the upgrade is in the report.
+// Plan reports the needs and effects of an upgrade to target; "" means the version that follows. It
+// returns an error if no plan can be made. Reasons against the upgrade are in the report.
 func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Work)) (*pb.PlanReport, error) {
+	// Two plans would sweep each other's scratch collections.
 	if !l.planning.TryLock() {
 		return nil, errPlanning
 	}
@@ -74,6 +75,7 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	if !slices.Contains(l.Reachable(d), target) {
 		return nil, fmt.Errorf("version %s cannot be reached from %s: %s", target, d.CurrentVersion, l.possible(d))
 	}
+	// The collections are between two names, so the plan would find them under neither.
 	if ns, _ := d.Namespace(d.CurrentVersion); slices.ContainsFunc(ns.Kinds, opens) {
 		return nil, fmt.Errorf("the collections of %s are just being given their names, after the switch to it: make the plan again in a moment", d.CurrentVersion)
 	}
@@ -96,6 +98,7 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 		p.untried()
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.tries })
 	}
+	// The order matters: later steps use the findings of earlier ones.
 	for i, step := range steps {
 		p.say = func(more string) {
 			progress(api.Work{Doing: step.doing + more, Done: int64(i), Total: int64(len(steps))})
@@ -105,16 +108,17 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 			return nil, err
 		}
 	}
+	// Warnings do not prevent an upgrade; failures do.
 	p.report.Ok = !slices.ContainsFunc(p.report.Checks, func(c *pb.PlanCheck) bool { return c.Verdict == pb.PlanCheck_FAILED })
 	return p.report, nil
 }
 
-// opens reports whether a collection is just being renamed for its clients: until it is there
-// a plan would not find it under either name.
+// opens reports whether a collection is being renamed for its clients.
 func opens(k upgradestate.Kind) bool {
 	return k.Pending != nil && k.Pending.Reason == upgradestate.PendingOpen
 }
 
+// add appends a finding to the report.
 func (p *plan) add(verdict pb.PlanCheck_Verdict, area, subject, format string, args ...any) {
 	p.report.Checks = append(p.report.Checks, &pb.PlanCheck{Area: area, Subject: subject, Verdict: verdict, Text: fmt.Sprintf(format, args...)})
 }
@@ -131,7 +135,7 @@ func (p *plan) fail(area, subject, format string, args ...any) {
 	p.add(pb.PlanCheck_FAILED, area, subject, format, args...)
 }
 
-// failed notes an error as a finding, unless the plan itself has ended.
+// failed records an error as a finding. It returns an error only if the plan itself has ended.
 func (p *plan) failed(ctx context.Context, area, subject string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -144,13 +148,14 @@ func (p *plan) failed(ctx context.Context, area, subject string, err error) erro
 func (p *plan) state(context.Context) error {
 	d, to := p.record, p.dir.To()
 	switch u := d.Upgrade; {
+	// A plan during its own upgrade is allowed.
 	case u != nil && u.TargetVersion == to:
 		p.ok("upgrade", to, "an upgrade to it runs already")
 	case u != nil:
 		p.fail("upgrade", to, "an upgrade to %s runs: let it end, or abort it", u.TargetVersion)
 	case d.Retire != nil:
 		p.fail("upgrade", to, "%s is being retired: wait for its end", d.Retire.Version)
-	case d.Update != nil && d.Update.Key == "": // others end with its beginning
+	case d.Update != nil && d.Update.Key == "": // a rotation of keys ends when the upgrade begins
 		p.warn("upgrade", to, "data update %s runs, and no switch begins before its end", d.Update.Name)
 	case d.Pace.Paused:
 		p.warn("upgrade", to, "bulk work is paused: 'resume' before it, or nothing is copied")
@@ -160,13 +165,14 @@ func (p *plan) state(context.Context) error {
 	return nil
 }
 
-// servers checks who takes part.
+// servers checks the participating controllers, servers and applications.
 func (p *plan) servers(ctx context.Context) error {
 	store := p.Deployments
 	controllers, err := store.Controllers(ctx)
 	if err != nil {
 		return err
 	}
+	// Not a failure: one controller can do the upgrade, but its stop stops the upgrade.
 	if len(controllers) < 2 {
 		p.warn("controllers", strings.Join(controllers, " "), "%d of them run: with a second one the upgrade goes on when one stops", len(controllers))
 	} else {
@@ -184,6 +190,7 @@ func (p *plan) servers(ctx context.Context) error {
 		if s.Client {
 			what = fmt.Sprintf("protocol %d, an application of fixed-name kinds", s.Protocol)
 		}
+		// Check each server by itself, so that the report names every server that is too old.
 		if err := upgradestate.CheckServers([]upgradestate.ServerState{s}, p.dir.To()); err != nil {
 			p.fail("servers", s.ID, "%s: %v", what, err)
 			continue
@@ -193,8 +200,8 @@ func (p *plan) servers(ctx context.Context) error {
 	return nil
 }
 
-// keys checks whether what the target has can be decrypted once it serves. Before it is known it
-// has nothing.
+// keys checks whether every process can decrypt the target's records after the switch. An unknown
+// target has no records yet.
 func (p *plan) keys(ctx context.Context) error {
 	to := p.dir.To()
 	if _, known := p.record.Namespace(to); !known || p.KeysLack == nil {
@@ -210,7 +217,7 @@ func (p *plan) keys(ctx context.Context) error {
 	return nil
 }
 
-// databases looks at the servers of both versions, and tries privileges there.
+// databases describes the servers of both versions, and tries the privileges there.
 func (p *plan) databases(ctx context.Context) error {
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
 		ns := p.Space(v)
@@ -218,6 +225,7 @@ func (p *plan) databases(ctx context.Context) error {
 			return fmt.Errorf("version %s is not configured here", v)
 		}
 		check := ns.Check
+		// Check would create collections; reading the marks only proves the connection.
 		if p.ReadOnly { // which would try things
 			check = func(ctx context.Context) error { _, err := ns.Marks(ctx); return err }
 		}
@@ -233,6 +241,7 @@ func (p *plan) databases(ctx context.Context) error {
 			}
 			continue
 		}
+		// Not every backend can describe its server.
 		s, known := p.Space(v).(Surveyor)
 		if !known {
 			continue
@@ -240,6 +249,7 @@ func (p *plan) databases(ctx context.Context) error {
 		found, err := s.Survey(ctx)
 		if err != nil {
 			if err := p.failed(ctx, "server", v, err); err != nil {
+				// Continue with the other version, so that the report names every problem.
 				return err
 			}
 			continue
@@ -251,7 +261,7 @@ func (p *plan) databases(ctx context.Context) error {
 	return nil
 }
 
-// load tries the measurements without which copying stands still.
+// load tries the measurement that throttles the copy. Without it the copy stands still.
 func (p *plan) load(ctx context.Context, version string) {
 	monitor, ok := p.Space(version).(record.Monitor)
 	switch {
@@ -262,6 +272,7 @@ func (p *plan) load(ctx context.Context, version string) {
 			p.fail("load", version, "it cannot be measured, so that copying would stand still: %v, or set copy.throttle: off", err)
 			return
 		}
+		// Without a processor load the limit would silently have no effect.
 		bounded := p.Settings.MaxSourceLoad > 0 || p.record.Pace.MaxSourceLoad > 0
 		if s := p.surveys[version]; bounded && version == p.dir.From() && (s.NoCPU || s.Mongos) {
 			p.warn("load", version, "the bound of the source's load (copy.maxSourceLoad, --max-source-load) has no effect: the database does not tell how its processors are loaded; bound the rate instead (copy.maxRate, --max-rate)")
@@ -271,8 +282,10 @@ func (p *plan) load(ctx context.Context, version string) {
 	}
 }
 
+// server reports the findings about a server.
 func (p *plan) server(version string, s record.Survey) {
 	switch {
+	// The server runs with the features of an older release, so its own release does not count.
 	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
 		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", s.Text)
 	case !s.UUIDs:
@@ -285,12 +298,12 @@ func (p *plan) server(version string, s record.Survey) {
 	}
 }
 
-// sources looks at the collections that are copied.
+// sources checks the collections to copy.
 func (p *plan) sources(ctx context.Context) error {
 	ns := p.Space(p.dir.From())
 	places := upgradestate.EnginePlaces(p.record, p.dir.From())
 	for _, k := range p.dir.SourceKinds() {
-		name := k.Name // as an application knows it, until the record knows better
+		name := k.Name // the application's name, unless the record has another
 		if at := places[k.Name]; len(at) > 0 {
 			name = at[0].Name
 		}
@@ -307,13 +320,16 @@ func (p *plan) sources(ctx context.Context) error {
 			if err := p.failed(ctx, "collections", k.Name, err); err != nil {
 				return err
 			}
+		// A first plan, before any controller has created the collections.
 		case !info.Exists && !k.Fixed && p.ReadOnly && len(p.record.Namespaces) == 0:
 			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller makes it", name, p.dir.From())
 		case !info.Exists && !transform.IsLineage(k.Name):
 			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds, or the database or prefix in dbs of the configuration", name, p.dir.From())
+		// A discontinued kind. The operator must know that its records stay behind.
 		case !transform.SyncsFrom(p.dir, k.Name):
 			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), holds.Records)
 		default:
+			// The collection may have another name than its kind.
 			info.Token.Kind = k.Name
 			p.infos[k.Name], p.sizes[k.Name] = info, holds
 			p.ok("collections", k.Name, "%d records, %s", holds.Records, size(holds.Bytes))
@@ -323,7 +339,7 @@ func (p *plan) sources(ctx context.Context) error {
 	return nil
 }
 
-// views names the views of the source that show something else after the switch.
+// views warns about views of the source that show other data after the switch.
 func (p *plan) views() {
 	from, to := p.dir.From(), p.dir.To()
 	if text := collections.LeftViews(p.surveys[from].Views, p.dir.SourceKinds(), from, to); text != "" {
@@ -331,7 +347,7 @@ func (p *plan) views() {
 	}
 }
 
-// names checks whether the names that the target takes at the switch are free.
+// names checks that the target's names at the switch are free.
 func (p *plan) names(ctx context.Context) error {
 	if err := p.Collections.CheckNames(ctx, p.record, p.dir.To()); err != nil {
 		return p.failed(ctx, "names", p.dir.To(), err)
@@ -340,7 +356,7 @@ func (p *plan) names(ctx context.Context) error {
 	return nil
 }
 
-// rollback tries the rollback, and predicts the pause from what it measures.
+// rollback tries the rollback, and predicts the pause from its measurements.
 func (p *plan) rollback(ctx context.Context) error {
 	d := p.record
 	if p.refused {
@@ -356,6 +372,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	work, err := p.proof(d, p.dir.To(), what == needRenames)
 	var found proved
 	if err == nil {
+		// A prefix of its own: a Prover may sweep the collections of proofs at the same time.
 		work.prefix, work.newPrefix = planPrefix, newPrefix(planPrefix)
 		work.at = func(doing string) { p.say(": " + doing) }
 		found, err = work.run(ctx)
@@ -372,6 +389,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	default:
 		p.ok("rollback", p.dir.From(), "%s; it is proved again before the switch", found)
 	}
+	// Measure the coordination store as well: its writes are part of the pause.
 	start := time.Now()
 	if _, err := p.Deployments.Get(ctx); err != nil {
 		return err
@@ -380,7 +398,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	return nil
 }
 
-// undo says how long the upgrade can be taken back, and what ends that.
+// undo reports how long the upgrade can be reverted.
 func (p *plan) undo(context.Context) error {
 	from := p.dir.From()
 	if what, _ := p.needs(p.record, p.dir.To(), false); what == needRenames {
@@ -392,14 +410,15 @@ func (p *plan) undo(context.Context) error {
 	return nil
 }
 
-// rehearsal tries whether the scratch databases of 'rehearse' can be had. Nothing else needs
-// them, so that it is no reason not to begin.
+// rehearsal checks whether 'rehearse' can have its scratch databases. Only rehearse needs them, so
+// a problem is no failure of the plan.
 func (p *plan) rehearsal(ctx context.Context) error {
 	if p.CheckScratch == nil {
 		p.warn("rehearsal", "", "'dbcontroller rehearse' will fail: this controller has no scratch databases")
 		return nil
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
+		// Try both versions: they may be on different servers with different privileges.
 		database, err := p.CheckScratch(ctx, v)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -413,6 +432,7 @@ func (p *plan) rehearsal(ctx context.Context) error {
 	return nil
 }
 
+// pause reports the predicted pause. nil parts mean that only the latest switch is known.
 func (p *plan) pause(parts map[string]time.Duration) {
 	total, known := switchover.Predict(parts, p.record.LastSwitch)
 	if !known {
@@ -424,7 +444,7 @@ func (p *plan) pause(parts map[string]time.Duration) {
 	p.ok("pause", p.dir.To(), "writes will be held for about %d ms; lag and slow servers add to it", ms)
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes.
 func size(n int64) string {
 	const unit = 1024
 	switch {

@@ -14,50 +14,51 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Bounds of a proof. It holds up nothing but the switch that it is for.
+// Bounds of a proof. Only its own switch waits for it.
 const (
-	proofTimeout  = 2 * time.Minute        // and proofPerKind for each kind
-	proofPerKind  = 2 * time.Second        // it is made, filled, renamed three times and removed in both databases
-	streamTimeout = 20 * time.Second       // for a stream to show what was written while it was open
-	streamPerKind = 200 * time.Millisecond // in addition: all that the proof did to each comes before it
+	proofTimeout  = 2 * time.Minute        // plus proofPerKind for each kind
+	proofPerKind  = 2 * time.Second        // create, fill, rename three times, remove, in both databases
+	streamTimeout = 20 * time.Second       // for a stream to deliver a write made while it was open
+	streamPerKind = 200 * time.Millisecond // in addition, because the proof's own changes come first
 )
 
-// proof tries, before a switch, what its rollback will need: in scratch collections that
-// are shaped like the kinds, in both databases. Of the data it only reads, and clients do not
-// feel it, for an upgrade may be held for days: no session is ended, whatever it holds up,
-// and no fence is tried that locks the whole server.
+// proof tries the rollback of a switch in advance. It uses scratch collections with the shape of
+// the kinds, in both databases, and only reads the data. Clients must not feel it, because an
+// upgrade may wait for days. So it ends no session, even one that delays it, and tries no fence
+// that locks a whole server.
 type proof struct {
-	older, newer Space // the databases of the current version and of the target, quietly
+	older, newer Space // databases of the current version and of the target, in quiet mode
 	up, down     transform.Direction
 	record       upgradestate.Deployment
-	prefix       string // that scratch names begin with
-	newPrefix    string // one that nobody has used
-	renamesOnly  bool   // there will be no rollback: only measure the switch
+	prefix       string // prefix of all scratch names
+	newPrefix    string // unused prefix of this proof
+	renamesOnly  bool   // no rollback will exist: only measure the switch
 
-	// at, if not nil, is told what the proof is about to do, as the end of a sentence about it.
+	// at, if not nil, receives the next action as the end of a sentence about the proof.
 	at func(doing string)
 
 	old, new *scratch
-	skipped  int // sampled groups that cannot be migrated: the copy has parked them
-	records  int // that went there and back
+	skipped  int // sampled groups that cannot be migrated; the copy has parked them
+	records  int // records that went there and back
 	kinds    int
-	altered  int // of them, by transformers that are declared not to give back what was there
+	altered  int // records changed by transformers that are declared one-way
 }
 
-// proved is what a proof found out.
+// proved is the result of a proof.
 type proved struct {
 	records, kinds, skipped, altered int
 
-	fence, sealTarget, last time.Duration // renames of all kinds at once
-	write                   time.Duration // of the source, acknowledged by a majority
+	fence, sealTarget, last time.Duration // renames of all kinds together
+	write                   time.Duration // majority write of the source
 }
 
-// proof returns one of the rollback from a version to d's current one, which has not run yet.
+// proof returns a new proof of the rollback from a version to d's current one.
 func (p Proofs) proof(d upgradestate.Deployment, to string, renamesOnly bool) (*proof, error) {
 	up, err := p.Registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return nil, err
 	}
+	// The direction of the reverse sync. Without one the version cannot be kept in sync.
 	down, err := p.Registry.Direction(to, d.CurrentVersion)
 	if err != nil {
 		return nil, fmt.Errorf("the transformers have no direction back: %w", err)
@@ -70,12 +71,13 @@ func (p Proofs) proof(d upgradestate.Deployment, to string, renamesOnly bool) (*
 	return work, nil
 }
 
-// run proves, and leaves nothing behind, of earlier proofs either.
+// run proves, and removes all scratch collections, including those of earlier proofs.
 func (p *proof) run(ctx context.Context) (out proved, err error) {
 	kinds := len(p.down.TargetKinds()) + len(p.up.TargetKinds())
 	limit := proofLimit(kinds)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has taken longer than %s, the most for so many kinds", limit))
 	defer cancel()
+	// The deadline alone would not tell the operator what took too long.
 	defer func() {
 		if err != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
@@ -85,6 +87,7 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 	if err := p.sweep(ctx); err != nil {
 		return out, fmt.Errorf("remove scratch collections of an earlier proof: %w", err)
 	}
+	// Also after the end of ctx: scratch collections must not stay.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
 		defer cancel()
@@ -112,22 +115,24 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 	return out, nil
 }
 
+// doing reports the next action.
 func (p *proof) doing(format string, args ...any) {
 	if p.at != nil {
 		p.at(fmt.Sprintf(format, args...))
 	}
 }
 
-// proofLimit is how long a proof of so many kinds may take.
+// proofLimit is the maximum duration of a proof of so many kinds.
 func proofLimit(kinds int) time.Duration {
 	return proofTimeout + time.Duration(kinds)*proofPerKind
 }
 
-// streamLimit is how long a stream of so many kinds may take to show what was done there.
+// streamLimit is the maximum time for a stream of so many kinds to deliver the proof's changes.
 func streamLimit(kinds int) time.Duration {
 	return streamTimeout + time.Duration(kinds)*streamPerKind
 }
 
+// sweep removes the scratch collections of all proofs in both databases.
 func (p *proof) sweep(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.older.Sweep(ctx, p.prefix) })
@@ -135,7 +140,7 @@ func (p *proof) sweep(ctx context.Context) error {
 	return g.Wait()
 }
 
-// make makes the scratch collections of both sides.
+// make creates the scratch collections of both sides.
 func (p *proof) make(ctx context.Context) error {
 	side := func(ctx context.Context, ns Space, version, prefix string, kinds []record.KindSpec) (*scratch, error) {
 		like, err := describeKinds(ctx, ns, p.record, version, kinds)
@@ -145,7 +150,7 @@ func (p *proof) make(ctx context.Context) error {
 		return makeScratch(ctx, ns, prefix, like)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	// Both may be in one database.
+	// Both versions may be in one database, so the names differ.
 	g.Go(func() (err error) {
 		p.old, err = side(ctx, p.older, p.up.From(), p.newPrefix+"old.", p.down.TargetKinds())
 		return err
@@ -157,7 +162,7 @@ func (p *proof) make(ctx context.Context) error {
 	return g.Wait()
 }
 
-// there brings real records to the new side and back.
+// there sends a sample of real records to the new side and back.
 func (p *proof) there(ctx context.Context) error {
 	s := sampler{
 		source: p.older, target: p.newer, dir: p.up, epoch: p.record.Epoch, perSpec: groupsEach(len(p.up.SourceKinds())),
@@ -170,9 +175,9 @@ func (p *proof) there(ctx context.Context) error {
 	return p.trip(ctx, source, s.src)
 }
 
-// seen opens the changes of the new version, as the reverse sync will, and waits until those of
-// what stands for its kinds show what was done after a position. Of the kinds themselves a copy
-// that goes on changes more than the proof would want to read.
+// seen opens the changes of the new version, as the reverse sync will. It then waits until the
+// changes of the scratch collections show a write after from. It does not wait for changes of the
+// kinds themselves, because a running copy makes more of them than a proof should read.
 func (p *proof) seen(ctx context.Context, from record.Position) error {
 	limit := streamLimit(len(p.up.TargetKinds()))
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -183,6 +188,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 		}
 		return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
 	}
+	// First open the real stream of the reverse sync, only to see that it opens.
 	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
 	if err == nil {
 		err = all.Close(ctx)
@@ -194,6 +200,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	for _, k := range p.new.kinds {
 		kinds = append(kinds, k.spec)
 	}
+	// Then read a stream of the scratch collections, which shows the proof's own changes.
 	stream, err := p.newer.Watch(ctx, from, kinds)
 	if err != nil {
 		return wrap(err)
@@ -204,6 +211,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 		if err != nil {
 			return wrap(err)
 		}
+		// One change is enough: it shows that the stream delivers.
 		if len(batch.Changes) > 0 {
 			return nil
 		}

@@ -18,51 +18,52 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Prover has the rollback of the upgrade that runs proved, once for each upgrade and again
-// while it fails, and knows what came of it. It works next to the driver, never in a pause.
+// Prover proves the rollback of the running upgrade once, and repeats a failed proof. It knows the
+// result and forecasts the pause. It works next to the switch driver and never during a pause. Its
+// methods may be called concurrently.
 type Prover struct {
 	ProverParts
-	news    chan struct{} // something came of a proof
+	news    chan struct{} // a proof has a new result
 	attempt func(ctx context.Context, d upgradestate.Deployment, what need) error
 
 	mu     sync.Mutex
-	id     string // of the upgrade that the rest is about
+	id     string // upgrade that the other fields describe
 	begun  time.Time
 	done   bool
 	err    error
 	proved proved
-	doing  string        // what a proof that runs is about; empty: none runs
-	writes time.Duration // of the coordination store, the latest
+	doing  string        // progress of a running proof; empty: none runs
+	writes time.Duration // latest write time of the coordination store
 }
 
-// NewProver returns a Prover that has proved nothing yet.
+// NewProver returns a Prover without any result yet. Run proves.
 func NewProver(parts ProverParts) *Prover {
 	p := &Prover{ProverParts: parts, news: make(chan struct{}, 1)}
 	p.attempt = p.prove
 	return p
 }
 
-// News is signalled when something came of a proof.
+// News returns a channel that signals each new result of a proof.
 func (p *Prover) News() <-chan struct{} { return p.news }
 
-// need is what an upgrade needs before it may switch.
+// need is the requirement before an upgrade may switch.
 type need int
 
 const (
 	needNothing need = iota + 1
-	needRenames      // no reverse sync is kept: only the switch is measured
+	needRenames      // no reverse sync will exist: only measure the switch
 	needProof
 )
 
-// needs decides what an upgrade needs, and says of a rollback that is not proved why.
+// needs returns the requirement of an upgrade, and the reason if its rollback is not proved.
 func (p Proofs) needs(d upgradestate.Deployment, to string, snapshot bool) (need, string) {
 	switch {
 	case snapshot:
-		// It needs neither a stream nor a transformer, and the version behind it is reached
-		// again by an upgrade with a proof of its own.
+		// A switch to the snapshot needs neither a stream nor a transformer. The return from it
+		// is a later upgrade with its own proof.
 		return needNothing, fmt.Sprintf("not asked for: this goes back to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
 	case to == upgradestate.PreviousVersion(d) && !d.LastSwitch.Back:
-		// A rollback must never wait for what it is the remedy of.
+		// A rollback repairs a bad switch, so it must never wait for a proof.
 		return needNothing, fmt.Sprintf("not asked for: this goes back to %s", to)
 	case !p.Kept(d.CurrentVersion):
 		return needRenames, fmt.Sprintf("disabled: there will be no rollback to %s but to the snapshot", d.CurrentVersion)
@@ -71,46 +72,47 @@ func (p Proofs) needs(d upgradestate.Deployment, to string, snapshot bool) (need
 	}
 }
 
-// Bounds of the time between two proofs of which the first failed.
+// Bounds of the pause after a failed proof.
 const (
 	proveAgainFirst = 2 * time.Second
 	proveAgainMost  = time.Minute
-	// measureAgain is how often the renames are measured again while the pause that they
-	// predict is too long.
+	// measureAgain is the interval of repeated measurements while the predicted pause is too long.
 	measureAgain = 10 * time.Second
 )
 
-// During a copy a proof takes from it what scratch collections and renames cost, and its stream has
-// to pass all that is copied meanwhile. It waits for the end of the copy, but not longer than
-// copyPatience: who copies for days is to hear before that of a rollback that fails.
+// A proof during a copy slows the copy with its scratch collections and renames. Its stream also
+// has to pass all copied records. So a proof waits for the end of the copy, but at most
+// copyPatience: during a copy of days, operators must learn early about a rollback that fails.
 const (
 	copyPatience = time.Minute
-	copyLook     = 250 * time.Millisecond // between two looks at whether it goes on
+	copyLook     = 250 * time.Millisecond // interval of the checks
 )
 
-// Run proves until ctx ends.
+// Run proves until ctx ends and returns ctx's error.
 func (p *Prover) Run(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(proveAgainFirst),
 		backoff.WithMaxInterval(proveAgainMost), backoff.WithMaxElapsedTime(0))
-	var next time.Time // before which nothing is tried a second time; zero: no time is set
+	var next time.Time // earliest time of a repetition; zero: not set
 	step := func(ctx context.Context, d upgradestate.Deployment) (time.Duration, error) {
 		u := d.Upgrade
 		if u == nil || u.Step != upgradestate.StepNone {
 			return 0, nil
 		}
+		// A new upgrade starts without the pauses of the last one.
 		if p.begin(u.ID) {
 			retry.Reset()
 			next = time.Time{}
 		}
 		what, _ := p.needs(d, u.TargetVersion, u.Snapshot)
 		if what == needNothing || !p.ready(d) {
-			return 0, nil // next stays: the shards may not be ready when it comes
+			return 0, nil // keep next: the shards may not be ready when it comes
 		}
+		// A proof runs once. Only a predicted pause that is too long justifies a new measurement.
 		if p.ended() && !p.tooLong(d) {
 			return 0, nil
 		}
 		if p.tried() {
-			if next.IsZero() { // what was measured in a bad moment must not hold the switch up for good
+			if next.IsZero() { // one slow measurement must not block the switch for good
 				next = time.Now().Add(measureAgain)
 			}
 			if wait := time.Until(next); wait > 0 {
@@ -121,7 +123,7 @@ func (p *Prover) Run(ctx context.Context) error {
 		if wait, err := p.duringCopy(ctx, d); wait > 0 || err != nil {
 			return wait, err
 		}
-		if err := p.attempt(ctx, d, what); err != nil { // it has logged that
+		if err := p.attempt(ctx, d, what); err != nil { // attempt has logged the error
 			wait := retry.NextBackOff()
 			next = time.Now().Add(wait)
 			return wait, nil
@@ -144,21 +146,22 @@ func (p *Prover) tooLong(d upgradestate.Deployment) bool {
 	return known && most > 0 && total > time.Duration(most)*time.Millisecond
 }
 
-// ended reports whether the present upgrade has what it needs.
+// ended reports whether the present upgrade has met its requirement.
 func (p *Prover) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done
 }
 
-// ready reports whether there is something to try: groups by content are found through the
-// lineage of the copy.
+// ready reports whether a proof can start. Groups by content are found through the lineage, which
+// the copy has to build first.
 func (p *Prover) ready(d upgradestate.Deployment) bool {
 	dir, err := p.Registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
+	// An error counts as ready: the proof then reports it.
 	return err != nil || upgradestate.AllReady(d) || !slices.ContainsFunc(kindNames(dir.TargetKinds()), transform.IsLineage)
 }
 
-// begin forgets what is known of another upgrade.
+// begin forgets the results of another upgrade. It reports whether it did.
 func (p *Prover) begin(id string) (other bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,8 +172,8 @@ func (p *Prover) begin(id string) (other bool) {
 	return true
 }
 
-// duringCopy returns when to look again whether the copy goes on; 0: there is nothing to wait for,
-// or no more.
+// duringCopy returns the time until the next check of the copy; 0 means that the proof need not
+// wait, or no longer.
 func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (time.Duration, error) {
 	p.mu.Lock()
 	waited := time.Since(p.begun)
@@ -182,6 +185,7 @@ func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (tim
 	if err != nil {
 		return 0, fmt.Errorf("look at the copy: %w", err)
 	}
+	// Missing reports count as copying: a shard without an owner has not finished.
 	copies := func(s syncer.Progress) bool { return s.State == syncer.StateCopying }
 	if len(shards) == d.RingSize && !slices.ContainsFunc(shards, copies) {
 		return 0, nil
@@ -190,18 +194,20 @@ func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (tim
 	return copyLook, nil
 }
 
-// tried reports whether a proof of the present upgrade has ended.
+// tried reports whether a proof of the present upgrade has ended, with or without success.
 func (p *Prover) tried() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done || p.err != nil
 }
 
+// prove runs one proof, or repeats only the measurement if the rollback is proved already.
 func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need) error {
 	p.mu.Lock()
 	done := p.done
 	p.mu.Unlock()
 	var found proved
+	// After a proof only the renames are repeated: the records would give the same result.
 	work, err := p.proof(d, d.Upgrade.TargetVersion, what == needRenames || done)
 	start := time.Now()
 	if err == nil {
@@ -209,6 +215,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		found, err = work.run(ctx)
 		p.isDoing("")
 	}
+	// An interrupted proof has no result.
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -217,6 +224,7 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 	defer p.signal()
 	switch {
 	case err == nil && done:
+		// A repeated measurement moves no records, so keep the counts of the proof.
 		found.records, found.kinds, found.skipped, found.altered = p.proved.records, p.proved.kinds, p.proved.skipped, p.proved.altered
 		p.proved = found
 	case err == nil:
@@ -227,17 +235,20 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		p.err = err
 		p.Log.Warn("the rollback is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
 	default:
+		// The proof still stands; only its measurement is old.
 		p.Log.Info("renames could not be measured again", zap.Error(err))
 	}
 	return err
 }
 
+// isDoing publishes the progress of a proof.
 func (p *Prover) isDoing(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doing = what
 }
 
+// signal merges signals: a waiting reader sees the latest state anyway.
 func (p *Prover) signal() {
 	select {
 	case p.news <- struct{}{}:
@@ -245,17 +256,19 @@ func (p *Prover) signal() {
 	}
 }
 
-// blocks returns what blocks the switch; nil is nothing.
+// blocks returns the reason that blocks the switch; nil if none does.
 func (p *Prover) blocks(d upgradestate.Deployment) error {
 	what, _ := p.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A result of another upgrade proves nothing about this one.
 	mine := p.id == d.Upgrade.ID
 	switch {
+	// Without a rollback a failed measurement must not block: there is nothing to prove.
 	case what == needNothing, mine && p.done, what == needRenames && mine && p.err != nil:
 		return nil
 	case what == needRenames:
-		return errors.New("the measurement of the renames, which runs") // not during them
+		return errors.New("the measurement of the renames, which runs") // the switch must not run at the same time
 	case mine && p.err != nil:
 		return fmt.Errorf("a proof of the rollback: %w; it is tried again by itself (or give the rollback up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
 	default:
@@ -263,12 +276,13 @@ func (p *Prover) blocks(d upgradestate.Deployment) error {
 	}
 }
 
-// Publish shows a readiness report, and notes how long the coordination store took.
+// Publish publishes a readiness report, and measures the coordination store by that. It returns
+// switchover.ErrNotYet without a lease.
 func (p *Prover) Publish(ctx context.Context, o *switchover.Readiness) error {
 	start := time.Now()
 	lease := p.Lease()
 	if lease == 0 {
-		return switchover.ErrNotYet // without a lease, what it says would outlive this controller
+		return switchover.ErrNotYet // without a lease the report would outlive this controller
 	}
 	if err := p.Deployments.PublishReadiness(ctx, o, lease); err != nil {
 		return err
@@ -281,11 +295,12 @@ func (p *Prover) Publish(ctx context.Context, o *switchover.Readiness) error {
 
 var _ switchover.Forecaster = (*Prover)(nil)
 
-// Forecast predicts the parts of the pause from what was measured in scratch collections,
-// and of lag and restarts.
+// Forecast predicts the parts of the pause from the measurements in scratch collections, from the
+// lag, and from the servers' restart times.
 func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switchover.Forecast {
 	what, text := p.needs(d, d.Upgrade.TargetVersion, d.Upgrade.Snapshot)
 	p.mu.Lock()
+	// Copy under the lock, and query the deployment after it: those queries may take long.
 	known := p.id == d.Upgrade.ID && p.done
 	found, problem, writes, doing := p.proved, p.err, p.writes, p.doing
 	if p.id != d.Upgrade.ID {
@@ -314,6 +329,7 @@ func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	shards, err := p.Deployments.Progress(ctx)
 	for _, s := range shards {
 		if s.LagMillis != nil {
+			// The drain has to apply the lag before it can report ready.
 			f.Parts["drain"] = max(f.Parts["drain"], time.Duration(*s.LagMillis)*time.Millisecond+found.write+2*writes)
 		}
 	}
@@ -321,17 +337,18 @@ func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	for _, s := range servers {
 		f.Parts["restart"] = max(f.Parts["restart"], time.Duration(s.RestartMillis)*time.Millisecond)
 	}
+	// Lag and restarts are optional; the forecast is too low without them.
 	if err := errors.Join(err, serversErr); err != nil && ctx.Err() == nil {
 		p.Log.Info("prediction of the pause lacks lag and restarts", zap.Error(err))
 	}
 	return f
 }
 
-// parts are the parts of the pause by the names of upgradestate.Switch.Millis: the renames,
-// and the writes of the record that stand between them.
+// parts returns the parts of the pause, keyed like upgradestate.Switch.Millis: the renames, and the
+// writes of the record between them.
 func (f proved) parts(write time.Duration) map[string]time.Duration {
 	return map[string]time.Duration{
-		"hold":  3 * write, // the announcement, the acknowledgements, and the next step
+		"hold":  3 * write, // announcement, acknowledgements, next step
 		"fence": f.fence + write,
 		"drain": f.write + 2*write,
 		"flip":  f.sealTarget + f.last + 3*write,

@@ -7,16 +7,18 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// untried says what a plan that only reads does not know.
+// untried reports what a read-only plan does not know.
 func (p *plan) untried() {
 	p.warn("plan", "", "made without a controller, so that it only reads: privileges, fences, indexes, the rollback and the pause were not tried, "+
 		"nor is it known which servers take part: 'dbcontroller plan' at a controller does that")
 }
 
-// transformed makes of groups what a copy would write, and keeps none of it.
+// transformed transforms groups as a copy would, counts the results, and discards them. It returns
+// the error of each group that failed.
 func (p *plan) transformed(ctx context.Context, held *frozen, src record.Tokens, ids []transform.GroupID) (map[transform.GroupID]error, error) {
 	failed := map[transform.GroupID]error{}
 	dst := record.Tokens{}
+	// No real collections exist; the tokens only name the kinds.
 	for _, k := range p.dir.TargetKinds() {
 		dst[k.Name] = record.Token{Kind: k.Name, Name: k.Name}
 	}
@@ -30,6 +32,7 @@ func (p *plan) transformed(ctx context.Context, held *frozen, src record.Tokens,
 			for i, g := range b.Groups {
 				results[i].Outcome = record.Applied
 				for _, w := range g.Writes {
+					// Lineage is not a document of the target version.
 					if !transform.IsLineage(w.Kind) {
 						p.made(w.Kind, len(w.Doc))
 					}

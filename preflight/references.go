@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// references looks who refers to records that get other keys, and whose keys the upgrade and
-// the data updates of its versions follow.
+// references checks references from other deployments to records with changing keys, and references
+// of this deployment to others.
 func (p *plan) references(ctx context.Context) error {
 	for _, r := range p.Settings.Referrers {
 		p.referrer(ctx, r)
@@ -28,10 +28,11 @@ func (p *plan) references(ctx context.Context) error {
 			p.imported(ctx, i, fmt.Sprintf("data update %s of %s leaves", t.Name, t.Version))
 		}
 	}
+	// A record that cannot be read is a finding; only the plan's own end is an error.
 	return ctx.Err()
 }
 
-// referrer says what becomes of references from another deployment.
+// referrer reports the effect on a reference from another deployment.
 func (p *plan) referrer(ctx context.Context, r Referrer) {
 	const area = "referrers"
 	subject := r.Kind + "." + r.Field
@@ -45,14 +46,15 @@ func (p *plan) referrer(ctx context.Context, r Referrer) {
 		return
 	}
 	keys := transform.NewKeys
+	// A rollback returns to the older keys.
 	if p.Registry.Older(upgradestate.APIVersion(p.dir.To()), upgradestate.APIVersion(p.dir.From())) {
 		keys = transform.OldKeys
 	}
 	p.warn(area, subject, "%s refers to %s, whose keys change: after the switch run a data update there with references: %s, or hold both keys before it; %s", r.Deployment, r.Of, keys, p.updated(ctx, r))
 }
 
-// keysOf reports whether a version has a kind, by its older or its newer name, and whether its
-// records keep their keys. A name that both versions have is the source's.
+// keysOf reports whether one of the versions has a kind of this name, and whether its records keep
+// their keys. If both versions have the name, it means the source's kind.
 func (p *plan) keysOf(name string) (known, stays bool) {
 	for _, k := range p.dir.SourceKinds() {
 		if k.Name == name {
@@ -65,7 +67,7 @@ func (p *plan) keysOf(name string) (known, stays bool) {
 	return slices.ContainsFunc(p.dir.TargetKinds(), func(k record.KindSpec) bool { return k.Name == name }), stays
 }
 
-// updated says what is known of the data updates of a kind that refers.
+// updated describes the data updates of a referring kind.
 func (p *plan) updated(ctx context.Context, r Referrer) string {
 	d, err := p.elsewhere(ctx, r.Deployment)
 	if err != nil {
@@ -74,6 +76,7 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 	if d.Update != nil && d.Update.Kind == r.Kind {
 		return fmt.Sprintf("its data update %s runs", d.Update.Name)
 	}
+	// The history keeps the newest entry last.
 	for _, e := range slices.Backward(d.History) {
 		if name, of, _ := strings.Cut(e.Detail, " over "); e.What == "update" && of == r.Kind && e.Outcome != "" {
 			return fmt.Sprintf("its latest data update of %s is %s: %s", r.Kind, name, e.Outcome)
@@ -82,7 +85,8 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 	return fmt.Sprintf("it has not run any of %s lately", r.Kind)
 }
 
-// imported says whether keys that are written to references are served.
+// imported reports whether the other deployment already serves the keys that are written to
+// references.
 func (p *plan) imported(ctx context.Context, i transform.Import, writes string) {
 	const area = "imports"
 	subject := i.From + "." + i.Field
@@ -91,6 +95,7 @@ func (p *plan) imported(ctx context.Context, i transform.Import, writes string) 
 		p.warn(area, subject, "%s %s keys of %s of %s: say in imports which deployment that is, or nobody sees whether it serves them", writes, i.Keys, i.Kind, i.Service)
 		return
 	}
+	// The keys are useful only if the other deployment serves the version that has them.
 	in := p.Settings.Imports[at]
 	want := in.Version(i.Keys)
 	whose := fmt.Sprintf("%s keys of %s of %s", i.Keys, i.Kind, in.Deployment)

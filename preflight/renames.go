@@ -8,13 +8,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// moves does, to scratch collections, the renames and fences of the switch and of its way
-// back, and measures those of the switch.
+// moves runs the renames and fences of the switch and of its rollback on scratch collections, and
+// measures those of the switch.
 func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	restore, err := p.prepare(ctx, p.old)
 	if err != nil {
 		return out, err
 	}
+	// Position takes about as long as a majority write, so it stands for one.
 	start := time.Now()
 	if _, err := p.older.Position(ctx); err != nil {
 		return out, err
@@ -25,17 +26,19 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	}); err != nil {
 		return out, err
 	}
+	// An abort removes fences, so removing them must work, too.
 	if _, err := p.old.together(ctx, p.old.unfence); err != nil {
 		return out, err
 	}
 	rename := func(s *scratch, seq uint64) (time.Duration, error) {
 		return s.together(ctx, func(ctx context.Context, k *scratchKind) error {
 			if k.tok.ID == "" {
-				return nil // the server checks no identities, and nothing is renamed
+				return nil // no identities on this server, so no rename
 			}
 			return s.move(ctx, k, record.FenceUUID, seq, "")
 		})
 	}
+	// Position before the rename: the stream has to show everything after it.
 	before, err := p.newer.Position(ctx)
 	if err != nil {
 		return out, err
@@ -43,7 +46,7 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	if out.sealTarget, err = rename(p.new, 2); err != nil {
 		return out, err
 	}
-	if !p.renamesOnly { // at once: a copy goes on, and all of it since then is read
+	if !p.renamesOnly { // at once: the stream must also pass a running copy's changes
 		if err := p.seen(ctx, before); err != nil {
 			return out, err
 		}
@@ -54,8 +57,8 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	return out, p.movesBack(ctx)
 }
 
-// movesBack has the new side bear its own names, be fenced, and the old one bear its own
-// again, as in a rollback.
+// movesBack runs the rollback: the new side opens under its own names and is fenced, then the old
+// side opens again.
 func (p *proof) movesBack(ctx context.Context) error {
 	open := func(s *scratch) error {
 		_, err := s.together(ctx, func(ctx context.Context, k *scratchKind) error {
@@ -66,6 +69,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 		})
 		return err
 	}
+	// The new side gets its own names, as after the flip.
 	if err := open(p.new); err != nil {
 		return err
 	}
@@ -78,12 +82,14 @@ func (p *proof) movesBack(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	// An aborted rollback removes the fence again.
 	if _, err := p.new.together(ctx, p.new.unfence); err != nil {
 		return err
 	}
 	if err := open(p.old); err != nil {
 		return err
 	}
+	// The end of a direction purges tombstones, so try that as well.
 	_, err = p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
 		if k.class != record.FenceUUID && k.class != record.FenceView {
 			return nil
@@ -93,9 +99,8 @@ func (p *proof) movesBack(ctx context.Context) error {
 	return err
 }
 
-// movable is the class that a scratch collection is fenced with: one that stops a whole
-// cluster, or locks a whole server as the view does, is never tried. The rename that stands
-// for it takes about as long.
+// movable returns the fence class for a scratch collection. A proof never tries a fence that stops
+// a whole cluster or locks a whole server. A rename takes about as long and stands for it.
 func movable(k *scratchKind) record.FenceClass {
 	switch k.class {
 	case record.FenceWriteBlock, record.FenceView, record.FenceRole:
@@ -105,14 +110,15 @@ func movable(k *scratchKind) record.FenceClass {
 	}
 }
 
-// prepare asks the database whether it still allows the fence classes that the kinds have, as
-// far as that can be told quietly, and returns what lifting each needs.
+// prepare checks whether the database still allows the kinds' fence classes, as far as a quiet
+// check can tell. It returns, by class, the data that lifting the fence needs.
 func (p *proof) prepare(ctx context.Context, s *scratch) (map[record.FenceClass]string, error) {
 	restore := map[record.FenceClass]string{}
 	by := s.classes()
+	// In a fixed order, so that repeated proofs report the same error first.
 	for _, class := range sortedClasses(by) {
 		if class == "" {
-			continue // a kind that has none yet
+			continue // kinds without a class yet
 		}
 		k := by[class]
 		_, r, err := s.ns.Prepare(ctx, k.tok, class)

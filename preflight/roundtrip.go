@@ -14,22 +14,22 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// leg is one way between a source and scratch collections.
+// leg is one direction of a round trip between a source and scratch collections.
 type leg struct {
 	dir     transform.Direction
 	from    record.Reader
-	src     transform.View // of from
+	src     transform.View // view of from
 	to      *scratch
 	epoch   uint64
-	load    bool // as a copy does, of which the target probably holds nothing
-	workers int  // that bring groups at the same time; 0: one
+	load    bool // load like a copy, assuming an empty target
+	workers int  // workers that apply groups in parallel; 0: one
 }
 
-// tripWorkers is how many workers of a proof bring groups at the same time. Much of it is waiting
-// for one collection after the other, and for a majority.
+// tripWorkers is the number of parallel workers of a proof. They mostly wait for one collection
+// after another, and for a majority of the servers.
 const tripWorkers = 4
 
-// failures is which groups have failed, and why.
+// failures collects the failed groups with their errors. It is safe for concurrent use.
 type failures struct {
 	mu sync.Mutex
 	by map[transform.GroupID]error
@@ -43,9 +43,11 @@ func (f *failures) add(id transform.GroupID, err error) {
 
 func (l leg) dst() transform.View { return transform.View{Tokens: l.to.toks} }
 
-// apply applies groups to the other side. failed says of each that could not be applied why.
+// apply applies groups to the target. failed holds the error of each group that could not be
+// applied.
 func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[transform.GroupID]error, err error) {
 	found := failures{by: map[transform.GroupID]error{}}
+	// Each worker has its own Transfer, because that keeps state between its calls.
 	err = l.each(ctx, ids, func(ctx context.Context, ids []transform.GroupID) error {
 		t := transform.Transfer{
 			Resolver: transform.Resolver{
@@ -59,12 +61,13 @@ func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[tra
 		}
 		run := func(ids []transform.GroupID, bytes int) error {
 			t.From, t.To = l.src.Within(bytes), l.dst().Within(bytes)
+			// Load writes without guards, which is faster. The target is empty here.
 			if l.load {
 				t.Write = l.to.load
 			}
 			_, err := transform.Until(ids, func(ids []transform.GroupID) ([]transform.GroupID, error) {
 				again, err := t.Once(ctx, ids)
-				t.Write = l.to.apply // what is there already
+				t.Write = l.to.apply // repeated groups may exist by now
 				return again, err
 			})
 			return err
@@ -74,13 +77,14 @@ func (l leg) apply(ctx context.Context, ids []transform.GroupID) (failed map[tra
 		if err := transform.Each(&sizes, named, run); err != nil {
 			return err
 		}
+		// Groups by content depend on each other, so they run together.
 		return run(units, transform.ReadBytes)
 	})
 	return found.by, err
 }
 
-// compare compares groups, but those that have failed, as the engine does with what it has
-// migrated, and adds those that differ.
+// compare compares the groups that have not failed, as the engine does after a migration. It adds
+// differing groups to failed.
 func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[transform.GroupID]error) error {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool { return failed[id] != nil })
 	found := failures{by: failed}
@@ -97,9 +101,9 @@ func (l leg) compare(ctx context.Context, ids []transform.GroupID, failed map[tr
 	})
 }
 
-// each has the workers do something with all groups, each with some: those of a kind together, for
-// what they ask takes a command for each kind. Groups by content belong together in ways that show
-// only when they are read: one worker has all of those.
+// each splits groups among the workers. Groups of one kind stay together, because each read takes a
+// command per kind. One worker gets all groups by content: their relations show only when they are
+// read.
 func (l leg) each(ctx context.Context, ids []transform.GroupID, do func(context.Context, []transform.GroupID) error) error {
 	named, units := transform.Split(l.dir, ids)
 	named = slices.SortedStableFunc(slices.Values(named), func(a, b transform.GroupID) int { return cmp.Compare(a.Spec, b.Spec) })
@@ -115,15 +119,14 @@ func (l leg) each(ctx context.Context, ids []transform.GroupID, do func(context.
 	return g.Wait()
 }
 
-// at is where a record is.
+// at is the place of a record.
 type at struct {
 	kind string
 	key  record.Key
 }
 
-// differences names the records of want that got has otherwise or not at all, and those
-// that got has beyond them. As the laws of transformers have it, a round trip may leave the
-// fields of a document in another order.
+// differences names the records of want that are missing or changed in got, and the additional
+// records of got. It ignores the order of fields, because a transformer may change that.
 func differences(want, got []record.Record) []string {
 	left := map[at]record.Record{}
 	for _, r := range got {
@@ -132,6 +135,7 @@ func differences(want, got []record.Record) []string {
 	var out []string
 	for _, r := range want {
 		have, ok := left[at{r.Kind, r.Key}]
+		// Whatever remains in left had no original.
 		delete(left, at{r.Kind, r.Key})
 		switch {
 		case !ok:

@@ -13,19 +13,19 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// How much of the source a proof tries.
+// Sizes of a proof's sample.
 const (
-	tripGroups  = 20   // of each spec
-	tripTotal   = 2000 // of all, where kinds are so many that they get fewer each
-	tripLeast   = 2    // of each spec, however many there are
-	tripRanges  = 4    // places of a kind that they are taken from
-	tripMembers = 400  // records at most that groups by content consist of
-	// tripBytes bounds the records of a sample, which are held in memory, more than once, until
-	// it was tried. Groups of which it is not enough for are left out.
+	tripGroups  = 20   // groups of each spec
+	tripTotal   = 2000 // groups of all specs; many kinds get fewer each
+	tripLeast   = 2    // minimum of each spec
+	tripRanges  = 4    // places in a kind to take groups from
+	tripMembers = 400  // maximum number of records in groups by content
+	// tripBytes bounds the records of a sample. A proof holds them in memory, more than once.
+	// Groups beyond it are left out.
 	tripBytes = 16 << 20
 )
 
-// frozen is records that were read once, as a source that no longer changes.
+// frozen is a fixed set of records that acts as a source without changes.
 type frozen struct {
 	records []record.Record
 	version record.Version
@@ -33,9 +33,10 @@ type frozen struct {
 
 var _ record.Reader = (*frozen)(nil)
 
-// Read returns those of the records that are selected.
+// Read returns the selected records.
 func (f *frozen) Read(_ context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	out := record.Snapshot{Version: f.version}
+	// Look selectors up by kind, because a sample may have thousands of both.
 	of := map[string][]record.Selector{} // by kind
 	for _, s := range req.Select {
 		of[s.Kind] = append(of[s.Kind], s)
@@ -48,11 +49,12 @@ func (f *frozen) Read(_ context.Context, req record.ReadRequest) (record.Snapsho
 	return out, nil
 }
 
-// Scan is what nobody needs of records that are at hand.
+// Scan is not supported; a proof never scans a frozen source.
 func (f *frozen) Scan(context.Context, record.ScanRequest) (record.Page, error) {
 	return record.Page{}, errors.ErrUnsupported
 }
 
+// selects reports whether a selector matches a record.
 func selects(s record.Selector, r record.Record) bool {
 	if s.Kind != r.Kind || !s.Prefix {
 		return s.Kind == r.Kind && s.Key == r.Key
@@ -65,21 +67,22 @@ func selects(s record.Selector, r record.Record) bool {
 // sampler picks groups of a direction's source.
 type sampler struct {
 	source     record.Namespace
-	target     record.Reader // holds the lineage of what was copied; nil: nothing was
+	target     record.Reader // holds the lineage of the copy; nil: nothing was copied
 	dir        transform.Direction
 	src, dst   record.Tokens
 	epoch      uint64
 	perSpec    int
-	shortRange bool // take what comes first, without cutting kinds into ranges
+	shortRange bool // take the first records, without splitting kinds into ranges
 }
 
-// groupsEach is how many groups of each spec a proof of so many kinds tries.
+// groupsEach returns the number of groups of each spec for a proof of so many kinds.
 func groupsEach(kinds int) int {
 	return max(tripLeast, min(tripGroups, tripTotal/max(kinds, 1)))
 }
 
-// sample reads whole groups, some of each spec.
+// sample reads some complete groups of each spec.
 func (s sampler) sample(ctx context.Context) (*frozen, error) {
+	// Skip kinds without a collection and kinds that are not migrated.
 	kinds := slices.DeleteFunc(s.dir.SourceKinds(), func(k record.KindSpec) bool {
 		_, ok := s.src[k.Name]
 		return !ok || !transform.SyncsFrom(s.dir, k.Name)
@@ -99,10 +102,11 @@ func (s sampler) sample(ctx context.Context) (*frozen, error) {
 	taken := map[int]int{}
 	seen := map[transform.GroupID]bool{}
 	var groups, units []transform.GroupID
+	// In the order of kinds, so that the same source gives the same sample.
 	for _, rec := range slices.Concat(found...) {
 		id, ok, err := s.dir.GroupOf(rec.Kind, rec.Key)
 		if !ok || err != nil || seen[id] || taken[id.Spec] >= s.perSpec {
-			continue // a key without a group is parked where it is copied
+			continue // the copy parks a key without a group
 		}
 		seen[id] = true
 		taken[id.Spec]++
@@ -115,9 +119,10 @@ func (s sampler) sample(ctx context.Context) (*frozen, error) {
 	return s.read(ctx, groups, units)
 }
 
-// keys are those of some records of a kind, from several places of it.
+// keys returns the keys of some records of a kind, from several places.
 func (s sampler) keys(ctx context.Context, tok record.Token) (out []record.Record, err error) {
 	ranges := []record.Range{{}}
+	// From several places, because old and new records of a kind often differ in form.
 	if !s.shortRange {
 		if ranges, err = s.source.Split(ctx, tok, min(tripRanges, s.perSpec)); err != nil {
 			return nil, err
@@ -133,11 +138,12 @@ func (s sampler) keys(ctx context.Context, tok record.Token) (out []record.Recor
 	return out, nil
 }
 
-// read reads groups by name, and all members of the groups that units belong to, as far as
-// tripBytes goes. Groups of one spec do not push out those of the others.
+// read reads groups by name, and all members of the groups that units belong to, within tripBytes.
+// Groups of one spec do not displace those of another.
 func (s sampler) read(ctx context.Context, groups, units []transform.GroupID) (*frozen, error) {
 	room := tripBytes
 	if len(groups) > 0 {
+		// Leave half of the room to groups by name.
 		room /= 2
 	}
 	members, err := s.members(ctx, units, room)
@@ -155,6 +161,7 @@ func (s sampler) read(ctx context.Context, groups, units []transform.GroupID) (*
 			req.Select = append(req.Select, s.dir.SourceSelect(id)...)
 		}
 		snap, err := s.source.Read(ctx, req)
+		// A group that is too large for one read is left out of the sample.
 		if errors.Is(err, record.ErrTooLarge) && bytes == transform.GroupBytes {
 			return nil
 		}
@@ -165,6 +172,7 @@ func (s sampler) read(ctx context.Context, groups, units []transform.GroupID) (*
 			left -= len(r.Doc)
 		}
 		f.records = append(f.records, snap.Records...)
+		// All reads together are as old as the newest of them.
 		if snap.Version.Compare(f.version) > 0 {
 			f.version = snap.Version
 		}
@@ -176,7 +184,8 @@ func (s sampler) read(ctx context.Context, groups, units []transform.GroupID) (*
 	return f, nil
 }
 
-// inTurns orders groups so that each spec's first comes before any spec's second.
+// inTurns orders groups so that the first group of each spec precedes every second one. A full
+// budget then cuts all specs equally.
 func inTurns(groups []transform.GroupID) []transform.GroupID {
 	turn := map[transform.GroupID]int{}
 	next := map[int]int{}
@@ -189,9 +198,10 @@ func inTurns(groups []transform.GroupID) []transform.GroupID {
 	return groups
 }
 
-// members are the units that the groups of units consist of, by the lineage of the copy, up to
-// so many bytes.
+// members returns the units of the groups that contain units, found through the lineage of the
+// copy, up to room bytes.
 func (s sampler) members(ctx context.Context, units []transform.GroupID, room int) ([]transform.GroupID, error) {
+	// Without lineage the members are unknown, so each unit stands alone.
 	if len(units) == 0 || s.target == nil {
 		return units, nil
 	}
@@ -208,6 +218,7 @@ func (s sampler) members(ctx context.Context, units []transform.GroupID, room in
 	}
 	var out []transform.GroupID
 	for i := range cs {
+		// Take a group completely or not at all: a part of it would not transform.
 		if of, size := cs[i].Members(), cs[i].Bytes(); len(out)+len(of) <= tripMembers && size <= room {
 			out = append(out, of...)
 			room -= size
@@ -216,7 +227,7 @@ func (s sampler) members(ctx context.Context, units []transform.GroupID, room in
 	return out, nil
 }
 
-// groupsOf names the groups of records, each once; groupOf is that of the side they are on.
+// groupsOf returns the groups of records, each once. groupOf belongs to the side of the records.
 func groupsOf(records []record.Record, groupOf func(string, record.Key) (transform.GroupID, bool, error)) []transform.GroupID {
 	seen := map[transform.GroupID]bool{}
 	var ids []transform.GroupID

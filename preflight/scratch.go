@@ -16,15 +16,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Beginnings of the names of scratch collections: what uses one removes, before and
-// afterwards, everything that begins with it.
+// Name prefixes of scratch collections. A user of a prefix removes all collections with it, before
+// and after its work.
 const (
 	proofPrefix = record.ProofKinds
 	planPrefix  = record.PlanKinds
 )
 
-// Sweep removes the scratch collections of all plans and proofs from a database, also those
-// that a process that died has left. None may run there.
+// Sweep removes the scratch collections of all plans and proofs from a database, including those of
+// dead processes. No plan or proof may run there.
 func Sweep(ctx context.Context, s Space) error {
 	for _, prefix := range []string{proofPrefix, planPrefix} {
 		if err := s.Sweep(ctx, prefix); err != nil {
@@ -34,40 +34,40 @@ func Sweep(ctx context.Context, s Space) error {
 	return nil
 }
 
-// scratchWorkers is how many collections are made, read or cleaned at once. Much of it is
-// waiting for a majority.
+// scratchWorkers is the number of collections that are created, read or cleaned in parallel. They
+// mostly wait for a majority of the servers.
 const scratchWorkers = 32
 
-// scratch is collections of our own that are shaped like kinds and stand for them: they are
-// read and written under the names of the kinds.
+// scratch is a set of own collections that stand for kinds and have their shape. Callers read and
+// write them under the names of the kinds.
 type scratch struct {
 	ns     Space
 	prefix string
 	kinds  []scratchKind
-	toks   record.Tokens // by kind, as callers name them
-	inner  record.Tokens // by the name that the collection's kind has
+	toks   record.Tokens // by kind, as callers name it
+	inner  record.Tokens // by the scratch kind's own name
 
 	mu      sync.Mutex
-	written bool           // since the version was looked up
-	least   record.Version // that reads are not older than: they show what was written here
+	written bool           // a write happened since the version was read
+	least   record.Version // minimum version of reads, so that they show all writes here
 }
 
-// scratchKind is one kind and what stands for it.
+// scratchKind is a kind and its scratch collection.
 type scratchKind struct {
 	kind   string
-	spec   record.KindSpec // the one that the namespace knows, with a name of its own
+	spec   record.KindSpec // as the namespace knows it, with a scratch name
 	class  record.FenceClass
-	hidden bool // a fixed-name kind that does not bear its own name
+	hidden bool // a fixed-name kind under a hidden name
 	tok    record.Token
-	fenced *record.Fence // that is in force and left the name as it is
+	fenced *record.Fence // present fence that left the name unchanged
 }
 
-// newPrefix is one that nobody has used.
+// newPrefix returns an unused prefix.
 func newPrefix(begins string) string { return begins + strings.ToLower(rand.Text()[:10]) + "." }
 
-// describeKinds returns what stands for a version's kinds has to look like: like those of the
-// record, which may have been changed since they were declared, and like the declared ones
-// where there are none yet.
+// describeKinds returns the shapes for the scratch collections of a version's kinds. An existing
+// collection gives its present shape, because it may have changed since its declaration. Otherwise
+// the declared shape counts.
 func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) ([]scratchKind, error) {
 	known, _ := d.Namespace(version)
 	places := upgradestate.EnginePlaces(d, version)
@@ -75,6 +75,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(scratchWorkers)
 	for i, k := range kinds {
+		// A fixed-name kind of a version that is not current has a hidden name until the flip.
 		out[i] = scratchKind{kind: k.Name, spec: k, hidden: k.Fixed && version != d.CurrentVersion}
 		at := places[k.Name]
 		if len(at) == 0 {
@@ -87,6 +88,7 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 			if err != nil {
 				return err
 			}
+			// A missing collection keeps the declared shape.
 			if info.Exists {
 				out[i].spec.Shape = info.Shape
 			}
@@ -96,7 +98,8 @@ func describeKinds(ctx context.Context, ns record.Namespace, d upgradestate.Depl
 	return out, g.Wait()
 }
 
-// makeScratch makes collections that stand for kinds.
+// makeScratch creates the collections. After an error some of them may exist, for a sweep to
+// remove.
 func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKind) (*scratch, error) {
 	s := &scratch{ns: settled{ns}, prefix: prefix, kinds: slices.Clone(kinds), toks: record.Tokens{}, inner: record.Tokens{}}
 	var mu sync.Mutex
@@ -105,8 +108,9 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 	for i := range s.kinds {
 		k := &s.kinds[i]
 		k.spec.Name = prefix + k.kind
-		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // nothing vanishes while it is checked
+		k.spec.Shape, _ = record.Unexpiring(k.spec.Shape) // no record may expire during a check
 		g.Go(func() error {
+			// Only an open fixed-name kind has its plain name. All others have numbered ones.
 			name := record.PhysicalName(k.spec.Name, 1)
 			if k.spec.Fixed && !k.hidden {
 				name = k.spec.Name
@@ -119,6 +123,7 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 			defer mu.Unlock()
 			k.tok = tok
 			s.inner[k.spec.Name] = tok
+			// Callers use the real kind's name, the namespace the scratch kind's.
 			tok.Kind = k.kind
 			s.toks[k.kind] = tok
 			return nil
@@ -129,7 +134,7 @@ func makeScratch(ctx context.Context, ns Space, prefix string, kinds []scratchKi
 
 var _ record.Reader = (*scratch)(nil)
 
-// Read reads what stands for the kinds selected.
+// Read reads the scratch collections of the selected kinds.
 func (s *scratch) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	least, err := s.fresh(ctx, req.NotBefore)
 	if err != nil {
@@ -145,7 +150,7 @@ func (s *scratch) Read(ctx context.Context, req record.ReadRequest) (record.Snap
 	return snap, err
 }
 
-// Scan scans what stands for the kind of the token.
+// Scan scans the scratch collection of the token's kind.
 func (s *scratch) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	least, err := s.fresh(ctx, req.NotBefore)
 	if err != nil {
@@ -157,17 +162,19 @@ func (s *scratch) Scan(ctx context.Context, req record.ScanRequest) (record.Page
 	return page, err
 }
 
+// rename gives records the names of their kinds.
 func (s *scratch) rename(rs []record.Record) {
 	for i := range rs {
 		rs[i].Kind = strings.TrimPrefix(rs[i].Kind, s.prefix)
 	}
 }
 
-// fresh is the version that a read must not be older than. Without it a database may answer
-// from before the latest write, and what was just written would seem to be missing or wrong.
+// fresh returns the minimum version of a read. Without it a database may answer from before the
+// latest write, and a new record would seem missing or wrong.
 func (s *scratch) fresh(ctx context.Context, least record.Version) (record.Version, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // who reads at the same time waits for the version too
+	defer s.mu.Unlock() // parallel readers wait for the version, too
+	// One position after the last write serves all reads until the next write.
 	if s.written {
 		now, err := s.ns.Position(ctx)
 		if err != nil {
@@ -197,12 +204,13 @@ func (s *scratch) write(ctx context.Context, b record.Batch, do func(context.Con
 	results, err := do(ctx, s.within(b))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.written = true // or perhaps, where the outcome is unknown
+	s.written = true // also after an error: the outcome may be unknown
 	return results, err
 }
 
-// within is a batch for what stands for its kinds.
+// within returns a copy of a batch for the scratch collections.
 func (s *scratch) within(b record.Batch) record.Batch {
+	// Copy what is changed: the caller may send the batch again.
 	b.Tokens, b.Groups = s.inner, slices.Clone(b.Groups)
 	for i := range b.Groups {
 		b.Groups[i].Writes = slices.Clone(b.Groups[i].Writes)
@@ -213,7 +221,7 @@ func (s *scratch) within(b record.Batch) record.Batch {
 	return b
 }
 
-// all returns the live records of some kinds, kind by kind. They are those of a sample.
+// all returns the live records of some kinds, kind by kind. A sample is small enough for memory.
 func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) ([]record.Record, error) {
 	found := make([][]record.Record, len(kinds))
 	g, ctx := errgroup.WithContext(ctx)
@@ -227,13 +235,14 @@ func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) ([]record.Re
 	return slices.Concat(found...), err
 }
 
-// each calls do with each of the live records of some kinds, a page at a time.
+// each calls do for each live record of some kinds, page by page.
 func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(record.Record)) error {
 	for _, k := range kinds {
 		tok, ok := s.toks[k.Name]
 		if !ok {
 			continue
 		}
+		// Page by page, so that do decides how much to keep.
 		err := record.ScanPages(ctx, s, tok, 0, func(page record.Page) error {
 			for _, r := range page.Records {
 				do(r)
@@ -247,8 +256,8 @@ func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(rec
 	return nil
 }
 
-// move has a kind's collection fenced to its seq-th name, or, with 0, bear its own. What
-// stands under another name than the announced one is left where it is.
+// move fences a kind's collection under its seq-th name; 0 means its own name. A collection under
+// an unexpected name stays where it is.
 func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceClass, seq uint64, restore string) error {
 	to := k.spec.Name
 	if seq > 0 {
@@ -258,6 +267,7 @@ func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceCl
 	if err := s.ns.Fence(ctx, f); err != nil {
 		return fmt.Errorf("%s of a scratch collection like %s: %w", className(class), k.kind, err)
 	}
+	// Remember what a later unfence or rename needs.
 	if f.Renames() {
 		k.tok.Name = to
 	} else {
@@ -266,7 +276,7 @@ func (s *scratch) move(ctx context.Context, k *scratchKind, class record.FenceCl
 	return nil
 }
 
-// unfence ends the fence of a kind's collection, if it has one and kept its name.
+// unfence removes the fence of a kind's collection, unless the fence was a rename.
 func (s *scratch) unfence(ctx context.Context, k *scratchKind) error {
 	if k.fenced == nil {
 		return nil
@@ -278,6 +288,7 @@ func (s *scratch) unfence(ctx context.Context, k *scratchKind) error {
 	return nil
 }
 
+// className describes a fence class for messages.
 func className(class record.FenceClass) string {
 	if class == "" || class == record.FenceUUID {
 		return "rename"
@@ -285,8 +296,7 @@ func className(class record.FenceClass) string {
 	return "fence of class " + string(class)
 }
 
-// together does something to all kinds at once, as the driver does, and says how long that
-// took.
+// together calls do for all kinds in parallel, as the driver does, and returns the duration.
 func (s *scratch) together(ctx context.Context, do func(ctx context.Context, k *scratchKind) error) (time.Duration, error) {
 	start := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
@@ -297,23 +307,23 @@ func (s *scratch) together(ctx context.Context, do func(ctx context.Context, k *
 	return time.Since(start), err
 }
 
-// told is an error as it concerns the kinds: without the names of what stands for them, and
-// without the stack that may follow.
+// told returns the text of an error without scratch names and without a stack.
 func (s *scratch) told(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	return strings.ReplaceAll(text, s.prefix, "")
 }
 
-// classes are the fence classes that the kinds have, each with one of them.
+// classes returns the fence classes of the kinds, each with one kind that has it.
 func (s *scratch) classes() map[record.FenceClass]*scratchKind {
 	out := map[record.FenceClass]*scratchKind{}
 	for i := range s.kinds {
+		// One kind of each class is enough: privileges do not depend on the kind.
 		out[s.kinds[i].class] = &s.kinds[i]
 	}
 	return out
 }
 
-// sortedClasses are the fence classes of classes in the order of their names.
+// sortedClasses returns the classes in the order of their names.
 func sortedClasses(by map[record.FenceClass]*scratchKind) []record.FenceClass {
 	return slices.Sorted(maps.Keys(by))
 }

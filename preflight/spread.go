@@ -10,15 +10,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// spread looks where records of a sharded source go: a target is made unsharded, and all of
-// its records would then lie on one shard. A record that shards by range do not keep must
-// not be there.
+// spread checks where the records of a sharded source go. A new target is not sharded, so one
+// cluster shard would receive all of its records. It also refuses a record with the _id MaxKey
+// where a range-sharded collection would lose it.
 func (p *plan) spread(ctx context.Context) error {
 	if err := p.Belongs(ctx, p.dir.From(), p.dir.To()); err != nil {
 		if err := p.failed(ctx, "databases", p.dir.From()+", "+p.dir.To(), err); err != nil {
 			return err
 		}
 	}
+	// An unsharded source fits on one shard already, so nothing needs a check.
 	sources, err := p.shardedBy(ctx, p.dir.From(), p.dir.SourceKinds(), func(k record.KindSpec) string { return k.Name })
 	if err != nil || len(sources) == 0 {
 		return err
@@ -28,6 +29,7 @@ func (p *plan) spread(ctx context.Context) error {
 		return err
 	}
 	for _, k := range p.dir.SourceKinds() {
+		// A range-sharded collection may lose such a record.
 		if s := sources[k.Name]; s.MaxKey && s.Loses != "" {
 			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
 		}
@@ -36,7 +38,7 @@ func (p *plan) spread(ctx context.Context) error {
 		target, known := targets[k.Name]
 		source, same := sources[k.Name]
 		if !same && !slices.ContainsFunc(p.dir.SourceKinds(), func(s record.KindSpec) bool { return s.Name == k.Name }) {
-			for _, s := range p.dir.SourceKinds() { // another name: whichever of them is sharded
+			for _, s := range p.dir.SourceKinds() { // renamed kind: any sharded source kind
 				if source.Key == "" {
 					source = sources[s.Name]
 				}
@@ -59,8 +61,9 @@ func (p *plan) spread(ctx context.Context) error {
 	return nil
 }
 
-// shardedBy looks at the collections of kinds, those of sources left out that are not
-// sharded and hold no record that matters to a target which is. A target that is sharded so that records cannot be found by their key is refused.
+// shardedBy describes the collections of kinds. It omits source collections that are neither
+// sharded nor hold a record with the _id MaxKey. It reports a failure for a target whose sharding
+// prevents finding records by key.
 func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.KindSpec, first func(record.KindSpec) string) (map[string]record.Sharding, error) {
 	ns, ok := p.Space(version).(Sharder)
 	if !ok {
@@ -72,6 +75,7 @@ func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.Kin
 		if transform.IsLineage(k.Name) {
 			continue
 		}
+		// A kind has its first name until the record knows a later one.
 		name := first(k)
 		if at := places[k.Name]; len(at) > 0 {
 			name = at[0].Name
@@ -85,6 +89,7 @@ func (p *plan) shardedBy(ctx context.Context, version string, kinds []record.Kin
 			}
 		}
 		s, err := ns.Sharding(ctx, k, name)
+		// Continue with the other kinds, so that the report names every problem.
 		if err != nil {
 			if err := p.failed(ctx, "sharding", k.Name, err); err != nil {
 				return nil, err

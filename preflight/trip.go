@@ -11,11 +11,10 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// trip brings records of the source to the new side, and from there to where nothing is, as
-// they come back when they are created; to where they are, as they come back when they are
-// changed; and, for half of them, as they come back when they are deleted. Nothing may be
-// refused, what was not changed has to be as it was, and what is deleted has to go, with
-// nothing else.
+// trip sends records of the source to the new side and back three times: into empty collections, as
+// if clients had created them; over the existing records, as if clients had changed them; and, for
+// half of the groups, as if clients had deleted them. No group may be refused. Unchanged records
+// must return as they were. A deleted group must disappear, and no other record with it.
 func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) error {
 	e := p.record.Epoch
 	over, ids := leg{dir: p.up, from: source, src: transform.View{Tokens: toks}, to: p.new, epoch: e, workers: tripWorkers}, groupsOf(source.records, p.up.GroupOf)
@@ -26,6 +25,7 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 	if err != nil {
 		return fmt.Errorf("to scratch collections of %s: %w", p.up.To(), err)
 	}
+	// The copy parks these groups, so they do not count against the rollback.
 	p.skipped = len(failed)
 	originals := slices.DeleteFunc(slices.Clone(source.records), func(r record.Record) bool {
 		id, ok, err := p.up.GroupOf(r.Kind, r.Key)
@@ -36,6 +36,8 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 		return err
 	}
 	ids = groupsOf(there, p.down.GroupOf)
+	// Each pass has a higher epoch. Otherwise the guards of the previous pass would refuse its
+	// writes.
 	back := leg{dir: p.down, from: p.new, src: transform.View{Tokens: p.new.toks}, to: p.old, epoch: e + 1, workers: tripWorkers}
 	if err := p.back(ctx, back, ids); err != nil {
 		return err
@@ -53,7 +55,7 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 	return p.delete(ctx, back, there, ids)
 }
 
-// back brings groups to the old side. None may fail.
+// back sends groups to the old side. No group may fail.
 func (p *proof) back(ctx context.Context, l leg, ids []transform.GroupID) error {
 	failed, err := l.apply(ctx, ids)
 	if err == nil {
@@ -65,8 +67,8 @@ func (p *proof) back(ctx context.Context, l leg, ids []transform.GroupID) error 
 	return p.refused(failed)
 }
 
-// compare counts what has come back. It has to be as it was, but for records whose
-// transformer is declared not to give back what it was made of.
+// compare compares the returned records with the originals. Only records with a transformer that is
+// declared one-way may differ; they are counted.
 func (p *proof) compare(ctx context.Context, originals []record.Record) error {
 	got, err := p.old.all(ctx, p.up.SourceKinds())
 	if err != nil {
@@ -81,6 +83,7 @@ func (p *proof) compare(ctx context.Context, originals []record.Record) error {
 		id, _, err := p.up.GroupOf(r.Kind, r.Key)
 		return err == nil && transform.ReversalOf(p.up, id) == transform.ReversalNone
 	}
+	// Compare the two classes apart: only one of them has to return unchanged.
 	both := func(r record.Record) bool { return !oneWay(r) }
 	p.altered = len(differences(without(originals, both), without(got, both)))
 	if differ := differences(without(originals, oneWay), without(got, oneWay)); len(differ) > 0 {
@@ -93,7 +96,7 @@ func without(rs []record.Record, which func(record.Record) bool) []record.Record
 	return slices.DeleteFunc(slices.Clone(rs), which)
 }
 
-// restore puts the originals where they came back to, and takes away what else is there.
+// restore writes the originals over the returned records, and deletes all others.
 func (p *proof) restore(ctx context.Context, originals []record.Record, epoch uint64) error {
 	got, err := p.old.all(ctx, p.up.SourceKinds())
 	if err != nil {
@@ -110,6 +113,8 @@ func (p *proof) restore(ctx context.Context, originals []record.Record, epoch ui
 		stays[at{o.Kind, o.Key}] = true
 	}
 	for _, r := range got {
+		// A record without an original came from the transform; it must not be there in the next
+		// pass.
 		if !stays[at{r.Kind, r.Key}] {
 			add(r, nil)
 		}
@@ -130,7 +135,7 @@ func (p *proof) restore(ctx context.Context, originals []record.Record, epoch ui
 	return nil
 }
 
-// refused is the error of groups that cannot come back.
+// refused returns an error that names the groups that cannot return.
 func (p *proof) refused(failed map[transform.GroupID]error) error {
 	if len(failed) == 0 {
 		return nil
@@ -138,6 +143,7 @@ func (p *proof) refused(failed map[transform.GroupID]error) error {
 	var texts []string
 	for id, err := range failed {
 		kind, key := p.down.Anchor(id)
+		// Operators know the real collections, not the scratch ones.
 		text := p.old.told(err)
 		if !transform.IsLineage(kind) {
 			text = fmt.Sprintf("%s %s: %s", kind, key, text)
@@ -149,6 +155,7 @@ func (p *proof) refused(failed map[transform.GroupID]error) error {
 		len(failed), p.up.To(), p.down.To(), some(texts), p.down.To())
 }
 
+// some lists the first three texts.
 func some(texts []string) string {
 	const most = 3
 	if len(texts) > most {
@@ -157,7 +164,7 @@ func some(texts []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// delete deletes every second group on the new side, as clients do, and brings that back.
+// delete deletes every second group on the new side, as clients do, and sends the deletes back.
 func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []transform.GroupID) error {
 	thereOf := map[string][]record.Record{} // by kind
 	for _, rec := range there {
@@ -174,6 +181,7 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		// Every second one, so that the others show that a delete takes nothing else along.
 		for i := 0; i < len(cs); i += 2 {
 			members := cs[i].Members()
 			gone = append(gone, members...)
@@ -198,6 +206,7 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 	if _, err := p.new.apply(ctx, batch); err != nil {
 		return fmt.Errorf("delete in scratch collections of %s: %w", p.up.To(), err)
 	}
+	// The reads must include the deletes.
 	now, err := p.newer.Position(ctx)
 	if err != nil {
 		return err
@@ -207,6 +216,7 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 		return fmt.Errorf("deleted in %s: %w", p.up.To(), err)
 	}
 	failed := map[transform.GroupID]error{}
+	// Compare all groups: a delete must not change any other one.
 	if err := l.compare(ctx, ids, failed); err != nil {
 		return err
 	}

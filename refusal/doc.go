@@ -1,17 +1,24 @@
-// Package refusal says for programs why a service did not do what a call asked for, where
-// that has to do with a switch, with versions, with an outcome that nobody knows, or with what
-// the database takes and can read, and why a controller did not do what an operator asked for,
-// where the state of the deployment does not allow it: a google.rpc.ErrorInfo among the details of
-// the error, whose domain is Domain and whose reason is one of Reasons. It is the same in Connect,
-// gRPC and gRPC-Web, and in the JSON of a plain HTTP request. docs/errors.md has the table.
+// Package refusal gives programs the reason for a refused call. A service adds a reason if a
+// switch, an API version, an unknown outcome, or a limit of the database is the cause. A controller
+// adds one if the state of the deployment does not allow an operator's request.
 //
-// A Reason decides the code, so that a reason never comes with two. What is refused below
-// the handlers (a gate, a fence) is an error made by Because, which carries its reason up to
-// where it becomes the answer: New.
+// The reason is a google.rpc.ErrorInfo in the details of the error. Its domain is Domain, and its
+// reason is one of Reasons. It is the same in Connect, gRPC and gRPC-Web, and in the JSON of a
+// plain HTTP request. docs/errors.md has the table.
 //
-// Texts are for people and may change; reasons, the names in their metadata and the domain
-// do not. Metadata name versions and services, never records or values.
+// # Guarantees
 //
-// The package does not decide what is refused, and errors of a service's own (a field that is
-// wrong, a record that is not there) are not its business.
+// A Reason determines the error code, so each reason has exactly one code. Code below the handlers,
+// such as a gate or a fence, returns an error of Because. That error carries its reason up to the
+// handler, and In makes the answer from it.
+//
+// Texts are for people and may change. Reasons, the names in their metadata, and the domain are
+// stable. Metadata names versions and services, and never contains records or values.
+//
+// # What it does not own
+//
+// The package does not decide which calls are refused. It does not cover a service's own errors,
+// such as an invalid field or a missing record.
+//
+// Begin to read at Reason and New.
 package refusal

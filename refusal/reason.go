@@ -2,74 +2,76 @@ package refusal
 
 import "connectrpc.com/connect"
 
-// Domain is that of each ErrorInfo.
+// Domain is the domain of each ErrorInfo.
 const Domain = "dbcontroller.dev"
 
-// Reason is why a call was refused.
+// Reason is the reason for a refused call.
 type Reason string
 
-// A client that gets one of these can call again as it is, after a moment; but for OutcomeUnknown
+// After these reasons a client may repeat the same call after a moment. Except for OutcomeUnknown,
 // the refused write had no effect.
 const (
-	// Held: writes, or reads of what is sealed, waited for a switch as long as they may, or too
-	// many do.
+	// Held means that writes, or reads of a sealed version, waited for a switch for too long, or
+	// too many of them wait.
 	Held Reason = "HELD"
-	// Fenced: the database refused the write, because the active version changed meanwhile.
+	// Fenced means that the database refused the write, because the active version changed in the
+	// meantime.
 	Fenced Reason = "FENCED"
-	// OutcomeUnknown: the answer of the database was lost. What the call writes may be there or
-	// not; a read tells.
+	// OutcomeUnknown means that the database's answer was lost. The write may or may not have
+	// happened; a read shows it.
 	OutcomeUnknown Reason = "OUTCOME_UNKNOWN"
-	// DatabaseUnavailable: the database could not be reached.
+	// DatabaseUnavailable means that the database could not be reached.
 	DatabaseUnavailable Reason = "DATABASE_UNAVAILABLE"
-	// Busy: the server answers as many requests as it may at the same time, as in a switch that
-	// holds too many. It has not looked at this one.
+	// Busy means that the server has reached its limit of parallel requests, for example while a
+	// switch holds many. It has not processed this one.
 	Busy Reason = "BUSY"
-	// NotReady: the server waits for its deployment, or for a controller that makes its
+	// NotReady means that the server waits for its deployment, or for a controller to create its
 	// namespace.
 	NotReady Reason = "NOT_READY"
-	// ServerTooOld: the active version is one that this server does not know. Another one may.
+	// ServerTooOld means that this server does not know the active version. Another server may.
 	ServerTooOld Reason = "SERVER_TOO_OLD"
-	// Stopping: the process ends.
+	// Stopping means that the process is stopping.
 	Stopping Reason = "STOPPING"
-	// StreamEnded: the stream cannot go on over the switch that has been. A new one can.
+	// StreamEnded means that the stream cannot continue after a switch. A new one can start.
 	StreamEnded Reason = "STREAM_ENDED"
-	// CoordinationUnavailable: the coordination store, or what else a controller needs for its
-	// answer, cannot be reached. Services never answer so: they go on without it.
+	// CoordinationUnavailable means that a controller cannot reach the coordination store, or
+	// something else that its answer needs. Services continue without it and never return this.
 	CoordinationUnavailable Reason = "COORDINATION_UNAVAILABLE"
 )
 
-// After one of these something has to change: the client, what it asks for, or the service. The
-// refused call had no effect.
+// After these reasons something has to change: the client, its request, or the service. The refused
+// call had no effect.
 const (
-	// VersionNotActive: the version can be read and not yet be written.
+	// VersionNotActive means that the version can be read, but not written yet.
 	VersionNotActive Reason = "VERSION_NOT_ACTIVE"
-	// VersionNotReady: the version has no data yet, so that nothing is found in it.
+	// VersionNotReady means that the version has no data yet, so reads would find nothing.
 	VersionNotReady Reason = "VERSION_NOT_READY"
-	// VersionRetired: the data of the version are gone.
+	// VersionRetired means that the data of the version is gone.
 	VersionRetired Reason = "VERSION_RETIRED"
-	// VersionNotServed: no handler of that version of the API is here. MetaOldest and MetaNewest
-	// are the range that is served.
+	// VersionNotServed means that this server has no handler for that API version. MetaOldest and
+	// MetaNewest give the served range.
 	VersionNotServed Reason = "VERSION_NOT_SERVED"
-	// MethodDiscontinued: the method has no counterpart in the version that serves.
+	// MethodDiscontinued means that the method has no counterpart in the active version.
 	MethodDiscontinued Reason = "METHOD_DISCONTINUED"
-	// TooLarge: a record, or all that one call writes, is more than the database takes.
+	// TooLarge means that a record, or the sum of a call's writes, exceeds the database's limit.
 	TooLarge Reason = "TOO_LARGE"
-	// NotUnique: another record has what a unique index lets one have.
+	// NotUnique means that another record already has the value in a unique index.
 	NotUnique Reason = "NOT_UNIQUE"
-	// Refused: the database never takes what is written: a validator, or a reserved field.
+	// Refused means that the database never accepts this content, because of a validator or a
+	// reserved field.
 	Refused Reason = "REFUSED"
-	// Unreadable: what is stored of a record is none that was written, and a person must look.
+	// Unreadable means that the stored record is damaged, and an operator must examine it.
 	Unreadable Reason = "UNREADABLE"
-	// KeyMissing: the server does not have the key that records are encrypted with.
+	// KeyMissing means that the server lacks the encryption key of the records.
 	KeyMissing Reason = "KEY_MISSING"
-	// NotInThisState: what an operator asks a controller for is not possible in the state that the
-	// deployment is in, or wants a confirmation that the text names. Services never answer so.
+	// NotInThisState means that the deployment's state does not allow an operator's request, or the
+	// request needs the confirmation that the text names. Services never return this.
 	NotInThisState Reason = "NOT_IN_THIS_STATE"
-	// ControllerTooOld: the record of the deployment was written by a newer binary than that of this
-	// controller. Services never answer so.
+	// ControllerTooOld means that a newer binary than this controller wrote the deployment's
+	// record. Services never return this.
 	ControllerTooOld Reason = "CONTROLLER_TOO_OLD"
-	// Full: there are as many of something as one controller, or one coordination store, may have;
-	// the text names it, and what to do. Services never answer so.
+	// Full means that a controller or a coordination store has reached a limit. The text names the
+	// limit and advice. Services never return this.
 	Full Reason = "FULL"
 )
 
@@ -77,13 +79,13 @@ const (
 const (
 	MetaService = "service" // a proto service, or the part of its name before the version
 	MetaMethod  = "method"
-	MetaVersion = "version" // that was asked for
-	MetaOldest  = "oldest"  // version that is served
+	MetaVersion = "version" // requested version
+	MetaOldest  = "oldest"  // oldest served version
 	MetaNewest  = "newest"
 	MetaActive  = "active" // version of the database
 )
 
-// row is what belongs to a reason.
+// row is the code of a reason.
 type row struct {
 	reason Reason
 	code   connect.Code
@@ -115,7 +117,7 @@ var rows = []row{
 	{Full, connect.CodeResourceExhausted},
 }
 
-// Reasons are all there are, in the order of docs/errors.md.
+// Reasons lists every Reason, in the order of docs/errors.md.
 func Reasons() []Reason {
 	var out []Reason
 	for _, r := range rows {
@@ -124,7 +126,7 @@ func Reasons() []Reason {
 	return out
 }
 
-// Code is that of the errors with a reason; internal for one that there is not.
+// Code returns the error code of a reason; CodeInternal for an unknown one.
 func (r Reason) Code() connect.Code {
 	for _, row := range rows {
 		if row.reason == r {
@@ -134,6 +136,6 @@ func (r Reason) Code() connect.Code {
 	return connect.CodeInternal
 }
 
-// Again reports whether the same call can be made again after a moment: it had no effect, and
-// what has refused it passes. The code alone does not tell, because of OutcomeUnknown.
+// Again reports whether the same call may be repeated after a moment: it had no effect, and its
+// cause passes. The code alone does not show this, because of OutcomeUnknown.
 func (r Reason) Again() bool { return r.Code() == connect.CodeUnavailable && r != OutcomeUnknown }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 )
 
-// New is an answer with a reason. meta are pairs of a name and a value.
+// New returns an answer with a reason. meta is a list of alternating names and values.
 func New(reason Reason, err error, meta ...string) *connect.Error {
 	out := connect.NewError(reason.Code(), err)
 	info := &errdetails.ErrorInfo{Reason: string(reason), Domain: Domain}
@@ -18,21 +18,23 @@ func New(reason Reason, err error, meta ...string) *connect.Error {
 		}
 		info.Metadata[meta[i]] = meta[i+1]
 	}
+	// Without the detail the code is still right, so an error here is not worth failing.
 	if detail, detailErr := connect.NewErrorDetail(info); detailErr == nil {
 		out.AddDetail(detail)
 	}
+	// A write with an unknown outcome must not be repeated automatically: it could happen twice.
 	if reason == OutcomeUnknown {
 		out.Meta().Set(pushback, "-1")
 	}
 	return out
 }
 
-// pushback is what gRPC's retry policies, which know codes alone, are told by: what is negative
-// forbids another attempt. A write whose outcome nobody knows would be made twice.
+// pushback is the header that controls gRPC's retry policies, which otherwise see only codes. A
+// negative value forbids another attempt.
 const pushback = "Grpc-Retry-Pushback-Ms"
 
-// Because is an error that is an answer with a reason once it reaches a client (In). It wraps
-// cause, if that is not nil.
+// Because returns an error with a reason. In converts it to an answer when it reaches a client. It
+// wraps cause, unless that is nil.
 func Because(reason Reason, text string, cause error, meta ...string) error {
 	return &because{reason: reason, text: text, cause: cause, meta: meta}
 }
@@ -53,7 +55,8 @@ func (e *because) Error() string {
 
 func (e *because) Unwrap() error { return e.cause }
 
-// In returns the answer that an error is if it wraps one of Because, with the text of err.
+// In returns the answer for an error that wraps an error of Because, with the text of err. It
+// returns false for any other error.
 func In(err error) (*connect.Error, bool) {
 	var b *because
 	if !errors.As(err, &b) {
@@ -62,7 +65,7 @@ func In(err error) (*connect.Error, bool) {
 	return New(b.reason, err, b.meta...), true
 }
 
-// Plain is the error of Because that err wraps, without the text around it; nil if there is
+// Plain returns the error of Because that err wraps, without the text around it; nil if there is
 // none.
 func Plain(err error) error {
 	var b *because
@@ -72,7 +75,7 @@ func Plain(err error) error {
 	return nil
 }
 
-// Of returns the reason of an answer, and its metadata; "" if it has none of these.
+// Of returns the reason of an answer and its metadata; "" if it has no reason of this package.
 func Of(err error) (Reason, map[string]string) {
 	var answer *connect.Error
 	if !errors.As(err, &answer) {
@@ -80,6 +83,7 @@ func Of(err error) (Reason, map[string]string) {
 	}
 	for _, d := range answer.Details() {
 		v, err := d.Value()
+		// Another service's ErrorInfo may be in the details as well.
 		if info, ok := v.(*errdetails.ErrorInfo); err == nil && ok && info.Domain == Domain {
 			return Reason(info.Reason), info.Metadata
 		}
@@ -87,15 +91,15 @@ func Of(err error) (Reason, map[string]string) {
 	return "", nil
 }
 
-// Write answers a request in its protocol; one that is of none gets what Connect answers in
-// JSON.
+// Write answers a request in its protocol. For a plain HTTP request it writes Connect's JSON.
 func Write(w http.ResponseWriter, req *http.Request, err *connect.Error, options ...connect.HandlerOption) {
 	writer := connect.NewErrorWriter(options...)
+	// Write for a client of no known protocol as for a Connect client with JSON.
 	if !writer.IsSupported(req) {
 		plain := req.Clone(req.Context())
 		plain.Method = http.MethodPost
 		plain.Header = http.Header{"Content-Type": {"application/json"}}
 		req, writer = plain, connect.NewErrorWriter()
 	}
-	_ = writer.Write(w, req, err) // the client has gone, then
+	_ = writer.Write(w, req, err) // it fails only if the client has gone
 }

@@ -12,19 +12,19 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// A rehearsal ends with a verdict, whatever the records are: it fails when nothing advances, when
-// so many records fail that the rest tells nothing new, and when it takes too long.
+// A rehearsal always ends with a verdict. It fails if nothing advances, if too many records fail,
+// or if it takes too long.
 const (
-	// stallLimit is how long nothing may advance. Pauses and builds of indexes do not count: the
+	// stallLimit is the longest time without any advance. Pauses and index builds do not count; the
 	// limit of the whole rehearsal ends them.
 	stallLimit = 10 * time.Minute
-	// defaultLimit bounds a rehearsal for which the caller names no limit.
+	// defaultLimit bounds a rehearsal without a limit from the caller.
 	defaultLimit = 24 * time.Hour
-	// maxParked is how many records may fail.
+	// maxParked bounds the failed records. More of them would show nothing new.
 	maxParked = 5000
 )
 
-// errVerdict ends a rehearsal with a report that says why it is not fine.
+// errVerdict ends a rehearsal early with a report, not with an error.
 var (
 	errVerdict = errors.New("the rehearsal ended early")
 	errStalled = fmt.Errorf("%w: nothing advances", errVerdict)
@@ -32,15 +32,16 @@ var (
 	errParked  = fmt.Errorf("%w: %d records cannot be migrated; correct the lens or the data, and rehearse again", errVerdict, maxParked)
 )
 
-// advance is how far a stage was at most. What only comes and goes is no advance, nor are the
-// changes of a busy source, which never end.
+// advance is the greatest progress of a stage so far. Values that go up and down do not count, and
+// neither do the endless changes of a busy source.
 type advance struct{ copied, verified, parked, ready int64 }
 
-// grows reports whether the stage is farther than ever, or waits for what takes its time.
+// grows reports whether the stage is further than ever, or waits for something that may take long.
 func (a *advance) grows(d upgradestate.Deployment, ps []syncer.Progress, parked int64) bool {
 	now := advance{parked: parked}
 	waits := d.Pace.Paused
 	for _, p := range ps {
+		// A busy source keeps the comparison going, so verified counts at most once per group.
 		now.copied, now.verified = now.copied+p.Copied, now.verified+min(p.Verified, p.Total)
 		waits = waits || p.Pace != "" || strings.Contains(p.WaitsFor, "is being built")
 	}
@@ -48,17 +49,19 @@ func (a *advance) grows(d upgradestate.Deployment, ps []syncer.Progress, parked 
 		now.ready = int64(len(d.Upgrade.ReadyShards))
 	}
 	was := *a
+	// Keep the maxima: a shard with a new owner may report less for a while.
 	a.copied, a.verified = max(a.copied, now.copied), max(a.verified, now.verified)
 	a.parked, a.ready = max(a.parked, now.parked), max(a.ready, now.ready)
 	return waits || *a != was
 }
 
-// within runs a rehearsal, and ends it with a verdict that names what it stood at when it takes
-// longer than limit.
+// within runs a rehearsal with a limit. After the limit it returns a verdict with the last
+// progress.
 func (r *rehearsal) within(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
 	defer cancel()
 	err := run(bounded)
+	// The caller's own end is an error, and only the limit is a verdict.
 	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(bounded), errLimit) {
 		return err
 	}
@@ -69,11 +72,12 @@ func (r *rehearsal) within(ctx context.Context, limit time.Duration, run func(co
 	return fmt.Errorf("%w of %s%s: %w; correct what it waits for, or give a longer --limit", errLimit, limit, stood, err)
 }
 
-// waitsFor names what shards wait for, each thing once.
+// waitsFor lists the reasons for which shards wait, each once.
 func waitsFor(ps []syncer.Progress) string {
 	var out []string
 	for _, p := range ps {
 		text := p.WaitsFor
+		// A difference is the better reason: the shard waits until it disappears.
 		if p.Mismatched > 0 {
 			text = fmt.Sprintf("%d groups that differ", p.Mismatched)
 		}

@@ -1,14 +1,20 @@
-// Package rehearsal does a whole upgrade next to the real one and throws it away: everything is
-// copied, followed and compared into a scratch database, and a sample of the records goes
-// through the switch and back between two of them, with the pauses measured.
+// Package rehearsal runs a complete upgrade next to the real one and discards the result. First it
+// copies, follows and compares everything into a scratch database. Then it sends a sample of the
+// records through the switch and back between two scratch databases, and measures the pauses.
 //
-// The real databases are only read, and clients feel nothing but the load of that. What is
-// parked is counted and waived, so that a rehearsal goes on to find the rest. The scratch
-// databases are dropped at its end; those that a process that died has left, the next one
-// makes anew.
+// # Guarantees
 //
-// It is no engine of its own: controllers like the real one, which Backend starts, do the
-// work. It does not decide whether the upgrade may begin.
+// A rehearsal only reads the real databases, and clients feel only the load of these reads. It
+// counts parked groups, which cannot be migrated, and waives them, so that it finds all further
+// problems as well. At its end it drops the scratch databases. The next rehearsal recreates the
+// ones that a dead process left.
+//
+// # What it does not own
+//
+// It is no engine of its own: Backend starts controllers like the real one, and they do the work.
+// It does not decide whether the upgrade may begin.
+//
+// Begin to read at Rehearser.Rehearse.
 //
 // It is not for users and may change with any version.
 package rehearsal
@@ -27,37 +33,38 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// Backend makes what rehearsals take place in. Databases are named by the version that they
-// are of, or, scratch ones, that they stand for.
+// Backend creates the environment of rehearsals. A version names its real database, or the scratch
+// database that stands for that.
 type Backend interface {
-	// Real returns the database of a version; nil: it is not configured.
+	// Real returns the database of a version; nil: not configured.
 	Real(version string) Database
-	// Claim makes the scratch database next to that of a version, empty. One that others have
-	// made is refused.
+	// Claim creates an empty scratch database next to the version's database. It refuses a database
+	// that something else created.
 	Claim(ctx context.Context, version string) error
-	// Scratch opens a scratch database that was claimed, quietly. The caller calls done.
+	// Scratch opens a claimed scratch database in quiet mode. The caller calls done.
 	Scratch(ctx context.Context, version string) (db ScratchDatabase, done func(context.Context), err error)
-	// Drop drops a scratch database that was claimed. One that is not there is fine.
+	// Drop drops a claimed scratch database. A missing one is no error.
 	Drop(ctx context.Context, version string) error
-	// Stage returns a controller over the scratch databases of two versions, whose deployment
-	// is not there yet. With reads it has the real database of the first one, and changes
-	// nothing in it.
+	// Stage returns a controller over the scratch databases of two versions. Its deployment does
+	// not exist yet. With reads, the first database is the real one, and the controller only reads
+	// it.
 	Stage(from, to string, reads bool) Stage
 }
 
-// Database is what a rehearsal looks at.
+// Database is a rehearsal's access to a database.
 type Database interface {
 	record.Reader
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
 	Size(ctx context.Context, tok record.Token) (record.Size, error)
 }
 
-// Clients is a Database that also has what a service uses. A scratch database must have it.
+// Clients is a Database with the client that a service uses. A scratch database must implement it.
 type Clients interface {
+	// Client returns a client that writes like a service.
 	Client() record.OnceClient
 }
 
-// ScratchDatabase is what a sample is written to.
+// ScratchDatabase receives a sample.
 type ScratchDatabase interface {
 	Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error)
 	Load(ctx context.Context, b record.Batch) ([]record.Result, error)
@@ -67,14 +74,15 @@ type ScratchDatabase interface {
 type Stage interface {
 	// Run works until ctx ends.
 	Run(ctx context.Context) error
-	// Verify compares the versions, and reports what was compared so far.
+	// Verify compares the versions, and calls progress with intermediate reports.
 	Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error)
+	// Deployment returns the stage's deployment.
 	Deployment() StageDeployment
-	// Database returns that of a version, once the controller runs.
+	// Database returns the database of a version. The controller must be running.
 	Database(version string) Database
 }
 
-// StageDeployment is the deployment of a stage, in a coordination store that goes with it.
+// StageDeployment is the deployment of a stage, in a coordination store of its own.
 type StageDeployment interface {
 	Create(ctx context.Context, version string, ringSize int) (upgradestate.Deployment, error)
 	Get(ctx context.Context) (upgradestate.Deployment, error)
@@ -86,12 +94,12 @@ type StageDeployment interface {
 
 // Rehearser rehearses the upgrades of one deployment, one at a time.
 type Rehearser struct {
-	Backend    Backend // nil: there are no scratch databases, and each rehearsal is refused
+	Backend    Backend // nil: no scratch databases, and every rehearsal is refused
 	Deployment interface {
 		Get(ctx context.Context) (upgradestate.Deployment, error)
 	}
 	Registry *transform.Registry
-	// Target returns the version that a record's current one is synced to.
+	// Target returns the version that follows the record's current one.
 	Target func(d upgradestate.Deployment) (version string, ok bool)
 	Log    *zap.Logger
 }

@@ -7,8 +7,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// reading is what a rehearsal does to the database that it reads. Whatever else a
-// namespace can do has to be refused by readOnly in so many words.
+// reading lists the methods that a rehearsal may use on the real database. readOnly must refuse
+// each other method of a namespace explicitly, or it does not compile.
 type reading interface {
 	record.Reader
 	record.Watcher
@@ -23,11 +23,11 @@ type reading interface {
 	Claims(ctx context.Context) ([]record.Claim, error)
 }
 
-// ReadOnly returns a database of which a rehearsal only reads: whatever changes something is
-// refused. It panics if the database cannot be measured.
+// ReadOnly returns a namespace that refuses every change. It panics if ns lacks a reading method,
+// such as record.Monitor.
 func ReadOnly(ns record.Namespace) record.Namespace { return readOnly{ns.(reading)} }
 
-// readOnly is a database that a rehearsal reads and does not change.
+// readOnly is a database that a rehearsal reads and never changes.
 type readOnly struct{ reading }
 
 var (

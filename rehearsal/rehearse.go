@@ -17,35 +17,36 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Names of scratch databases, next to those that they stand for.
+// Suffix and maximum length of the names of scratch databases.
 const (
 	rehearsalSuffix = "_dbcrehearsal"
 	maxDatabaseName = 63
 )
 
-// defaultSample is how many records of a kind go through the rehearsed switch.
+// defaultSample is the number of records of a kind that go through the rehearsed switch.
 const defaultSample = 1000
 
-// rehearsal is one run of Rehearse. It is a controller like the one that it runs in, with
-// scratch databases and a coordination store in memory: what it does is what an upgrade does.
+// rehearsal is one run of Rehearse. It runs a controller like the real one, with scratch databases
+// and a coordination store in memory. So it does exactly the work of an upgrade.
 //
-// Clients do not feel it, but for the load of reading: the real databases are only read,
-// and in the scratch ones nothing is done that waits for, or ends, what others do on the
-// server. So fixed-name kinds are fenced by a validator there, whatever the switch itself
-// will use; 'plan' tries that class. It needs readWrite and dbAdmin on the scratch
-// databases, which the real ones' roles do not cover.
+// Clients feel only the load of its reads. It never changes the real databases. In the scratch
+// databases it does nothing that waits for, or ends, other work on the server. So it fences
+// fixed-name kinds there by a validator, whichever class the real switch will use; 'plan' tries
+// that class. It needs readWrite and dbAdmin on the scratch databases, which the roles for the real
+// ones do not include.
 type rehearsal struct {
 	*Rehearser
-	from, to string // versions, and those of the scratch databases that stand for them
+	from, to string // versions, and names of their scratch databases
 	real     upgradestate.Deployment
 	say      func(api.Work)
-	last     atomic.Pointer[api.Work] // that was reported
+	last     atomic.Pointer[api.Work] // last reported progress
 	report   *pb.RehearseReport
-	scratch  []string // versions of scratch databases that were claimed
+	scratch  []string // versions of the claimed scratch databases
 }
 
-// Rehearse implements the API: first everything is copied, followed and compared into a
-// scratch database; then a sample goes through the switch and back between two of them.
+// Rehearse implements the API. First it copies, follows and compares everything into a scratch
+// database. Then it sends a sample through the switch and back between two of them. It returns an
+// error if the rehearsal cannot run; findings are in the report.
 func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progress func(api.Work)) (*pb.RehearseReport, error) {
 	r, err := a.newRehearsal(ctx, req, progress)
 	if err != nil {
@@ -57,6 +58,7 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 		limit = time.Duration(req.LimitSeconds) * time.Second
 	}
 	if err := r.within(ctx, limit, func(ctx context.Context) error { return r.run(ctx, req) }); err != nil {
+		// A verdict is a result of the rehearsal, not its failure.
 		if !errors.Is(err, errVerdict) {
 			return nil, err
 		}
@@ -68,6 +70,7 @@ func (a *Rehearser) Rehearse(ctx context.Context, req *pb.RehearseRequest, progr
 	return rep, nil
 }
 
+// run does both parts.
 func (r *rehearsal) run(ctx context.Context, req *pb.RehearseRequest) error {
 	if !req.SampleOnly {
 		if err := r.copyAll(ctx); err != nil {
@@ -84,8 +87,8 @@ func (r *rehearsal) run(ctx context.Context, req *pb.RehearseRequest) error {
 	return nil
 }
 
-// errNoScratch is what a rehearsal without scratch databases, or without a place for its own
-// deployment, is told.
+// errNoScratch refuses a rehearsal without scratch databases, or without a place for its own
+// deployment.
 var errNoScratch = errors.New("this controller has no scratch databases")
 
 func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, progress func(api.Work)) (*rehearsal, error) {
@@ -96,6 +99,7 @@ func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, p
 	if err != nil {
 		return nil, err
 	}
+	// The scratch databases and the load would disturb a running upgrade.
 	if d.Upgrade != nil {
 		return nil, fmt.Errorf("upgrade %s to %s is running: let it finish or abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	}
@@ -111,50 +115,56 @@ func (a *Rehearser) newRehearsal(ctx context.Context, req *pb.RehearseRequest, p
 		return nil, err
 	}
 	for _, version := range []string{d.CurrentVersion, to} {
+		// Both are needed: the source to read from, the target's server for the scratch database.
 		if a.Backend.Real(version) == nil {
 			return nil, fmt.Errorf("version %s is not configured here", version)
 		}
 	}
 	r := &rehearsal{Rehearser: a, real: d, from: d.CurrentVersion, to: to, report: &pb.RehearseReport{}}
 	r.say = func(w api.Work) {
+		// A verdict after the limit names this progress.
 		r.last.Store(&w)
 		progress(w)
 	}
 	return r, nil
 }
 
-// claim makes the scratch database next to that of a version.
+// claim creates the scratch database of a version and notes it for the cleanup.
 func (r *rehearsal) claim(ctx context.Context, version string) error {
+	// Note it first: a failed claim may have created a part.
 	r.scratch = append(r.scratch, version)
 	return r.Backend.Claim(ctx, version)
 }
 
-// ScratchName is the name of the database in which the rehearsal of another one works. One
-// that would be too long has a hash in place of its end.
+// ScratchName returns the name of the scratch database next to the database name. A hash replaces
+// the end of a long name.
 func ScratchName(name string) string {
 	if most := maxDatabaseName - len(rehearsalSuffix); len(name) > most {
 		sum := sha256.Sum256([]byte(name))
+		// Cutting alone could give two long names the same scratch database.
 		hash := "_" + hex.EncodeToString(sum[:8])
 		name = name[:most-len(hash)] + hash
 	}
 	return name + rehearsalSuffix
 }
 
-// cleanUpLimit bounds what is left to do when the caller has gone.
+// cleanUpLimit bounds the cleanup after the caller has left.
 const cleanUpLimit = 30 * time.Second
 
 func (r *rehearsal) cleanUp(ctx context.Context) {
+	// The databases must go even if the caller has left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
 	for _, version := range r.scratch {
 		if err := r.Backend.Drop(ctx, version); err != nil {
+			// Report it, because the operator may want the space back before the next rehearsal.
 			r.report.Problems = append(r.report.Problems, err.Error())
 			r.Log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
 		}
 	}
 }
 
-// stage is a controller of a rehearsal that runs.
+// stage is a running controller of a rehearsal.
 type stage struct {
 	Stage
 	deployment StageDeployment
@@ -162,8 +172,9 @@ type stage struct {
 	ended      chan error
 }
 
-// open starts a controller over two databases, whose deployment begins at the first. With
-// source that is the real one, which then is only read, and source is where its kinds are.
+// open starts a controller over two databases. Its deployment begins at the first one. If source is
+// not nil, the first database is the real one, which the controller only reads, and source holds
+// the places of its kinds.
 func (r *rehearsal) open(ctx context.Context, source *upgradestate.Namespace) (*stage, error) {
 	s := &stage{Stage: r.Backend.Stage(r.from, r.to, source != nil), ended: make(chan error, 1)}
 	s.deployment = s.Deployment()
@@ -180,17 +191,18 @@ func (r *rehearsal) open(ctx context.Context, source *upgradestate.Namespace) (*
 	return s, nil
 }
 
-// close stops the controller and waits for it.
+// close stops the controller and waits for its end.
 func (s *stage) close() {
 	s.stop()
 	<-s.ended
 }
 
-// lookEvery is how often a rehearsal looks how far it is.
+// lookEvery is the interval of the progress checks.
 const lookEvery = 500 * time.Millisecond
 
-// await looks until done says so. Meanwhile it takes over the pace of the deployment, and
-// waives what is parked, which is counted: a rehearsal goes on to find the rest.
+// await waits until done returns true. Meanwhile it applies changes of the real deployment's pace,
+// and waives parked groups, so that the rehearsal can continue. It ends early with a verdict if
+// nothing advances.
 func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(upgradestate.Deployment) bool) (upgradestate.Deployment, error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -208,11 +220,13 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		if err != nil {
 			return d, err
 		}
+		// Only real progress counts, so that endless retries end with a verdict.
 		if seen.grows(d, ps, r.report.Parked) {
 			moved = time.Now()
 		} else if time.Since(moved) >= stallLimit {
 			return d, fmt.Errorf("%s: %w for %s: %s", what, errStalled, stallLimit, waitsFor(ps))
 		}
+		// Both in each round: new groups are parked all the time, and the pace may change.
 		if err := r.followPace(ctx, s, d); err != nil {
 			return d, err
 		}
@@ -224,7 +238,7 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 		case <-ctx.Done():
 			return d, fmt.Errorf("%s: %s: %w", what, waitsFor(ps), ctx.Err())
 		case err := <-s.ended:
-			s.ended <- err // for close
+			s.ended <- err // close reads it again
 			if err == nil {
 				err = errors.New("the rehearsal's controller has ended")
 			}
@@ -234,6 +248,8 @@ func (r *rehearsal) await(ctx context.Context, s *stage, what string, done func(
 	}
 }
 
+// followPace copies the pace of the real deployment: an operator who slows it down means the
+// rehearsal as well.
 func (r *rehearsal) followPace(ctx context.Context, s *stage, d upgradestate.Deployment) error {
 	now, err := r.Deployment.Get(ctx)
 	if err != nil {
@@ -249,9 +265,10 @@ func (r *rehearsal) followPace(ctx context.Context, s *stage, d upgradestate.Dep
 	return err
 }
 
-// maxExamples bounds what a report names.
+// maxExamples bounds the examples in a report.
 const maxExamples = 10
 
+// waiveParked counts the parked groups and waives them.
 func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
 	parked, err := s.deployment.ParkedNow(ctx)
 	if err != nil {
@@ -261,6 +278,7 @@ func (r *rehearsal) waiveParked(ctx context.Context, s *stage) error {
 		if p.Waived {
 			continue
 		}
+		// A parked group would block the rehearsed switch.
 		if _, err := s.deployment.Waive(ctx, p.Kind, p.Key); err != nil {
 			return fmt.Errorf("go on without %s/%s (%s): %w", p.Kind, p.Key, p.Error, err)
 		}
@@ -283,15 +301,18 @@ func (r *rehearsal) problem(format string, args ...any) {
 	r.report.Problems = append(r.report.Problems, fmt.Sprintf(format, args...))
 }
 
+// progressOf adds up the progress of all shards.
 func (r *rehearsal) progressOf(ctx context.Context, s *stage, what string) api.Work {
 	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
+		// Progress is only for display, so its error does not end the rehearsal.
 		return api.Work{Doing: what + ": progress is not known: " + err.Error()}
 	}
 	var copied, total, verified int64
 	for _, p := range ps {
 		copied, total, verified = copied+p.Copied, total+p.Total, verified+p.Verified
 	}
+	// The copy is done, so show the comparison's progress instead.
 	if total > 0 && copied >= total && verified > 0 {
 		return api.Work{Doing: what + ", and compare it", Done: min(verified, total), Total: total}
 	}

@@ -12,9 +12,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// fill makes all kinds of the source in a scratch database, discontinued ones as well, and
-// copies the first records of those that are copied. Groups of several
-// records may be incomplete; those that cannot be transformed for that are parked there.
+// fill creates all kinds of the source in a scratch database, including discontinued ones. It
+// copies the first records of each kind that the upgrade copies. Groups of several records may be
+// incomplete; the scratch upgrade parks those that it cannot transform for that reason.
 func (r *rehearsal) fill(ctx context.Context, sample int) error {
 	dir, err := r.Registry.Direction(r.from, r.to)
 	if err != nil {
@@ -28,6 +28,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 	source := r.Backend.Real(r.from)
 	at := syncer.Tokens(r.real, r.from)
 	for _, k := range dir.SourceKinds() {
+		// Use the present indexes and options, so that the sample meets the same constraints.
 		info, err := source.Describe(ctx, k, at[k.Name].Name)
 		if err != nil {
 			return err
@@ -41,9 +42,10 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			return fmt.Errorf("kind %s: %w", k.Name, err)
 		}
 		if !transform.SyncsFrom(dir, k.Name) {
-			continue // takes part in the switch with its collection alone
+			continue // takes part in the switch with its collection only
 		}
 		err = record.ScanPages(ctx, source, at[k.Name], sample, func(page record.Page) error {
+			// Epoch 1 is the first epoch of a new deployment.
 			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
 			for _, rec := range page.Records {
 				if rec.Err != nil {
@@ -56,6 +58,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			}
 			results, err := out.Load(ctx, batch)
 			for i, res := range results {
+				// A refused record is a finding: it would not survive the switch back either.
 				if err == nil && res.Outcome != record.Applied {
 					r.problem("record %s of %s cannot be stored again as it is: %v", batch.Groups[i].Group, k.Name, res.Err)
 				}
@@ -69,9 +72,9 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 	return nil
 }
 
-// contents are digests of the records of a version, but those of groups by content (what they
-// belong to cannot be told from their keys, and the comparison sees them) and those of
-// transformers that are declared not to give back what was there.
+// contents returns digests of a version's records. It omits groups by content, because a record's
+// key does not show its group; the comparison covers them. It also omits records of transformers
+// that are declared one-way.
 func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map[member]digest, error) {
 	d, err := s.deployment.Get(ctx)
 	if err != nil {
@@ -87,6 +90,8 @@ func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map
 			for _, rec := range page.Records {
 				id, ok, err := dir.GroupOf(kind, rec.Key)
 				if err == nil && ok && dir.LineageKind(id.Spec) == "" && transform.ReversalOf(dir, id) != transform.ReversalNone {
+					// The group is part of the key, because a rewritten group is compared
+					// differently.
 					out[member{id, kind, rec.Key}] = sha256.Sum256(rec.Doc)
 				}
 			}
@@ -99,15 +104,15 @@ func (r *rehearsal) contents(ctx context.Context, s *stage, version string) (map
 	return out, nil
 }
 
-// digest stands for a document: those of a whole sample are kept.
+// digest stands for a document, because a whole sample of documents may not fit in memory.
 type digest [sha256.Size]byte
 
-// rewriteShare is that one of so many groups is rewritten in the new version.
+// rewriteShare is the reciprocal share of rewritten groups: one in ten.
 const rewriteShare = 10
 
-// rewrite deletes groups of managed kinds in the version that is current now, and makes
-// them again as they were, as clients do, so that the rollback has something to bring. It
-// returns the groups: what only the old version holds of them is lost with the delete.
+// rewrite deletes some groups of managed kinds in the current version and creates them again, as
+// clients do. The rollback then has changes to apply. It returns these groups: the delete loses
+// their fields that only the old version can hold.
 func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupID]bool, error) {
 	d, err := s.deployment.Get(ctx)
 	if err != nil {
@@ -129,6 +134,8 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 		toks[p.Kind] = syncer.TokenAt(p)
 	}
 	for _, p := range places {
+		// Clients of fixed-name kinds write without the store, so the store's client cannot stand
+		// for them.
 		if p.Fixed || transform.IsLineage(p.Kind) {
 			continue
 		}
@@ -151,6 +158,7 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 			continue
 		}
 		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: toks, Select: back.SourceSelect(id), Bytes: transform.GroupBytes})
+		// A group that is too large for one read is not rewritten.
 		if errors.Is(err, record.ErrTooLarge) {
 			continue
 		}
@@ -163,6 +171,7 @@ func (r *rehearsal) rewrite(ctx context.Context, s *stage) (map[transform.GroupI
 			gone = append(gone, record.Mutation{Kind: rec.Kind, Key: rec.Key})
 			again = append(again, record.Mutation{Kind: rec.Kind, Key: rec.Key, Doc: rec.Doc, Absent: true})
 		}
+		// Two writes, because the delete must reach the old version as a delete.
 		for _, ms := range [][]record.Mutation{gone, again} {
 			if err := clients.Client().Write(ctx, toks, ms); err != nil {
 				return nil, err

@@ -14,29 +14,31 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// The ids of the rehearsed upgrades; their coordination store has no others.
+// Ids of the rehearsed upgrades. Their coordination store has no others.
 const (
 	idCopy = "rehearsal-copy"
 	idOver = "rehearsal-over"
 	idBack = "rehearsal-back"
 )
 
-// copyAll copies everything into a scratch database, follows what changes meanwhile, and
-// compares. The source is only read, so that it ends where the switch would begin.
+// copyAll copies everything into a scratch database, follows changes meanwhile, and compares. It
+// only reads the source, so it ends where the switch would begin.
 func (r *rehearsal) copyAll(ctx context.Context) error {
 	if err := r.claim(ctx, r.to); err != nil {
 		return err
 	}
 	source, _ := r.real.Namespace(r.from)
+	// The stage must not change the real collections' TTL indexes.
 	for i := range source.Kinds {
 		source.Kinds[i].Expiry = nil
 	}
-	source.Identity = upgradestate.Identity{} // its marks are those of the real deployment, which looks after them
+	source.Identity = upgradestate.Identity{} // the real deployment keeps its own marks
 	s, err := r.open(ctx, &source)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	// Hold: the switch would need to change the source.
 	if _, err := r.begin(ctx, s, idCopy, r.to, upgradestate.Policy{Hold: true}); err != nil {
 		return err
 	}
@@ -53,6 +55,7 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 	for _, p := range ps {
 		r.report.Copied += p.Copied
 	}
+	// The engine has compared while it followed; this compares once more as a whole.
 	rep, err := r.compare(ctx, s, "compare everything")
 	if err != nil {
 		return err
@@ -68,7 +71,7 @@ func (r *rehearsal) copyAll(ctx context.Context) error {
 	return nil
 }
 
-// begin waits until the stage announces the upgrade, and begins it.
+// begin waits until the stage announces the upgrade, then begins it.
 func (r *rehearsal) begin(ctx context.Context, s *stage, id, to string, policy upgradestate.Policy) (upgradestate.Deployment, error) {
 	_, err := r.await(ctx, s, "prepare for "+to, func(d upgradestate.Deployment) bool {
 		for _, a := range d.Available {
@@ -84,6 +87,7 @@ func (r *rehearsal) begin(ctx context.Context, s *stage, id, to string, policy u
 	return s.deployment.Apply(ctx, upgradestate.Begin{ID: id, TargetVersion: to, Policy: policy})
 }
 
+// compare compares all records and adds examples of differences to the report.
 func (r *rehearsal) compare(ctx context.Context, s *stage, what string) (verify.Report, error) {
 	rep, err := s.Verify(ctx, func(p verify.Report) { r.say(api.Work{Doing: what, Done: p.Scanned, Total: p.Total}) })
 	for _, name := range rep.Examples {
@@ -92,9 +96,10 @@ func (r *rehearsal) compare(ctx context.Context, s *stage, what string) (verify.
 	return rep, err
 }
 
-// switchSample takes a sample of the records through the switch, and back, between two
-// scratch databases of its own.
+// switchSample sends a sample of the records through the switch and back, between two scratch
+// databases of its own.
 func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
+	// Claim both again: the copy of everything may have filled the target's scratch database.
 	if err := r.claim(ctx, r.from); err != nil {
 		return err
 	}
@@ -112,10 +117,12 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	if err := r.switchTo(ctx, s, idOver, r.to); err != nil {
 		return err
 	}
+	// Digests from before the rollback; only rewritten groups may differ after it.
 	before, err := r.contents(ctx, s, r.from)
 	if err != nil {
 		return err
 	}
+	// Without writes in the new version the rollback would have no changes to apply.
 	rewritten, err := r.rewrite(ctx, s)
 	if err != nil {
 		return fmt.Errorf("rewrite records of %s: %w", r.to, err)
@@ -127,6 +134,7 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	if err != nil {
 		return err
 	}
+	// The losses count for the switch back.
 	back := r.report.Switches[len(r.report.Switches)-1]
 	for id, was := range before {
 		if is, there := after[id]; !rewritten[id.group] && (!there || is != was) {
@@ -137,13 +145,14 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	return nil
 }
 
-// member is a record and the group that it belongs to, which both versions call the same.
+// member is a record and its group. Both versions use the same group id.
 type member struct {
 	group transform.GroupID
 	kind  string
 	key   record.Key
 }
 
+// switchTo rehearses one switch and adds it to the report.
 func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error {
 	d, err := r.begin(ctx, s, id, to, upgradestate.Policy{})
 	if err != nil {
@@ -151,13 +160,14 @@ func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error
 	}
 	from := d.CurrentVersion
 	d, err = r.await(ctx, s, "switch a sample to "+to, func(d upgradestate.Deployment) bool {
-		_, places := upgradestate.WritePlaces(d) // not before fixed-name kinds have their names
+		_, places := upgradestate.WritePlaces(d) // not before fixed-name kinds have their own names
 		return d.Upgrade == nil && len(places) > 0
 	})
 	if err != nil {
 		return err
 	}
 	last := d.LastSwitch
+	// The upgrade ended without a switch. The history holds the reason.
 	if last == nil || last.ID != id {
 		why := "it was aborted"
 		for _, e := range d.History {
@@ -169,6 +179,7 @@ func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error
 	}
 	out := &pb.Rehearsal{From: from, To: to, Millis: map[string]int32{}}
 	for step, ms := range last.Millis {
+		// The API has 32 bits for a duration.
 		out.Millis[step] = int32(min(ms, 1<<30))
 		out.PauseMillis += ms
 	}

@@ -19,109 +19,109 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Deployments is what a driver needs of the Deployment.
+// Deployments is the driver's access to the Deployment.
 type Deployments interface {
+	// Apply makes one transition by compare-and-swap and returns the new record. It returns
+	// upgradestate.ErrOutdated when the event no longer fits.
 	Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error)
+	// Watch delivers the record and each later revision until ctx ends.
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
-	// Held blocks until every server that is registered has acknowledged {id, attempt},
-	// or ctx ends.
+	// Held blocks until every registered server has acknowledged {id, attempt}, or ctx ends.
 	Held(ctx context.Context, id string, attempt uint64) error
 	// Parked counts the groups that are parked and not waived.
 	Parked(ctx context.Context) (int, error)
 }
 
-// Config configures a driver. Zero values mean the defaults named.
+// Config configures a driver. A zero value means the default that the field's comment gives.
 type Config struct {
-	// HoldTimeout is how long servers have to acknowledge that they hold writes; 1 s.
-	// The switch goes on without those that do not: the fence does not need them.
+	// HoldTimeout is the time that servers have to acknowledge that they hold writes. Default 1 s.
+	// The switch continues without a late server: the fence does not need it.
 	HoldTimeout time.Duration
-	// Deadline is how long SWITCHING may take before it is aborted, unless the upgrade's
-	// policy sets it; 10 s.
+	// Deadline is the longest time in SWITCHING before the driver aborts. Default 10 s. The
+	// upgrade's policy overrides it.
 	Deadline time.Duration
-	// MaxHold is how long an attempt may hold clients' writes before it gives them back,
-	// unless the policy sets it; 0: as long as the deadline allows.
+	// MaxHold is the longest time that an attempt may hold clients' writes before it releases them.
+	// Zero: as long as the deadline allows. The policy overrides it.
 	MaxHold time.Duration
-	// Retries is how often a switch is tried again by itself after an attempt was given up
-	// by its deadline or by what passes by itself, such as a failover, unless the policy
-	// sets it; 3, negative: never.
+	// Retries is the number of automatic attempts after the first one. The driver retries after a
+	// passed deadline and after a cause that passes by itself, such as a failover. Default 3;
+	// negative: never. The policy overrides it.
 	Retries int
-	// RetryWait is how long clients write undisturbed before the second attempt; it doubles
-	// with each further one, up to a minute. 5 s.
+	// RetryWait is the time that clients write undisturbed before the second attempt. It doubles
+	// for each further attempt, up to a minute. Default 5 s.
 	RetryWait time.Duration
-	// Checks are asked before what cannot be taken back easily; nil: there are none.
+	// Checks run before each step that is hard to undo; nil: no checks.
 	Checks Checks
-	// Position returns where the changes of a version's database are now, for the sync of
-	// the rollback (upgradestate.Switch.Position); nil: it is not known.
+	// Position returns the current change position of a version's database. The rollback's sync
+	// starts there (upgradestate.Switch.Position). nil: unknown.
 	Position func(ctx context.Context, version string) (string, error)
-	// Target looks for what others change in the target during a switch; nil: nobody looks.
+	// Target looks for changes by others in the target during a switch; nil: no such check.
 	Target Target
-	// Forecaster looks ahead at the switch; nil: nothing is known of it beforehand.
+	// Forecaster predicts the switch; nil: no prediction.
 	Forecaster Forecaster
-	// Publish shows what stands between an upgrade and its switch; nil: it is not shown.
+	// Publish shows the readiness report to operators; nil: not shown.
 	Publish Publisher
-	// Waits returns, at any time, what else keeps a switch from beginning; nil: nothing does.
+	// Waits returns further blockers of a switch, from any goroutine at any time; nil: none.
 	Waits func() []upgradestate.Blocker
-	// Marks are called with what a switch is about to decide, before it does; nil: there
-	// are none.
+	// Marks store each decision of a switch in the databases before the driver makes it; nil: no
+	// marks.
 	Marks Marks
-	// Tracer makes a span of each attempt at a switch, and one in it of each step; nil makes
-	// none.
+	// Tracer records a span for each attempt, with a child span for each step; nil: no spans.
 	Tracer trace.Tracer
-	// News signals that the checks or the forecaster may have another result now; nil: the
-	// driver looks every second.
+	// News signals that the checks or the forecaster may return a new result. nil: the driver
+	// relies on its timer, which looks every second or less often.
 	News <-chan struct{}
 }
 
 // Checks are conditions of a switch that the record does not hold.
 type Checks interface {
-	// BeforeSwitch returns all that blocks SWITCHING, for people: what it is, and what
-	// to do. It is asked when all shards are ready, again and again until it is nothing.
+	// BeforeSwitch returns everything that blocks SWITCHING, with advice for operators. The driver
+	// calls it when all shards are ready, and repeats it until it returns nothing.
 	BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []error
-	// BeforeSeal is asked when everything is drained, the last moment at which the
-	// application loses nothing but time. An error aborts the switch.
-	// One that wraps ErrPasses is tried again as the policy sets it, any other is for a
-	// person.
+	// BeforeSeal runs after the drain. It is the last moment at which an abort costs the
+	// application only time. An error aborts the switch. The policy decides about a new attempt if
+	// the error wraps ErrPasses; any other error needs an operator.
 	BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 }
 
-// Target looks at the target of a switch for changes that nobody of ours has made. Engines do so
-// until a switch begins.
+// Target looks for changes in a switch's target that no process of this project made. Before a
+// switch the engines do that themselves.
 type Target interface {
-	// Since returns a place in the changes of a version's database that lies before the switch
+	// Since returns a change position of a version's database from before the switch
 	// (upgradestate.Upgrade.TargetSince).
 	Since(ctx context.Context, version string) (string, error)
-	// Changed is called in StepSealSource, at least once. The function that it returns, unless
-	// that is nil, is called with everything confirmed, before the flip: it returns ErrIntruded,
-	// with the names, when something of what changed differs from the source.
+	// Changed runs at least once in StepSealSource. The driver calls the returned function, unless
+	// it is nil, when everything is confirmed and before the flip. That function returns
+	// ErrIntruded, with the names, if a changed record differs from the source.
 	Changed(ctx context.Context, d upgradestate.Deployment) (differ func(context.Context, upgradestate.Deployment) error, err error)
 }
 
-// ErrIntruded means that others have changed the target of a switch while it ran.
+// ErrIntruded means that others changed the target while the switch ran. The driver gives up the
+// attempt.
 var ErrIntruded = errors.New("the target was changed")
 
-// ErrPasses means that what a Checks found will pass by itself, such as a database that
-// does not answer now.
+// ErrPasses means that the cause will pass by itself, such as a database that does not answer now.
+// The driver may try again.
 var ErrPasses = errors.New("it passes by itself")
 
-// Preparer is a Checks that changes something for a switch. It is asked last, once nothing
-// blocks SWITCHING, and again if that did not begin after all; an error keeps it
-// from beginning.
+// Preparer is a Checks that also changes something for a switch. The driver calls it last, once
+// nothing blocks SWITCHING. It calls it again if the switch did not begin after all. An error keeps
+// the switch from beginning.
 type Preparer interface {
 	PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error
 }
 
-// Marks keep what a switch decides where its data are, for the day when the Deployment is
-// lost. They may be called again with the same.
+// Marks store in the databases which version holds the data, in case the Deployment is lost. The
+// driver may repeat a call with the same record.
 type Marks interface {
-	// BeforeFlip is called in StepSealSource, and the flip is not tried before it returned
-	// nil.
+	// BeforeFlip runs in StepSealSource. The driver does not try the flip before it returns nil.
 	BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
-	// BeforeAbort is called in StepAbort, and nothing is given back before it returned nil.
-	// It must not wait for the target.
+	// BeforeAbort runs in StepAbort. The driver gives nothing back to clients before it returns
+	// nil. It must not wait for the target.
 	BeforeAbort(ctx context.Context, d upgradestate.Deployment) error
 }
 
-// Driver drives one deployment's upgrades.
+// Driver drives the upgrades of one deployment. New creates it. Only one Run at a time may use it.
 type Driver struct {
 	deployments Deployments
 	fencers     map[string]record.Fencer // by version
@@ -129,33 +129,33 @@ type Driver struct {
 	log         *zap.Logger
 
 	watch <-chan upgradestate.Deployment
-	ahead *upgradestate.Deployment // taken from watch while servers were waited for
+	ahead *upgradestate.Deployment // taken from watch during hold; Run uses it next
 
 	attempt      attempt
 	attemptSince time.Time
 	stepSince    time.Time
 	step         upgradestate.Step
-	span         trace.Span // of the attempt; nil: there is none
+	span         trace.Span // of the attempt; nil: none
 	failed       failure
 	millis       map[string]int64
-	looked       time.Duration                                        // that the latest look at the switch took
-	readiness    *Readiness                                           // published last; nil: none
-	trouble      error                                                // of the latest pass; nil: none
-	said         bool                                                 // something was published, be it that there is none
-	waits        reconcile.Complaint                                  // for what the switch waits: each reason is logged once
-	marked       attempt                                              // for which Marks were called in its present step
-	watched      attempt                                              // for which Config.Target has read what changed
-	differ       func(context.Context, upgradestate.Deployment) error // what it has returned for that
-	position     string                                               // of the target, since its seal in this attempt; empty: not known yet
+	looked       time.Duration                                        // duration of the latest readiness check
+	readiness    *Readiness                                           // last published; nil: none
+	trouble      error                                                // error of the latest pass; nil: none
+	said         bool                                                 // a report was published, even an empty one
+	waits        reconcile.Complaint                                  // logs each new reason for waiting once
+	marked       attempt                                              // attempt whose Marks are written
+	watched      attempt                                              // attempt whose target changes are read
+	differ       func(context.Context, upgradestate.Deployment) error // result of Config.Target.Changed for it
+	position     string                                               // of the target since its seal in this attempt; empty: unknown
 }
 
-// attempt identifies one entry into SWITCHING.
+// attempt identifies one entry into SWITCHING. The zero value is none.
 type attempt struct {
 	id string
 	n  uint64
 }
 
-// New makes a driver for the versions whose fencers are given.
+// New returns a driver for the versions in fencers. It applies the defaults of cfg.
 func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.Logger) *Driver {
 	if cfg.HoldTimeout == 0 {
 		cfg.HoldTimeout = time.Second
@@ -175,17 +175,18 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 	return &Driver{deployments: d, fencers: fencers, cfg: cfg, log: log}
 }
 
-// Run drives until ctx ends. Errors are tried again with backoff; they never end it.
+// Run drives until ctx ends and returns ctx's error. It retries every other error with backoff.
 func (r *Driver) Run(ctx context.Context) error {
 	r.watch, r.ahead = r.deployments.Watch(ctx), nil
 	var d upgradestate.Deployment
-	defer func() { r.traceAttempt(d, attempt{}, time.Now()) }() // a later driver has a span of its own
+	defer func() { r.traceAttempt(d, attempt{}, time.Now()) }() // a later driver starts its own span
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	var failing reconcile.Complaint
 	for {
+		// First use a record that hold took from the watch; the watch does not repeat it.
 		if r.ahead != nil {
 			d, r.ahead = *r.ahead, nil
 		} else {
@@ -197,10 +198,11 @@ func (r *Driver) Run(ctx context.Context) error {
 					return ctx.Err()
 				}
 				if seen.Revision <= d.Revision {
-					continue // this driver made it, or a newer one
+					continue // from this driver, or outdated
 				}
 				d = seen
 			case <-wait.C:
+				// Without a record there is nothing to drive yet.
 				if d.Name == "" {
 					continue
 				}
@@ -219,11 +221,13 @@ func (r *Driver) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
+			// Log each new error once: the driver may retry for hours.
 			if failing.News(fmt.Errorf("%s: %w", r.step, err)) {
 				r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
 			}
 			r.publishTrouble(ctx, d, err)
 			again := retry.NextBackOff()
+			// Do not sleep past the deadline: the abort is due then.
 			if left := r.untilDeadline(d); left > 0 {
 				again = min(again, left)
 			}
@@ -239,19 +243,20 @@ func (r *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// drive goes on from a record as far as it gets without waiting for others.
+// drive proceeds from a record until it has to wait for others.
 func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	for {
 		r.observe(d)
 		var next upgradestate.Deployment
 		var err error
+		// An attempt past its deadline must abort before any further action.
 		if r.overdue(d) {
 			next, err = r.apply(ctx, d, r.giveUp(d, r.whyOverdue(d)))
 		} else {
 			next, err = r.once(ctx, d)
 		}
-		// What has moved nothing waits for others, or is outdated: the watch brings the
-		// record that shows it.
+		// No progress: the driver waits for others, or its record is outdated. The watch delivers
+		// the next one.
 		if err != nil || next.Revision <= d.Revision {
 			return next, err
 		}
@@ -259,10 +264,11 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 	}
 }
 
-// once does what the record asks for now, and returns the record that it led to.
+// once runs the actions that the record asks for, and returns the resulting record.
 func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.operationTimeout(d))
 	defer cancel()
+	// An abort must be on record in the source before anything is given back to its clients.
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepAbort {
 		if err := r.mark(bounded, u, func(m Marks) error { return m.BeforeAbort(bounded, d) }); err != nil {
 			return d, err
@@ -270,8 +276,8 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	}
 	begun := time.Now()
 	actions := upgradestate.Actions(d)
-	events := make([]upgradestate.Event, len(actions)) // nil: nothing came of the action
-	var g errgroup.Group                               // acts do not end each other
+	events := make([]upgradestate.Event, len(actions)) // nil: no result
+	var g errgroup.Group                               // one failing action does not cancel the others
 	for i, a := range actions {
 		g.Go(func() error {
 			ev, err := r.act(bounded, d, a)
@@ -282,22 +288,24 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 		})
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
-		// Next to the last renames it costs no time of its own.
+		// These run next to the last renames, so they add no time to the pause.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
 		g.Go(func() error { return r.look(bounded, d) })
 		g.Go(func() error { return r.mark(bounded, u, func(m Marks) error { return m.BeforeFlip(bounded, d) }) })
 	}
+	// Nothing to switch yet: report the blockers, or clear the report after the upgrade.
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {
 		g.Go(func() error { o := r.checkReadiness(bounded, d); r.publish(bounded, &o); return nil })
 	} else if u == nil && len(actions) == 0 {
 		g.Go(func() error { r.publish(bounded, nil); return nil })
 	}
 	err := g.Wait()
+	// ctx itself ended, so the results may be incomplete. The next driver resumes from the record.
 	if ctx.Err() != nil {
 		return d, ctx.Err()
 	}
-	// What was confirmed counts even if another act failed, and with one write, however
-	// many kinds there are. It is never outdated, so nothing else may go with it.
+	// Store confirmed operations even if another action failed, in one write for any number of
+	// kinds. Such events never become outdated, so no other event may share their write.
 	var confirmed, others []upgradestate.Event
 	for _, ev := range events {
 		switch ev.(type) {
@@ -319,6 +327,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			return next, errors.Join(err, applyErr)
 		}
 		next = applied
+		// Only now is the attempt over; its preparations would hinder clients.
 		if _, ended := ev.(upgradestate.Aborted); ended {
 			r.unready(ctx, next)
 		}
@@ -326,12 +335,13 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	return next, err
 }
 
+// isFlip reports whether the flip is among the actions.
 func isFlip(actions []upgradestate.Action) bool {
 	return slices.ContainsFunc(actions, func(a upgradestate.Action) bool { _, ok := a.(upgradestate.Flip); return ok })
 }
 
-// apply makes a transition. That it is outdated is no error: the watch brings the record
-// that holds the reason.
+// apply makes a transition. An outdated event is no error: the watch delivers the record that
+// replaced its condition.
 func (r *Driver) apply(ctx context.Context, d upgradestate.Deployment, ev upgradestate.Event) (upgradestate.Deployment, error) {
 	begun := time.Now()
 	next, err := r.deployments.Apply(ctx, ev)

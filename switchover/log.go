@@ -8,13 +8,14 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// namedKinds is how many kinds a line names: there may be 1,000.
+// namedKinds is the number of kinds that one log line names. There may be 1,000.
 const namedKinds = 5
 
-// logOperations says which of the operations that were begun together are confirmed and which
-// were given up: one line for each version and reason, whatever the number of kinds.
+// logOperations logs the confirmed and the abandoned operations of one pass. It writes one line for
+// each version and reason, for any number of kinds.
 func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradestate.Event, took time.Duration) {
 	type group struct{ text, version, reason string }
+	// Group the lines: one per kind would hide everything else in the log.
 	kinds := map[group][]string{}
 	var order []group
 	for i, a := range actions {
@@ -25,6 +26,7 @@ func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradest
 			g, kind = group{"operations are confirmed", a.Version, string(a.Pending.Reason)}, a.Place.Kind
 		case upgradestate.Prevent:
 			g, kind = group{"operations were given up", a.Version, string(a.Pending.Reason)}, a.Place.Kind
+			// The rename had taken effect before the abort could prevent it.
 			if _, moved := events[i].(upgradestate.Confirmed); moved {
 				g.text = "operations are confirmed"
 			}
@@ -32,7 +34,7 @@ func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradest
 			continue
 		}
 		if events[i] == nil {
-			continue // it has failed, which is said elsewhere
+			continue // it failed; Run logs the error
 		}
 		if kinds[g] == nil {
 			order = append(order, g)

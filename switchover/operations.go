@@ -15,20 +15,23 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// act does one action and returns the event that came of it.
+// act runs one action and returns the resulting event. It turns an error that no retry can cure
+// into an abort of the attempt.
 func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
 	ev, err := r.do(ctx, d, a)
 	if u := d.Upgrade; errors.Is(err, record.ErrTaken) && u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort {
-		// Trying again cannot help, and clients' writes need not be held until the deadline.
+		// Another collection has the name. Retries cannot help; abort now and release clients'
+		// writes.
 		return r.giveUp(d, err.Error()), nil
 	}
 	if u := d.Upgrade; errors.Is(err, record.ErrBroken) && u != nil && u.Step == upgradestate.StepFence {
-		// The collection that is to be fenced is not the application's any longer.
+		// The collection to be fenced no longer belongs to the application.
 		return r.giveUp(d, "a collection was replaced during the switch: "+err.Error()), nil
 	}
 	return ev, err
 }
 
+// do runs one action. A nil event without an error means that nothing changed yet.
 func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
 	switch a := a.(type) {
 	case upgradestate.Hold:
@@ -49,13 +52,14 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 	case upgradestate.Drained:
 		return r.drained(ctx, d, a)
 	case upgradestate.Flip:
-		var g errgroup.Group // writes are held, so that none waits for another
+		var g errgroup.Group // writes are held: run these in parallel
 		g.Go(func() error { r.locate(ctx, d.Upgrade.TargetVersion); return nil })
 		g.Go(func() error { return r.mark(ctx, d.Upgrade, func(m Marks) error { return m.BeforeFlip(ctx, d) }) })
 		err := r.look(ctx, d)
 		if err = errors.Join(g.Wait(), err); err != nil {
 			return nil, err
 		}
+		// Everything is confirmed, so target and source can be compared for the last time.
 		if r.differ != nil {
 			if err := r.differ(ctx, d); errors.Is(err, ErrIntruded) {
 				return r.giveUp(d, err.Error()), nil
@@ -64,6 +68,7 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 			}
 		}
 		a.Switch = r.measured(d)
+		// The last check before the flip, so that the least time passes between the two.
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
 		return upgradestate.Aborted{ID: a.ID}, nil
@@ -74,7 +79,8 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 	}
 }
 
-// withKept has the record say, together with what was done, what that has left for a person.
+// withKept adds to the event a breach report for each thing that the operation left for an operator
+// to review (record.KeptError). Any other error passes through.
 func withKept(version, kind string, done upgradestate.Event, err error) (upgradestate.Event, error) {
 	var kept *record.KeptError
 	if !errors.As(err, &kept) {
@@ -91,8 +97,8 @@ func withKept(version, kind string, done upgradestate.Event, err error) (upgrade
 	return all, nil
 }
 
-// hold waits for the servers, not longer than they have, and not when the record has
-// changed: an abort does not wait for servers.
+// hold waits until the servers hold writes, at most HoldTimeout. It returns false when a newer
+// record arrives first, because an abort does not wait for servers.
 func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgradestate.Hold) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,16 +112,19 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 	for {
 		select {
 		case err := <-held:
+			// A silent server does not stop the switch: the fence refuses its writes.
 			if err != nil && ctx.Err() == nil {
 				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
 			}
 			return ctx.Err() == nil
 		case seen, open := <-watch:
 			if !open {
-				watch = nil // ctx ends, and the wait with it
+				watch = nil // ctx is ending; held reports that
 			} else if seen.Revision > d.Revision {
+				// Keep the record: the watch delivers it only once, and Run must act on it next.
 				r.ahead = &seen
 				cancel()
+				// Wait for the goroutine, so that it does not outlive this pass.
 				<-held
 				return false
 			}
@@ -123,9 +132,11 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 	}
 }
 
-// start begins SWITCHING unless something blocks it that is not in the record.
+// start begins SWITCHING unless something outside the record blocks it. It returns nil after
+// publishing the blockers.
 func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgradestate.StartSwitch) upgradestate.Event {
 	o := r.checkReadiness(ctx, d)
+	// Preparations change databases, so they run only when nothing else blocks.
 	if p, ok := r.cfg.Checks.(Preparer); ok && len(o.WaitsFor) == 0 {
 		if err := p.PrepareSwitch(ctx, d); err != nil {
 			o.blockErr(upgradestate.BlockPrepare, d.Upgrade.TargetVersion, err)
@@ -137,6 +148,7 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 		}
 	}
 	if len(o.WaitsFor) == 0 && r.cfg.Target != nil && !d.Upgrade.Snapshot {
+		// Take the position before the switch: changes by others after it count as an intrusion.
 		since, err := r.cfg.Target.Since(ctx, d.Upgrade.TargetVersion)
 		if a.TargetSince = since; err != nil {
 			o.blockErr(upgradestate.BlockPosition, d.Upgrade.TargetVersion, fmt.Errorf("a place in the changes of %s: %w", d.Upgrade.TargetVersion, err))
@@ -149,7 +161,7 @@ func (r *Driver) start(ctx context.Context, d upgradestate.Deployment, a upgrade
 	return a
 }
 
-// ready has the source do what it can of the fences before writes are held.
+// ready lets the source prepare its fences before servers hold writes, which shortens the pause.
 func (r *Driver) ready(ctx context.Context, d upgradestate.Deployment) error {
 	f, err := r.fencer(d.CurrentVersion)
 	if err != nil {
@@ -158,7 +170,8 @@ func (r *Driver) ready(ctx context.Context, d upgradestate.Deployment) error {
 	return f.Ready(ctx, nextFences(d))
 }
 
-// unready takes back what an attempt that has ended made ready and did not use. Clients write again.
+// unready reverts unused preparations of an aborted attempt. Clients write again by now, so a
+// failure is only logged.
 func (r *Driver) unready(ctx context.Context, d upgradestate.Deployment) {
 	f, err := r.fencer(d.CurrentVersion)
 	if err == nil {
@@ -169,6 +182,7 @@ func (r *Driver) unready(ctx context.Context, d upgradestate.Deployment) {
 	}
 }
 
+// nextFences lists the fences of the next switch.
 func nextFences(d upgradestate.Deployment) (fs []record.Fence) {
 	for _, a := range upgradestate.NextFences(d) {
 		fs = append(fs, fence(a))
@@ -176,8 +190,8 @@ func nextFences(d upgradestate.Deployment) (fs []record.Fence) {
 	return fs
 }
 
-// drained goes on to the seal, or aborts when the drain has brought up something that
-// must not go with the flip. Nobody has lost anything up to here.
+// drained continues to the seal, or aborts when the drain found something that must not pass the
+// flip. An abort here loses nothing.
 func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
 	n, err := r.parked(ctx, d)
 	if err != nil {
@@ -186,17 +200,18 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	if n > 0 {
 		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
 	}
-	// A build that began since would hold up the seal, or the opening after the flip, which
-	// can no longer be aborted.
+	// An index build that started in the meantime would delay the seal. It would also delay the
+	// opening after the flip, which nobody can abort any longer.
 	var found []upgradestate.Blocker
 	var refused, unknown error
-	var g sync.WaitGroup // writes are held, so that neither look waits for the other
+	var g sync.WaitGroup // writes are held: check both in parallel
 	g.Go(func() { found, unknown = r.hindrances(ctx, d) })
 	if r.cfg.Checks != nil {
 		refused = r.cfg.Checks.BeforeSeal(ctx, d)
 	}
 	g.Wait()
 	switch {
+	// A cause that passes allows another attempt; any other refusal needs an operator.
 	case errors.Is(refused, ErrPasses):
 		return r.giveUp(d, refused.Error()), nil
 	case refused != nil:
@@ -209,21 +224,22 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	return a, nil
 }
 
-// fencesAtOnce is how many fences are confirmed again at once.
+// fencesAtOnce is the number of fences that refence confirms in parallel.
 const fencesAtOnce = 32
 
-// refence looks once more, right before the flip, that the fences of fixed-name kinds
-// are in force: these classes cannot bind a fence to one attempt, so that a driver that
-// slept may have removed them.
+// refence confirms the fences of fixed-name kinds again, right before the flip. Their fence classes
+// cannot bind a fence to one attempt, so a driver that paused and woke up late may have removed
+// one.
 func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	source, _ := d.Namespace(d.CurrentVersion)
 	f, err := r.fencer(source.Version)
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group // writes are held, so that few kinds wait for others
+	var g errgroup.Group // writes are held: run them in parallel
 	g.SetLimit(fencesAtOnce)
 	for _, k := range source.Kinds {
+		// A rename by identity (FenceUUID) binds the fence to one attempt and needs no second look.
 		if !k.Fixed || k.Fenced == "" || k.Fence == string(record.FenceUUID) {
 			continue
 		}
@@ -238,12 +254,14 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	return g.Wait()
 }
 
-// look reads, once for each attempt, what changed in the target since it began.
+// look reads, once per attempt, the changes in the target since the switch began. It keeps the
+// resulting comparison in r.differ.
 func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 	now := attempt{d.Upgrade.ID, d.Upgrade.Attempt}
 	if r.cfg.Target == nil || r.watched == now {
 		return nil
 	}
+	// A comparison of an earlier attempt must not decide about this one.
 	r.differ = nil
 	if d.Upgrade.TargetSince != "" && !d.Upgrade.Snapshot {
 		differ, err := r.cfg.Target.Changed(ctx, d)
@@ -252,12 +270,12 @@ func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 		}
 		r.differ = differ
 	}
+	// Set last: a failed read must be repeated.
 	r.watched = now
 	return nil
 }
 
-// mark notifies the marks, once for each attempt: an abort is another one than the
-// attempt that it ends.
+// mark calls the Marks once per attempt. An abort counts as an attempt of its own.
 func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Marks) error) error {
 	now := attempt{u.ID, u.Attempt}
 	if r.cfg.Marks == nil || r.marked == now {
@@ -266,15 +284,16 @@ func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Ma
 	if err := tell(r.cfg.Marks); err != nil {
 		return err
 	}
+	// Set only after success, so that a retry writes the marks.
 	r.marked = now
 	return nil
 }
 
-// locateTimeout bounds what asking for the position may add to the pause.
+// locateTimeout bounds the delay that locate may add to the pause.
 const locateTimeout = 500 * time.Millisecond
 
-// locate notes where the target's changes are, now that nobody writes there. Without it
-// the reverse sync is compared as a whole instead.
+// locate stores the current change position of the target while no client writes there. Without it,
+// the reverse sync has to compare everything.
 func (r *Driver) locate(ctx context.Context, target string) {
 	if r.cfg.Position == nil || r.position != "" {
 		return
@@ -282,6 +301,7 @@ func (r *Driver) locate(ctx context.Context, target string) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	at, err := r.cfg.Position(ctx, target)
+	// Not fatal: the position only saves work after the flip.
 	if err != nil {
 		r.log.Warn("position for the reverse sync is not known", zap.Error(err))
 		return
@@ -289,7 +309,7 @@ func (r *Driver) locate(ctx context.Context, target string) {
 	r.position = at
 }
 
-// fence is an announced operation as a database takes it.
+// fence converts an announced operation to the form that a database takes.
 func fence(a upgradestate.Execute) record.Fence {
 	return record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To, Restore: a.Restore, Ends: a.Ends}
 }
@@ -305,7 +325,8 @@ func (r *Driver) execute(ctx context.Context, a upgradestate.Execute) error {
 	return nil
 }
 
-// prevent resolves a rename that an abort must not wait for.
+// prevent resolves a rename that an abort must not wait for: the database either confirms it or
+// makes sure that it never happens.
 func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradestate.Event, error) {
 	f, err := r.fencer(a.Version)
 	if err != nil {

@@ -14,20 +14,22 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Readiness is what stands between an upgrade and its switch. It is for people: nothing is
-// decided on it.
+// Readiness reports everything that stands between an upgrade and its switch. It is for operators.
+// The driver itself does not begin a switch while WaitsFor has an entry. No other code decides by
+// it.
 type Readiness struct {
 	ID       string   `json:"id"`                 // of the upgrade
 	WaitsFor []string `json:"waitsFor,omitempty"` // texts of Blockers; empty: nothing
-	// Blockers are the reasons with their codes. A driver from before them publishes WaitsFor alone.
+	// Blockers are the reasons with their codes. Older drivers publish only WaitsFor.
 	Blockers []upgradestate.Blocker `json:"blockers,omitempty"`
-	// PredictedPauseMillis is how long writes will be held; nil: not known yet.
+	// PredictedPauseMillis is the expected time of held writes; nil: unknown yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
-	Rollback             string `json:"rollback,omitempty"` // whether there will be one, and how that is known
+	Rollback             string `json:"rollback,omitempty"` // whether one will exist, and the evidence
 	Proof                Proof  `json:"proof,omitempty"`    // the same in one word
-	At                   string `json:"at,omitempty"`       // RFC 3339, when it last changed
+	At                   string `json:"at,omitempty"`       // RFC 3339, time of the last change
 }
 
+// same reports whether two reports tell operators the same. It ignores the time.
 func (o Readiness) same(p Readiness) bool {
 	pause := func(o Readiness) int64 {
 		if o.PredictedPauseMillis == nil {
@@ -44,8 +46,8 @@ func (o *Readiness) block(b upgradestate.Blocker) {
 	o.Blockers = append(o.Blockers, b)
 }
 
-// blockErr adds an error as a reason: under code, and in the database of version, unless it has
-// a code and a place of its own.
+// blockErr adds an error as a reason, under code and in the database of version. A code or place in
+// the error itself has precedence.
 func (o *Readiness) blockErr(code upgradestate.BlockCode, version string, err error) {
 	b := upgradestate.BlockerOf(code, err)
 	if b.Place.Version == "" {
@@ -54,7 +56,7 @@ func (o *Readiness) blockErr(code upgradestate.BlockCode, version string, err er
 	o.block(b)
 }
 
-// texts are reasons in words.
+// texts returns the texts of the reasons.
 func texts(all []upgradestate.Blocker) (out []string) {
 	for _, b := range all {
 		out = append(out, b.Text)
@@ -62,46 +64,48 @@ func texts(all []upgradestate.Blocker) (out []string) {
 	return out
 }
 
-// Proof is what is known of the rollback of an upgrade before its switch.
+// Proof is the evidence, before a switch, that a rollback will work.
 type Proof string
 
+// The states of a Proof.
 const (
-	ProofNotAsked Proof = "not_asked" // it goes back itself, or to a snapshot
-	ProofDisabled Proof = "disabled"  // there will be no rollback but to the snapshot
-	ProofRunning  Proof = "running"   // or not begun
-	ProofFailed   Proof = "failed"    // and is tried again
+	ProofNotAsked Proof = "not_asked" // the upgrade is a rollback, or goes to a snapshot
+	ProofDisabled Proof = "disabled"  // only a rollback to the snapshot will exist
+	ProofRunning  Proof = "running"   // running, or not started
+	ProofFailed   Proof = "failed"    // failed; it will be repeated
 	ProofProved   Proof = "proved"
 )
 
-// ProofStates are all that a Proof may be, where one is known.
+// ProofStates lists every value of a known Proof.
 var ProofStates = []Proof{ProofNotAsked, ProofDisabled, ProofRunning, ProofFailed, ProofProved}
 
-// Forecast is what is known of a switch before it begins.
+// Forecast is the prediction of a switch.
 type Forecast struct {
 	Rollback string
 	Proof    Proof
-	// Parts are the expected durations of the parts of the pause, by the names of
-	// upgradestate.Switch.Millis; nil: nothing was measured yet.
+	// Parts are the expected durations of the pause's parts, keyed like upgradestate.Switch.Millis;
+	// nil: not measured yet.
 	Parts map[string]time.Duration
 }
 
-// Forecaster looks ahead at the switch of the upgrade that runs.
+// Forecaster predicts the switch of the running upgrade.
 type Forecaster interface {
 	Forecast(ctx context.Context, d upgradestate.Deployment) Forecast
 }
 
-// Publisher shows a readiness report to people; nil takes it away.
+// Publisher shows a readiness report to operators; nil removes it.
 type Publisher func(ctx context.Context, o *Readiness) error
 
-// ErrNotYet is what a Publisher returns as long as it has nothing to publish under, as when
-// its process has just started: the report comes with a later pass, and nothing is wrong.
+// ErrNotYet is returned by a Publisher that cannot publish yet, for example right after its process
+// started. The driver publishes the report with a later pass and logs no warning.
 var ErrNotYet = errors.New("not yet")
 
-// pauseStep is what predictions are rounded up to, so that they do not change all the time.
+// pauseStep is the rounding step of predictions. It keeps small variations from publishing new
+// reports.
 const pauseStep = 10 * time.Millisecond
 
-// Predict adds up the parts of the pause: each as measured now, or as in the latest switch
-// where that took longer. ok is false when nothing is known.
+// Predict adds up the parts of the pause. For each part it takes the present measurement or the
+// latest switch, whichever is longer. ok is false if neither is known.
 func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total time.Duration, ok bool) {
 	worst := maps.Clone(parts)
 	if worst == nil {
@@ -109,6 +113,8 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 	}
 	if last != nil {
 		for part, ms := range last.Millis {
+			// Scratch collections can be faster than the real ones, so a past switch may know
+			// better.
 			worst[part] = max(worst[part], time.Duration(ms)*time.Millisecond)
 		}
 	}
@@ -121,11 +127,12 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 	return total, len(worst) > 0
 }
 
-// checkReadiness finds out what stands between an upgrade that has not begun to switch and its
-// switch, and publishes it. What it returns in WaitsFor keeps the switch from beginning.
+// checkReadiness finds everything that stands between an upgrade and its switch. A non-empty
+// WaitsFor keeps the switch from beginning.
 func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) Readiness {
 	u := d.Upgrade
 	o := Readiness{ID: u.ID}
+	// lookAgain spaces the checks by their own cost.
 	defer func(begun time.Time) { r.looked = time.Since(begun) }(time.Now())
 	waitFor := func(code upgradestate.BlockCode, format string, args ...any) {
 		o.block(upgradestate.Blocker{Code: code, Text: fmt.Sprintf(format, args...)})
@@ -141,6 +148,7 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 			o.block(b)
 		}
 	}
+	// An unknown count blocks too: a parked group must not pass unnoticed.
 	switch n, err := r.parked(ctx, d); {
 	case err != nil:
 		waitFor(upgradestate.BlockUncounted, "parked groups cannot be counted: %v", err)
@@ -171,8 +179,8 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	if why := r.recovering(d); why != "" {
 		waitFor(upgradestate.BlockRetry, "%s", why)
 	}
-	// The databases are asked once the shards are there: until then the collections are
-	// still being made and filled.
+	// Ask the databases only when all shards are ready. Until then the engine still creates and
+	// fills the collections.
 	if upgradestate.AllReady(d) {
 		found, err := r.hindrances(ctx, d)
 		if err != nil {
@@ -190,8 +198,8 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	return o
 }
 
-// parked counts the groups that the switch would leave behind without anybody having
-// accepted it: a rollback to the snapshot has accepted it for all.
+// parked counts the parked groups that the switch would leave behind and that no operator has
+// waived. A rollback to the snapshot accepts all of them.
 func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, error) {
 	if d.Upgrade.Snapshot {
 		return 0, nil
@@ -199,24 +207,25 @@ func (r *Driver) parked(ctx context.Context, d upgradestate.Deployment) (int, er
 	return r.deployments.Parked(ctx)
 }
 
-// publishTrouble shows why a step of a switch, or what is left to do before or after one, does
-// not succeed, next to what was found before.
+// publishTrouble publishes the error of a failed step, next to the earlier findings.
 func (r *Driver) publishTrouble(ctx context.Context, d upgradestate.Deployment, err error) {
 	r.trouble = err
 	r.publish(ctx, r.report(d))
 }
 
-// troubleOver takes back what publishTrouble has shown.
+// troubleOver removes the error that publishTrouble has published.
 func (r *Driver) troubleOver(ctx context.Context, d upgradestate.Deployment) {
 	if r.trouble == nil {
 		return
 	}
+	// Only a published report can contain the error.
 	if r.trouble = nil; r.readiness != nil {
 		r.publish(ctx, r.report(d))
 	}
 }
 
-// report is what the latest look has found about what the record asks for now, without trouble.
+// report returns the latest findings that still apply to the record, without the error of the
+// latest pass; nil if there is nothing to report.
 func (r *Driver) report(d upgradestate.Deployment) *Readiness {
 	o := Readiness{}
 	if u := d.Upgrade; u != nil {
@@ -224,6 +233,7 @@ func (r *Driver) report(d upgradestate.Deployment) *Readiness {
 		if was := r.readiness; was != nil && was.ID == u.ID && u.Step == upgradestate.StepNone {
 			o.PredictedPauseMillis, o.Rollback, o.Proof = was.PredictedPauseMillis, was.Rollback, was.Proof
 			for _, b := range was.Blockers {
+				// publish adds the present error itself; an older one must not stay.
 				if b.Code != upgradestate.BlockStep {
 					o.block(b)
 				}
@@ -235,10 +245,11 @@ func (r *Driver) report(d upgradestate.Deployment) *Readiness {
 	return &o
 }
 
-// publish shows a readiness report, with the trouble of the latest pass, if it differs from the
-// one before.
+// publish shows a readiness report, with the error of the latest pass, if it differs from the
+// previous one.
 func (r *Driver) publish(ctx context.Context, o *Readiness) {
 	if o != nil && r.trouble != nil {
+		// Copy, so that the caller's report does not carry the error.
 		with := *o
 		with.WaitsFor, with.Blockers = slices.Clone(o.WaitsFor), slices.Clone(o.Blockers)
 		with.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is tried again: " + r.trouble.Error()})
@@ -252,6 +263,7 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		said.At = time.Now().UTC().Format(time.RFC3339)
 		o = &said
 		if len(o.WaitsFor) == 0 {
+			// The next reason is news again, even if it equals the last one.
 			r.waits.Over()
 		} else if r.waits.News(errors.New(strings.Join(o.WaitsFor, "; "))) {
 			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))

@@ -12,11 +12,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// What becomes of an attempt at the switch that was given up: writes flow again, and it is
-// tried once more, as often as the policy allows. Every shard reports anew before that, in both
-// databases nothing must be known that holds an operation up, and clients have some time to
-// write. That time is for their sake only: a driver that takes over begins
-// to count it anew.
+// An attempt that was given up releases clients' writes, and the driver tries again as often as the
+// policy allows. Before the next attempt every shard reports ready again, no known hindrance may
+// remain in either database, and clients get some time to write. That time only serves the clients:
+// a driver that takes over starts counting it again.
 
 // retryWaitMost bounds the time between two attempts.
 const retryWaitMost = time.Minute
@@ -28,6 +27,7 @@ type failure struct {
 	since time.Time
 }
 
+// observeFailure records when this driver first saw the latest failure.
 func (r *Driver) observeFailure(d upgradestate.Deployment, now time.Time) {
 	var seen failure
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && u.Failures > 0 {
@@ -39,27 +39,30 @@ func (r *Driver) observeFailure(d upgradestate.Deployment, now time.Time) {
 	}
 }
 
-// retries is how many attempts may follow the first one.
+// retries is the number of attempts that may follow the first one.
 func (r *Driver) retries(u *upgradestate.Upgrade) int {
+	// The policy has precedence; a negative number means no retry.
 	if u.Policy.Retries != 0 {
 		return max(0, u.Policy.Retries)
 	}
 	return max(0, r.cfg.Retries)
 }
 
-// giveUp ends the attempt, not the upgrade, as long as its policy allows another one.
+// giveUp ends the attempt. It ends the whole upgrade only if the policy allows no further attempt.
 func (r *Driver) giveUp(d upgradestate.Deployment, why string) upgradestate.Abort {
 	u := d.Upgrade
 	return upgradestate.Abort{ID: u.ID, Attempt: u.Attempt, Reason: why, Again: u.Failures < r.retries(u)}
 }
 
-// recovering returns, for people, how long clients still write before the next attempt.
+// recovering explains to operators how long clients still write before the next attempt; "" means
+// the time is over.
 func (r *Driver) recovering(d upgradestate.Deployment) string {
 	u := d.Upgrade
 	if u.Failures == 0 {
 		return ""
 	}
 	wait := r.cfg.RetryWait
+	// Stop doubling at the maximum: the duration would overflow after many failures.
 	for n := 1; n < u.Failures && wait < retryWaitMost; n++ {
 		wait *= 2
 	}
@@ -70,7 +73,7 @@ func (r *Driver) recovering(d upgradestate.Deployment) string {
 	return fmt.Sprintf("attempt %d of %d, %s after the last one was given up: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
 }
 
-// wrapIn says of an error in which version it is; nil stays nil.
+// wrapIn adds the version to an error; nil stays nil.
 func wrapIn(version string, err error) error {
 	if err == nil {
 		return nil
@@ -78,8 +81,8 @@ func wrapIn(version string, err error) error {
 	return fmt.Errorf("%s: %w", version, err)
 }
 
-// hindrances asks both databases, neither after the other, for what would hold up the operations
-// of a switch.
+// hindrances asks both databases, in parallel, for anything that would delay a switch, such as an
+// index build, or lose a record during it.
 func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]upgradestate.Blocker, error) {
 	versions := [...]string{d.CurrentVersion, d.Upgrade.TargetVersion}
 	var found [len(versions)][]upgradestate.Blocker
@@ -96,6 +99,7 @@ func (r *Driver) hindrances(ctx context.Context, d upgradestate.Deployment) ([]u
 				toks = append(toks, record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed})
 			}
 			all, err := f.Hindrances(ctx, toks)
+			// Keep findings even next to an error: operators see as much as is known.
 			for _, h := range all {
 				found[i] = append(found[i], upgradestate.Blocker{
 					Code: upgradestate.BlockHindrance, Place: upgradestate.BlockPlace{Version: version, Kind: h.Kind}, Text: h.What,

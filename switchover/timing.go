@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// observe notes when this driver first saw an attempt and each of its steps.
+// observe records when this driver first saw an attempt and each of its steps.
 func (r *Driver) observe(d upgradestate.Deployment) {
 	now := time.Now()
 	r.observeFailure(d, now)
@@ -17,10 +17,12 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 	if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
 		seen, step = attempt{u.ID, u.Attempt}, u.Step
 		if step == upgradestate.StepAbort {
-			seen.n = r.attempt.n // an abort counts as part of the attempt that it ends
+			seen.n = r.attempt.n // an abort belongs to the attempt that it ends
 		}
 	}
 	if seen != r.attempt {
+		// A new attempt starts with empty timings and no position, so nothing of the last one leaks
+		// in.
 		r.traceAttempt(d, seen, now)
 		r.attempt, r.attemptSince, r.millis = seen, now, map[string]int64{}
 		r.step, r.stepSince = "", now
@@ -36,7 +38,8 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 	r.step, r.stepSince = step, now
 }
 
-// phase is the name under which a step's time is reported.
+// phase is the name under which Switch.Millis reports a step's time; "" for a step that is not
+// reported.
 func phase(s upgradestate.Step) string {
 	switch s {
 	case upgradestate.StepHold:
@@ -54,8 +57,8 @@ func phase(s upgradestate.Step) string {
 	}
 }
 
-// measured is the record of the switch that is about to flip: the sealing renames count
-// as part of the flip.
+// measured describes the switch that is about to flip. The sealing renames count as part of the
+// flip.
 func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
 	millis := maps.Clone(r.millis)
 	if name := phase(r.step); name != "" {
@@ -67,7 +70,7 @@ func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
 	}
 }
 
-// deadline is how long the upgrade may be in SWITCHING.
+// deadline is the longest time that the upgrade may stay in SWITCHING.
 func (r *Driver) deadline(d upgradestate.Deployment) time.Duration {
 	if u := d.Upgrade; u != nil && u.Policy.DeadlineMillis > 0 {
 		return time.Duration(u.Policy.DeadlineMillis) * time.Millisecond
@@ -75,7 +78,7 @@ func (r *Driver) deadline(d upgradestate.Deployment) time.Duration {
 	return r.cfg.Deadline
 }
 
-// patience is how long an attempt may hold writes: its deadline, or less.
+// patience is the longest time that an attempt may hold writes. It never exceeds the deadline.
 func (r *Driver) patience(d upgradestate.Deployment) time.Duration {
 	most := r.cfg.MaxHold
 	if u := d.Upgrade; u != nil && u.Policy.MaxHoldMillis > 0 {
@@ -94,45 +97,47 @@ func (r *Driver) whyOverdue(d upgradestate.Deployment) string {
 	return fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.deadline(d), d.Upgrade.Step)
 }
 
+// overdue reports whether the attempt has held writes for too long. An abort is never overdue.
 func (r *Driver) overdue(d upgradestate.Deployment) bool {
 	u := d.Upgrade
 	return u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort &&
 		time.Since(r.attemptSince) >= r.patience(d)
 }
 
-// untilDeadline is when the driver has to look again even if nothing changes; 0 is never.
+// untilDeadline is the time until the driver must act even if nothing changes; 0 means never.
 func (r *Driver) untilDeadline(d upgradestate.Deployment) time.Duration {
 	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching || d.Upgrade.Step == upgradestate.StepAbort {
 		return 0
 	}
+	// At least a millisecond: 0 would mean never, and an overdue attempt needs its pass now.
 	return max(time.Millisecond, r.patience(d)-time.Since(r.attemptSince))
 }
 
-// heldBackLook is how often the readiness report of an upgrade that the record holds back is made anew.
+// heldBackLook is the interval of readiness reports while the record itself blocks the switch.
 const heldBackLook = 5 * time.Second
 
-// lookAgain is when the driver has to look again even if no record arrives; 0 is never.
+// lookAgain is the time until the next pass if no new record arrives; 0 means never.
 func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {
 		return left
 	}
 	switch u := d.Upgrade; {
 	case u != nil && u.Step == upgradestate.StepNone && upgradestate.SwitchBlocker(d) != "":
-		return heldBackLook // the record has to change first, and comes by itself
+		return heldBackLook // the record must change first; the watch delivers that
 	case u != nil, len(upgradestate.Actions(d)) > 0:
-		return min(max(time.Second, lookShare*r.looked), heldBackLook) // what kept it from moving may be gone
+		return min(max(time.Second, lookShare*r.looked), heldBackLook) // a blocker outside the record may be gone
 	}
 	return 0
 }
 
-// lookShare bounds what the looks at the databases take of them and of this process, which are
-// many commands where there are many kinds: the next comes after so many times what one took. A
-// proof that ends, and a record that changes, are not waited for.
+// lookShare limits the load of readiness checks, which are many commands when there are many kinds.
+// The next check waits this many times as long as the last one took. A changed record and News end
+// that wait.
 const lookShare = 8
 
-// operationTimeout bounds one try of an operation: while writes are held, by the deadline, and in an
-// abort, which has none, by a part of it: writes are still held, and a try that hangs must
-// not cost what is left of their patience.
+// operationTimeout bounds one try of an operation. While servers hold writes, the deadline is the
+// bound. An abort has no deadline, but servers still hold writes, so each of its tries gets a
+// quarter of one: a try that hangs must not use up the clients' patience.
 func (r *Driver) operationTimeout(d upgradestate.Deployment) time.Duration {
 	if left := r.untilDeadline(d); left > 0 {
 		return left

@@ -10,12 +10,11 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// SpanName is that of the span of an attempt at a switch. There are few of them, and each matters:
-// who samples keeps all.
+// SpanName is the name of the span of one switch attempt. Attempts are few and each matters, so a
+// sampler should keep all of them.
 const SpanName = "switch"
 
-// traceAttempt ends the span of the attempt before, and begins that of the one that was seen, if
-// it is one.
+// traceAttempt ends the previous attempt's span and starts one for seen. A zero seen starts none.
 func (r *Driver) traceAttempt(d upgradestate.Deployment, seen attempt, now time.Time) {
 	if r.span != nil {
 		r.traceStep(now)
@@ -26,11 +25,12 @@ func (r *Driver) traceAttempt(d upgradestate.Deployment, seen attempt, now time.
 	if seen.id == "" {
 		return
 	}
+	// The background context, because the span outlives the pass that starts it.
 	_, r.span = r.cfg.Tracer.Start(context.Background(), SpanName, trace.WithTimestamp(now), trace.WithAttributes(
 		attribute.String("from", d.CurrentVersion), attribute.String("to", d.Upgrade.TargetVersion), attribute.Int64("attempt", int64(seen.n))))
 }
 
-// traceStep makes the span of the present step, which is over.
+// traceStep records the span of the current step, which has just ended.
 func (r *Driver) traceStep(now time.Time) {
 	if r.span == nil || r.step == "" {
 		return

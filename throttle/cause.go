@@ -1,19 +1,20 @@
 package throttle
 
-// Cause is what holds bulk work back, in one word, for metrics. The texts of Reason are for
-// people.
+// Cause is the reason for a limit on bulk work, in one word for metrics. Reason returns a text for
+// operators.
 type Cause string
 
 const (
+	// The values of a Cause.
 	CauseNone      Cause = ""
-	CausePaused    Cause = "paused"    // an operator has paused it
-	CauseWindow    Cause = "window"    // outside of the time of day
-	CauseMeasuring Cause = "measuring" // the databases do not answer, or were not asked yet
-	CauseSource    Cause = "source"    // is under pressure
-	CauseTarget    Cause = "target"    // likewise
-	CauseErrors    Cause = "errors"    // of this controller's own work
-	CauseRate      Cause = "rate"      // that somebody has set
+	CausePaused    Cause = "paused"    // by an operator
+	CauseWindow    Cause = "window"    // outside the time of day
+	CauseMeasuring Cause = "measuring" // no answer from the databases yet
+	CauseSource    Cause = "source"    // the source is under pressure
+	CauseTarget    Cause = "target"    // the target is under pressure
+	CauseErrors    Cause = "errors"    // errors of this controller's own work
+	CauseRate      Cause = "rate"      // a configured rate
 )
 
-// Causes are all but CauseNone.
+// Causes lists every Cause except CauseNone.
 var Causes = []Cause{CausePaused, CauseWindow, CauseMeasuring, CauseSource, CauseTarget, CauseErrors, CauseRate}

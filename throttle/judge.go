@@ -7,13 +7,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// strain is what bulk work may add to a database.
+// strain says how much load bulk work may add to a database.
 type strain int
 
 const (
 	strainNone strain = iota + 1
-	strainSome        // less
-	strainMost        // nothing
+	strainSome        // reduce
+	strainMost        // stop
 )
 
 func (s strain) String() string {
@@ -29,20 +29,21 @@ func (s strain) String() string {
 	}
 }
 
-// Bounds. WiredTiger has the threads of clients write pages out from 20 % dirty and 95 %
-// used; that is what clients feel.
+// Bounds of a measurement. WiredTiger makes client threads write pages from 20 % dirty and 95 %
+// used on, which clients feel.
 const (
 	lagSlow, lagStop     = 2 * time.Second, 10 * time.Second
 	dirtySlow, dirtyStop = 0.15, 0.20
 	usedSlow             = 0.95
-	queueSlow            = 2.0 // as many wait as run; a copy alone keeps the places taken
+	queueSlow            = 2.0 // as many operations wait as run; a copy alone fills all places
 )
 
-// judge returns what a measurement means; why is for people and empty with strainNone.
-// maxCPU is a share, 0 for no bound.
+// judge interprets a measurement. why is a text for operators, empty with strainNone. maxCPU is a
+// share from 0 to 1; 0 means no limit.
 func judge(h record.Health, maxCPU float64) (s strain, why string) {
 	percent := func(share float64) int { return int(share*100 + 0.5) }
 	switch {
+	// The conditions for a stop come first. A lesser one must not hide them.
 	case h.Lag > lagStop:
 		return strainMost, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
 	case h.CacheDirty > dirtyStop:
@@ -64,18 +65,18 @@ func judge(h record.Health, maxCPU float64) (s strain, why string) {
 
 const (
 	floor     = 50   // records a second that remain under pressure
-	firstRate = 1000 // records a second where pressure comes before anything was counted
-	steps     = 20   // from nothing to what went before the pressure
+	firstRate = 1000 // records a second, if pressure comes before any count
+	steps     = 20   // from zero back to the rate before the pressure
 )
 
-// throttle is the rate that pressure leaves. The zero value is no limit.
-type throttle struct {
-	limit float64 // records a second; 0: none
+// throttle is the rate limit under pressure. The zero value is no limit.
+type throttle struct { // records a second; 0: none
+	limit float64 // rate when the pressure began
 	peak  float64 // what went when it began
 }
 
-// next is the throttle after a measurement, between which and the one before it done
-// records a second went through.
+// next returns the throttle after a measurement. done is the rate since the previous one, in
+// records a second.
 func (t throttle) next(s strain, done float64) throttle {
 	switch s {
 	case strainSome, strainMost:
@@ -91,6 +92,7 @@ func (t throttle) next(s strain, done float64) throttle {
 			break
 		}
 		t.limit += max(floor, t.peak/steps)
+		// Well above the old rate without strain: the limit has no effect any longer.
 		if t.limit >= 2*t.peak {
 			t = throttle{}
 		}

@@ -10,44 +10,44 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Config configures a Pacer. The zero value holds back for the record alone.
+// Config configures a Pacer. The zero value applies only the record's pace.
 type Config struct {
-	MaxRate       int    // records a second of this controller; 0 is no limit
-	MaxSourceLoad int    // percent of the source's processors; 0 is no bound
-	Window        string // as upgradestate.ParseWindow reads it, where the record names none
-	// Source and Target are measured; nil is not.
+	MaxRate       int    // records a second for this controller; 0: no limit
+	MaxSourceLoad int    // percent of the source's processors; 0: no limit
+	Window        string // for upgradestate.ParseWindow; used if the record has none
+	// Source and Target are the databases to measure; nil: not measured.
 	Source, Target record.Monitor
-	Now            func() time.Time // time.Now; decides the time of day alone
+	Now            func() time.Time // default time.Now; only for the time of day
 }
 
-// Pacer holds bulk work back. Its methods may be called concurrently.
+// Pacer limits bulk work. Its methods may be called concurrently.
 type Pacer struct {
 	cfg Config
 
 	mu      sync.Mutex
-	said    upgradestate.Pace // by the record
-	share   float64           // of the ring that this controller owns
-	changed chan struct{}     // closed and replaced when something that Wait looks at changed
-	debt    float64           // records that went before their time
-	paid    time.Time         // up to when debt is paid off
+	said    upgradestate.Pace // pace from the record
+	share   float64           // of the ring, owned by this controller
+	changed chan struct{}     // closed and replaced after each change that Wait depends on
+	debt    float64           // records read ahead of the rate
+	paid    time.Time         // debt is settled up to this time
 
-	measured  time.Time // when the latest measurement ended; zero: never
+	measured  time.Time // end of the latest measurement; zero: never
 	measuring bool
 	counted   int // records since then
 	failures  int // errors since then
 	throttle  throttle
 	strain    strain
 	why       string // of strain; empty with strainNone
-	by        Cause  // likewise
+	by        Cause  // of strain
 }
 
 const (
 	every   = time.Second     // between measurements
-	oldest  = 5 * time.Second // a measurement that still counts
+	oldest  = 5 * time.Second // maximum age of a valid measurement
 	timeout = 2 * time.Second // of a measurement
 )
 
-// New makes a Pacer.
+// New returns a Pacer that owns the whole ring until Set changes that.
 func New(cfg Config) *Pacer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -55,33 +55,34 @@ func New(cfg Config) *Pacer {
 	return &Pacer{cfg: cfg, share: 1, strain: strainNone, changed: make(chan struct{})}
 }
 
-// Set takes over the pace of the record, and which share of the ring this controller owns.
+// Set takes the pace from the record, and the share of the ring that this controller owns.
 func (p *Pacer) Set(said upgradestate.Pace, share float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if said == p.said && share == p.share {
 		return
 	}
+	// Settle the debt at the old rate before the rate changes.
 	p.payOff(time.Now())
 	p.said, p.share = said, share
 	p.announce()
 }
 
-// Failed notes that work had to be repeated: errors are pressure.
+// Failed reports that work had to be repeated. Errors count as pressure.
 func (p *Pacer) Failed() {
 	p.mu.Lock()
 	p.failures++
 	p.mu.Unlock()
 }
 
-// Reason returns why bulk work is held back now; "" if it is not. standstill: nothing of it
-// goes on.
+// Reason returns why bulk work is limited now; "" if it is not. standstill reports that no bulk
+// work proceeds at all.
 func (p *Pacer) Reason() (why string, standstill bool) {
 	why, _, standstill = p.reason()
 	return why, standstill
 }
 
-// Cause is Reason in one word; CauseNone if nothing is held back.
+// Cause returns the reason in one word; CauseNone if there is no limit.
 func (p *Pacer) Cause() Cause {
 	_, cause, _ := p.reason()
 	return cause
@@ -97,6 +98,7 @@ func (p *Pacer) reason() (why string, cause Cause, standstill bool) {
 	switch {
 	case rate == 0:
 		return "", CauseNone, false
+	// Of equal limits name the pressure: it is the one that passes by itself.
 	case rate == p.throttle.limit:
 		return fmt.Sprintf("slowed down to %.0f records a second: %s", rate, p.why), p.by, false
 	default:
@@ -104,12 +106,13 @@ func (p *Pacer) reason() (why string, cause Cause, standstill bool) {
 	}
 }
 
-// Wait returns when a page of bulk work may be read. records is how many the page before
-// it had that the caller read.
+// Wait blocks until a page of bulk work may be read, or returns ctx's error. records is the size of
+// the page that the caller read before.
 func (p *Pacer) Wait(ctx context.Context, records int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.payOff(time.Now())
+	// A page's size is known only after its read, so each page is paid for afterwards.
 	p.debt += float64(records)
 	p.counted += records
 	for {
@@ -118,6 +121,8 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 		}
 		now := time.Now()
 		p.payOff(now)
+		// Measure before the decision. Only one waiting caller does; measure gives up p.mu
+		// meanwhile.
 		if p.due(now) {
 			p.measure(ctx)
 			continue
@@ -125,12 +130,14 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 		look := every
 		if _, cause := p.stopped(now); cause == CauseNone {
 			rate := p.rate()
+			// Without a limit old debt must not delay a later, limited page.
 			if rate == 0 || p.debt <= 0 {
 				if rate == 0 {
 					p.debt = 0
 				}
 				return nil
 			}
+			// Wake up when the debt is paid; the extra millisecond covers rounding.
 			look = min(look, time.Duration(p.debt/rate*float64(time.Second))+time.Millisecond)
 		}
 		if err := p.pause(ctx, look); err != nil {
@@ -139,8 +146,8 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 	}
 }
 
-// pause waits until something changed, at most for a while. p.mu is held, but not while
-// it waits.
+// pause waits for a change, at most the given time. The caller holds p.mu; pause releases it during
+// the wait.
 func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
 	changed := p.changed
 	p.mu.Unlock()
@@ -154,7 +161,7 @@ func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-// payOff reduces the debt at the present rate. p.mu is held.
+// payOff reduces the debt at the present rate. The caller holds p.mu.
 func (p *Pacer) payOff(now time.Time) {
 	if !p.paid.IsZero() {
 		p.debt = max(0, p.debt-p.rate()*now.Sub(p.paid).Seconds())
@@ -162,7 +169,8 @@ func (p *Pacer) payOff(now time.Time) {
 	p.paid = now
 }
 
-// rate is what is allowed of bulk work, in records a second; 0 is no limit. p.mu is held.
+// rate returns the lowest limit of bulk work, in records a second; 0 means no limit. The caller
+// holds p.mu.
 func (p *Pacer) rate() float64 {
 	rate := 0.0
 	bound := func(r float64) {
@@ -171,6 +179,7 @@ func (p *Pacer) rate() float64 {
 		}
 	}
 	bound(float64(p.cfg.MaxRate))
+	// The record's rate is for all controllers, so each takes its share of it.
 	if p.said.MaxRate > 0 {
 		bound(max(1, float64(p.said.MaxRate)*p.share))
 	}
@@ -178,7 +187,7 @@ func (p *Pacer) rate() float64 {
 	return rate
 }
 
-// stopped returns why nothing goes on; CauseNone if something may. p.mu is held.
+// stopped returns why no bulk work may proceed; CauseNone if it may. The caller holds p.mu.
 func (p *Pacer) stopped(now time.Time) (string, Cause) {
 	if p.said.Paused {
 		if p.said.Reason == "" {
@@ -192,6 +201,7 @@ func (p *Pacer) stopped(now time.Time) (string, Cause) {
 	switch {
 	case p.cfg.Source == nil && p.cfg.Target == nil, p.measured.IsZero() && !p.measuring:
 		return "", CauseNone
+	// Never go by an outdated measurement while a new one is on its way.
 	case p.measured.IsZero() || now.Sub(p.measured) > oldest && p.measuring:
 		return "the databases are being measured", CauseMeasuring
 	case p.strain == strainMost:
@@ -201,13 +211,14 @@ func (p *Pacer) stopped(now time.Time) (string, Cause) {
 	}
 }
 
-// outside reports that the time of day is not that of bulk work; "" if it is.
+// outside returns a text if the time of day is outside the window; "" if it is inside.
 func (p *Pacer) outside() string {
 	text := p.said.Window
 	if text == "" {
 		text = p.cfg.Window
 	}
 	window, err := upgradestate.ParseWindow(text)
+	// An unreadable window stops work: an operator wanted to restrict it.
 	if err != nil {
 		return err.Error()
 	}
@@ -217,7 +228,7 @@ func (p *Pacer) outside() string {
 	return ""
 }
 
-// announce wakes who waits. p.mu is held.
+// announce wakes all waiting callers. The caller holds p.mu.
 func (p *Pacer) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})

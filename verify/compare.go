@@ -8,26 +8,25 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Comparer compares groups of one direction. Its methods may be called concurrently.
+// Comparer compares the groups of one direction. Its methods may be called concurrently.
 type Comparer struct {
 	source, target record.Reader
 	dir            transform.Direction
-	sizes, keys    *transform.Sizer // of reads of groups, and of their keys
+	sizes, keys    *transform.Sizer // read sizes for groups, and for their keys
 }
 
-// New compares source with target through dir.
+// New returns a Comparer for source and target through dir.
 func New(source, target record.Reader, dir transform.Direction) *Comparer {
 	return &Comparer{source: source, target: target, dir: dir, sizes: &transform.Sizer{}, keys: &transform.Sizer{}}
 }
 
-// Groups returns those of ids whose two sides differ as read now. A group that cannot be
+// Groups returns the groups of ids whose two sides differ as read now. A group that cannot be
 // transformed differs.
 func (c *Comparer) Groups(ctx context.Context, src, dst transform.View, ids []transform.GroupID) ([]transform.Difference, error) {
 	return c.differing(ctx, src, dst, ids, false)
 }
 
-// against compares groups that were read from the source, as of one snapshot, with what the
-// target holds.
+// against compares source groups, read at one snapshot, with the target.
 func (c *Comparer) against(ctx context.Context, dst transform.View, ids []transform.GroupID, at record.Version, source map[transform.GroupID]transform.Group) ([]transform.GroupID, error) {
 	var differ []transform.GroupID
 	err := transform.Each(c.sizes, ids, func(run []transform.GroupID, bytes int) error {
@@ -40,13 +39,15 @@ func (c *Comparer) against(ctx context.Context, dst transform.View, ids []transf
 	return differ, err
 }
 
-// SourcePage compares the groups that a page of a source kind belongs to. Where the kind has a
-// twin it finds what the target alone holds there, too.
+// SourcePage compares the groups of one page of a source kind. For a kind with a twin it also finds
+// the records that only the target holds in that range. A twin is a target kind with the same keys,
+// each record made from that one source record.
 func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
 	if _, known := dst.Tokens[c.dir.Twin(kind)]; known {
 		return c.twins(ctx, src, dst, kind, r, limit)
 	}
 	whole := c.dir.Whole(kind)
+	// Where a record is not the whole group, its content is read again with the group.
 	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src.Tokens[kind], Range: r, Limit: limit, KeysOnly: !whole, NotBefore: src.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan source %s: %w", kind, err)
@@ -56,6 +57,7 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 	if len(ids) == 0 {
 		return out, nil
 	}
+	// A whole record is its group, so the page itself is the source's side.
 	if whole {
 		out.Differ, err = c.against(ctx, dst, ids, page.Version, groups)
 	} else {
@@ -66,11 +68,12 @@ func (c *Comparer) SourcePage(ctx context.Context, src, dst transform.View, kind
 	return out, err
 }
 
-// TargetPage finds, on a page of a target kind, groups that the source does not have. Those
-// that it has are compared by SourcePage, with all that the target holds of them, so that
-// only both together compare everything. Of groups by content, whose records do not show by
-// their keys what they were made of, each is compared here too.
+// TargetPage finds, on one page of a target kind, the groups that the source lacks. SourcePage
+// compares the other groups, with all of their target records, so a complete comparison needs both.
+// TargetPage also compares each group by content, because the keys of its records do not show their
+// source.
 func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
+	// Keys are enough: they show which groups the source lacks.
 	page, err := c.target.Scan(ctx, record.ScanRequest{Token: dst.Tokens[kind], Range: r, Limit: limit, KeysOnly: true, NotBefore: dst.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan target %s: %w", kind, err)
@@ -83,8 +86,8 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 		}
 	}
 	if len(ids) > 0 {
-		// The versions of the two sides are not comparable, so that the source is read as
-		// it is now; what was deleted since agrees when it is compared again.
+		// Versions of the two sides are not comparable, so read the source's present state. A
+		// record deleted in between agrees when it is compared again.
 		named, units := transform.Split(c.dir, ids)
 		strays, err := c.strays(ctx, src, named)
 		if err != nil {
@@ -99,7 +102,7 @@ func (c *Comparer) TargetPage(ctx context.Context, src, dst transform.View, kind
 	return out, nil
 }
 
-// strays returns those of ids, which are groups by name, that the source holds nothing of.
+// strays returns the groups by name of ids without any source record.
 func (c *Comparer) strays(ctx context.Context, src transform.View, ids []transform.GroupID) (strays []transform.GroupID, err error) {
 	err = transform.Each(c.keys, ids, func(run []transform.GroupID, bytes int) error {
 		there, err := transform.ReadKeys(ctx, c.source, c.dir, src.Within(bytes), run)
@@ -113,8 +116,8 @@ func (c *Comparer) strays(ctx context.Context, src transform.View, ids []transfo
 	return strays, err
 }
 
-// groups returns the groups of a page, each once. Keys without a group are left out: those
-// of the source are parked where they are copied, those of the target are orphans.
+// groups returns the groups of a page, each once. It skips keys without a group: the copy parks
+// those of the source, and those of the target are orphans.
 func (c *Comparer) groups(page record.Page, groupOf func(string, record.Key) (transform.GroupID, bool, error)) ([]transform.GroupID, map[transform.GroupID]transform.Group) {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	groups := make(map[transform.GroupID]transform.Group, len(page.Records))

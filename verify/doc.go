@@ -1,21 +1,31 @@
-// Package verify compares a source namespace with its target through the transform:
-// putting a group of the source into what the target holds must change nothing, and the
-// target must hold nothing else.
+// Package verify compares a source namespace with its target through the transform. Two conditions
+// must hold: transforming a source group over the target's present records changes nothing, and the
+// target holds no other records.
 //
-// Source and target are read at different snapshots, so that a difference may only mean
-// that a change has not arrived yet. Callers compare what differs again, at a later
-// snapshot, until it agrees; the engine does so continuously and Run does it on demand.
-// Memory is bounded by a page of each, whatever the size of the data.
+// A group is the set of records that transform together. Most groups go by name: the key alone
+// gives the group. Groups by content need lineage, a kind in the target that stores which source
+// records a group consists of.
 //
-// Groups by content are resolved as the engine does it: they are in sync when lineage and
-// content name the same groups, the lineage of a group lists what belongs to it, and its
-// records are those that its members make. A record of the target that no lineage knows, or
-// that the group which its entry names does not list, differs.
+// # Guarantees
 //
-// EstimateLoss counts, by the same comparison, what a return to a version as it was left
-// would not have.
+// Comparer reads source and target at different snapshots, so a difference may only mean that a
+// change has not arrived yet. Callers compare differing groups again, at a later snapshot, until
+// they agree. The engine does so continuously, and Run does it on demand. A comparison holds at
+// most a page of each side in memory, plus the ids of the differing groups.
 //
-// It writes nothing, and does not decide what a lasting difference means.
+// Comparer resolves groups by content as the engine does. They are in sync under three conditions.
+// Lineage and content name the same groups. The lineage of each group lists exactly its members.
+// The members make exactly the group's records. A target record differs if no lineage knows it, or
+// if the group in its entry does not list it.
+//
+// EstimateLoss uses the same comparison to count the records that a return to an abandoned version
+// would lose.
+//
+// # What it does not own
+//
+// It writes nothing, and does not decide the consequences of a lasting difference.
+//
+// Begin to read at Comparer.Run.
 //
 // It is not for users and may change with any version.
 package verify

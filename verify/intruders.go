@@ -9,13 +9,13 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Intruded is what may have been changed in a target by somebody else.
+// Intruded lists possible changes of a target by other programs.
 type Intruded struct {
 	Groups  []transform.GroupID
-	Orphans []transform.Orphan // records that no group has
+	Orphans []transform.Orphan // records without a group
 }
 
-// Names are some of them, as people find them.
+// Names returns up to ten of the names, for operators.
 func (in Intruded) Names(c *Comparer) (names []string) {
 	for _, id := range in.Groups {
 		names = append(names, c.nameOf(id).Key)
@@ -26,11 +26,14 @@ func (in Intruded) Names(c *Comparer) (names []string) {
 	return names[:min(mostExamples, len(names))]
 }
 
-// Intruded reads the target's changes from a place on, up to the seal of each kind, and returns
-// what no Apply is known to have written. sealed are the names, or marks, that a seal may have.
+// Intruded reads the target's changes from a position up to the seal of each kind. It returns the
+// groups with a change that no Apply is known to have written. sealed holds, by kind, the names or
+// marks that a seal may have.
 func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from record.Position, toks record.Tokens, sealed map[string][]string) (in Intruded, err error) {
+	// open holds the kinds without a seal so far; the stream ends when it is empty.
 	watched, open := record.Tokens{}, map[string]bool{}
 	for _, k := range c.dir.TargetKinds() {
+		// Only kinds that the direction writes can be intruded on; lineage is the engine's own.
 		if tok, ok := toks[k.Name]; ok && transform.SyncsTo(c.dir, k.Name) && !transform.IsLineage(k.Name) {
 			watched[k.Name], open[k.Name] = tok, true
 		}
@@ -50,6 +53,8 @@ func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from rec
 			return in, fmt.Errorf("changes of the target: %w", err)
 		}
 		for _, change := range b.Changes {
+			// A marker ends a kind only if it is the awaited seal; others come from earlier
+			// renames.
 			if change.Marker != "" {
 				for _, name := range sealed[change.Kind] {
 					if name == change.Marker {
@@ -61,6 +66,7 @@ func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from rec
 			id, ok, err := c.dir.GroupOfTarget(change.Kind, change.Key)
 			switch {
 			case !ok || change.Origin == record.AppliedChange || seen[id]:
+			// The key has no group. A deleted orphan leaves nothing to report.
 			case err != nil && !change.Delete:
 				in.Orphans = append(in.Orphans, transform.Orphan{Kind: change.Kind, Key: change.Key, Err: err})
 			case err == nil:

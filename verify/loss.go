@@ -12,28 +12,28 @@ import (
 
 const (
 	lossPage = 1000
-	// maxLoss bounds what is remembered of groups that were counted.
+	// maxLoss bounds the memory for counted groups.
 	maxLoss = 5_000_000
-	// lossExamples are what people look at.
+	// lossExamples is the number of examples for operators.
 	lossExamples = 10
 )
 
-// Loss is what a return to a version as it was left would not have: the groups of the source
-// that the target lacks or has otherwise, and those that the target has alone.
+// Loss counts the differences that a return to an abandoned version would lose: groups that the
+// target lacks, has in an older state, or still has after their deletion.
 type Loss struct {
 	Compared int64 // groups of both sides
-	Created  int64 // since the target was left: it lacks them
-	Changed  int64 // since then: it has them as they were
-	Deleted  int64 // since then: it has them still
-	// Examples are some of the groups, in the order in which they were met: what became of
-	// each, its kind and its key.
+	Created  int64 // created since; the target lacks them
+	Changed  int64 // changed since; the target has the old state
+	Deleted  int64 // deleted since; the target still has them
+	// Examples name some of these groups in the order of discovery, each with its change, kind and
+	// key.
 	Examples []string
 }
 
-// EstimateLoss compares source and target as their views show them, and counts what a return
-// to the target would lose. It writes nothing, and remembers a number for each group that
-// differs: more than 5 million are an error. progress is told how many groups were compared,
-// after each page.
+// EstimateLoss compares source and target at their views, and counts the groups that a return to
+// the target would lose. It writes nothing. It remembers a number for each differing group and
+// returns an error beyond 5 million. After each page it calls progress with the number of compared
+// groups.
 func EstimateLoss(ctx context.Context, source, target record.Reader, dir transform.Direction, src, dst transform.View, progress func(compared int64)) (Loss, error) {
 	l := loss{
 		source: source, target: knownKinds{target}, dir: dir, src: src, dst: dst, progress: progress,
@@ -43,7 +43,7 @@ func EstimateLoss(ctx context.Context, source, target record.Reader, dir transfo
 	return l.report, err
 }
 
-// loss is one estimate while it is made.
+// loss is a running estimate.
 type loss struct {
 	source, target record.Reader
 	dir            transform.Direction
@@ -51,11 +51,11 @@ type loss struct {
 	progress       func(int64)
 	report         Loss
 	seed           maphash.Seed
-	counted        map[uint64]struct{} // groups, for each is met on pages of several kinds
+	counted        map[uint64]struct{} // hashes of groups; several kinds may show one group
 }
 
-// knownKinds reads what is there of a namespace: one that nothing was synced to since it
-// was left lacks the kinds that only a sync to it makes, its lineage.
+// knownKinds reads only the existing kinds of a namespace. A namespace that received no sync since
+// it was left lacks the kinds that only a sync creates, such as lineage.
 type knownKinds struct{ record.Reader }
 
 func (k knownKinds) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
@@ -69,9 +69,11 @@ func (k knownKinds) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	return k.Reader.Read(ctx, req)
 }
 
+// count walks all kinds of both sides.
 func (l *loss) count(ctx context.Context) error {
 	c := New(l.source, l.target, l.dir)
 	for _, k := range l.dir.SourceKinds() {
+		// A discontinued kind has no counterpart to compare with.
 		if !transform.SyncsFrom(l.dir, k.Name) {
 			continue
 		}
@@ -84,6 +86,7 @@ func (l *loss) count(ctx context.Context) error {
 			return err
 		}
 	}
+	// The target's pages find the groups that the source no longer has.
 	for _, k := range l.dir.TargetKinds() {
 		if _, known := l.dst.Tokens[k.Name]; !known || !transform.SearchedTo(l.dir, k.Name) {
 			continue
@@ -95,11 +98,11 @@ func (l *loss) count(ctx context.Context) error {
 			return err
 		}
 	}
-	l.report.Compared += l.report.Deleted // the source does not have them
+	l.report.Compared += l.report.Deleted // the source pages did not count them
 	return nil
 }
 
-// walk goes through the pages of a kind.
+// walk calls page until the kind is done, and counts the differences.
 func (l *loss) walk(ctx context.Context, c *Comparer, page func(record.Range) (transform.Comparison, error)) error {
 	for rest, done := (record.Range{}), false; !done; {
 		p, err := page(rest)
@@ -107,6 +110,7 @@ func (l *loss) walk(ctx context.Context, c *Comparer, page func(record.Range) (t
 			return err
 		}
 		rest, done = p.Next, p.Done
+		// Count at once: keeping all ids of a large difference would need too much memory.
 		if err := l.differ(ctx, c, p.Differ); err != nil {
 			return err
 		}
@@ -118,7 +122,7 @@ func (l *loss) walk(ctx context.Context, c *Comparer, page func(record.Range) (t
 	return nil
 }
 
-// first reports whether a group is met for the first time.
+// first reports whether a group was not met before, and remembers it.
 func (l *loss) first(id transform.GroupID) bool {
 	met := l.met(id)
 	l.counted[maphash.Comparable(l.seed, id)] = struct{}{}
@@ -130,16 +134,16 @@ func (l *loss) met(id transform.GroupID) bool {
 	return met
 }
 
-// differ counts groups that differ. What has to be written together counts as one group: a
-// record that moved between two groups by content is one change.
+// differ counts differing groups. A component, the groups that one transaction must write, counts
+// as one group: a record that moved between two groups by content is one change.
 func (l *loss) differ(ctx context.Context, c *Comparer, ids []transform.GroupID) error {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id transform.GroupID) bool {
-		return l.met(id) && l.dir.LineageKind(id.Spec) == "" // by a page of another of its kinds
+		return l.met(id) && l.dir.LineageKind(id.Spec) == "" // a page of another of its kinds counted it
 	})
 	return c.Each(ctx, l.src, l.dst, ids, func(c *transform.Component) error {
 		members, held := c.Members(), c.Held()
 		if len(c.Failed) > 0 {
-			// Nobody can tell what the target has of groups by content.
+			// For groups by content nothing shows whether the target has them.
 			now, before := c.ByContent() || len(members) > 0, c.ByContent() || held
 			for _, f := range c.Failed {
 				if l.first(f.Unit) {
@@ -148,11 +152,12 @@ func (l *loss) differ(ctx context.Context, c *Comparer, ids []transform.GroupID)
 			}
 			return nil
 		}
+		// A component is met on a page of each of its kinds, and counts only the first time.
 		if c.InSync || !l.firstOf(append(slices.Clone(c.Units), members...)) || len(c.Units) == 0 {
 			return nil
 		}
 		if len(members) == 0 && !held {
-			return nil // what differs is the lineage alone
+			return nil // only the lineage differs
 		}
 		name := c.Units[0]
 		if len(members) > 0 {
@@ -163,10 +168,11 @@ func (l *loss) differ(ctx context.Context, c *Comparer, ids []transform.GroupID)
 	})
 }
 
-// firstOf reports whether none of a component's groups was met.
+// firstOf reports whether none of a component's groups was met before, and remembers all of them.
 func (l *loss) firstOf(ids []transform.GroupID) bool {
 	first := true
 	all := map[transform.GroupID]bool{}
+	// Do not stop at the first hit: every group must be remembered.
 	for _, id := range ids {
 		if !all[id] {
 			all[id] = true
@@ -176,7 +182,7 @@ func (l *loss) firstOf(ids []transform.GroupID) bool {
 	return first
 }
 
-// add counts one group, by whether it is there now, and was when the target was left.
+// add counts one group, by its presence now and at the time when the target was left.
 func (l *loss) add(name string, now, before bool) {
 	what, n := "changed", &l.report.Changed
 	switch {
@@ -191,7 +197,7 @@ func (l *loss) add(name string, now, before bool) {
 	}
 }
 
-// nameOf is what people find a group by.
+// nameOf returns the kind and key under which operators find a group.
 func (l *loss) nameOf(id transform.GroupID) string {
 	for _, s := range append(l.dir.SourceSelect(id), l.dir.TargetSelect(id)...) {
 		return s.Kind + "/" + s.Key.String()

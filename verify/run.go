@@ -9,46 +9,47 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Report is what a whole comparison found.
+// Report is the result of a whole comparison.
 type Report struct {
 	Compared   int64    `json:"compared"`
-	Mismatched int64    `json:"mismatched"`         // and not waived
+	Mismatched int64    `json:"mismatched"`         // without waived groups
 	Examples   []string `json:"examples,omitempty"` // up to ten names of differing groups
 
-	// What differs, and is known to: it was waived.
+	// Waived counts the known differences that an operator has accepted.
 	Waived         int64    `json:"waived,omitempty"`
-	WaivedExamples []string `json:"waivedExamples,omitempty"` // up to ten
+	WaivedExamples []string `json:"waivedExamples,omitempty"` // up to ten names
 
-	// Of Mismatched, what is not parked, and up to ten names of it.
+	// Unparked counts the mismatched groups that are not parked, with up to ten names.
 	Unparked         int64    `json:"-"`
 	UnparkedExamples []string `json:"-"`
 
-	// Shapes are the indexes and options that differ, and Lacks those that the version that was left
-	// cannot have; for people, each with its collection.
+	// Shapes are the differing indexes and options. Lacks are the ones that the abandoned version
+	// cannot have. Both are texts for operators, each with its collection.
 	Shapes []string `json:"shapes,omitempty"`
 	Lacks  []string `json:"lacks,omitempty"`
 
-	// How far a comparison is that still runs.
+	// Doing, Scanned and Total show the progress of a running comparison.
 	Doing   string `json:"-"`
 	Scanned int64  `json:"-"` // records read so far
-	Total   int64  `json:"-"` // that are to be read, estimated; 0: not known
+	Total   int64  `json:"-"` // estimated records to read; 0: unknown
 }
 
-// mostExamples is how many names of a sort a report has.
+// mostExamples is the maximum of each list of names in a report.
 const mostExamples = 10
 
-// Recheck bounds how often, and how far apart, a differing group is compared again before
-// it counts as mismatched. One that is waived is compared again once.
+// Recheck configures the repeated comparison of a differing group before it counts as mismatched. A
+// waived group is compared again only once. Zero values mean the defaults.
 type Recheck struct {
-	Tries  int           // 20
-	Every  time.Duration // 250 ms
+	Tries  int           // default 20
+	Every  time.Duration // default 250 ms
 	Waived Waived
-	Parked Waived // and not waived: it differs, and is known to
+	Parked Waived // parked and not waived: a known difference
 }
 
-// Run compares everything: all source kinds, then the target kinds for groups that the
-// source does not have, unless that is found with the former. Groups that differ are compared again until they agree or
-// s.Tries is used up. progress, if not nil, is called with the running report.
+// Run compares everything: first all source kinds, then the target kinds for groups that the source
+// lacks. It compares differing groups again until they agree or s.Tries is used up. It calls
+// progress, if not nil, with the running report. It returns an error if too many groups differ; the
+// report then counts the ones found.
 func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, progress func(Report)) (Report, error) {
 	if s.Tries == 0 {
 		s.Tries = 20
@@ -60,12 +61,13 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	var differ []transform.GroupID
 	size := 0
 	var orphans []transform.Orphan
-	seen := map[transform.GroupID]bool{} // a group has pages of several kinds, of both sides
+	seen := map[transform.GroupID]bool{} // pages of several kinds, on both sides, may show one group
 	walk := func(kinds []record.KindSpec, syncs func(transform.Direction, string) bool, page func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)) error {
 		for _, k := range kinds {
 			if !syncs(c.dir, k.Name) {
 				continue
 			}
+			// Compare page by page. Differences are only collected, because many of them will pass.
 			for rest, done := (record.Range{}), false; !done; {
 				p, err := page(ctx, src, dst, k.Name, rest, pageSize)
 				if err != nil {
@@ -88,6 +90,8 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 				if progress != nil {
 					progress(rep)
 				}
+				// The first pass must fit in memory. With so many differences the target is not
+				// nearly in sync.
 				if len(differ)+len(orphans) > maxDiffering || size > maxDifferingBytes {
 					rep.Mismatched, rep.Unparked = int64(len(differ)+len(orphans)), int64(len(differ)+len(orphans))
 					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(orphans))
@@ -107,8 +111,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	}
 	rep.Doing = ""
 	rep, err := c.recheck(ctx, src, dst, s, rep, differ)
-	// An orphan does not go away: nothing that follows the source writes it or takes it
-	// away.
+	// An orphan does not pass: no sync writes it or removes it.
 	for _, x := range orphans {
 		name := fmt.Sprintf("%s %s (in the target alone)", x.Kind, x.Key)
 		if s.Waived.Orphans[Name{x.Kind, x.Key.String()}] {
@@ -126,6 +129,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 	return rep, err
 }
 
+// unparked counts a mismatched group that is not parked.
 func (r *Report) unparked(name string) {
 	r.Unparked++
 	if len(r.UnparkedExamples) < mostExamples {
@@ -136,13 +140,15 @@ func (r *Report) unparked(name string) {
 const (
 	pageSize          = 2000
 	maxDiffering      = 100_000  // bounds memory
-	maxDifferingBytes = 32 << 20 // of their names, likewise
+	maxDifferingBytes = 32 << 20 // of their names; bounds memory
 )
 
+// recheck compares groups again until they agree, are waived, or the tries are used up.
 func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Recheck, rep Report, differ []transform.GroupID) (Report, error) {
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	for try := 0; len(differ) > 0 && try < s.Tries; try++ {
+		// Compare again in pages: there may be many differing groups.
 		var left []transform.GroupID
 		for from := 0; from < len(differ); from += pageSize {
 			ds, err := c.Groups(ctx, src, dst, differ[from:min(from+pageSize, len(differ))])
@@ -162,6 +168,7 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 			}
 		}
 		differ = left
+		// No wait after the last try: nothing would follow it.
 		if len(differ) == 0 || try == s.Tries-1 {
 			break
 		}
@@ -177,6 +184,7 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 		if i < mostExamples {
 			rep.Examples = append(rep.Examples, name.Key)
 		}
+		// A parked group cannot be transformed, so it counts like a failed one.
 		if !s.Parked.group(transform.Difference{ID: id, Failed: true}, name) {
 			rep.unparked(name.Key)
 		}
@@ -184,7 +192,8 @@ func (c *Comparer) recheck(ctx context.Context, src, dst transform.View, s Reche
 	return rep, nil
 }
 
-// nameOf is what people find a group by: a group's own name need not be readable.
+// nameOf returns the kind and key under which operators find a group. A group's own name may be
+// unreadable.
 func (c *Comparer) nameOf(id transform.GroupID) Name {
 	for _, s := range append(c.dir.SourceSelect(id), c.dir.TargetSelect(id)...) {
 		return Name{s.Kind, s.Key.String()}

@@ -8,15 +8,16 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// twins compares a page of a source kind with the same stretch of its twin. Both are scanned
-// in the order of their keys, which costs a database less than to look up as many keys, and
-// whatever the target alone holds lies in between. The stretches of a range adjoin, before
-// its first record and behind its last one too, so that none of the target's is left out.
+// twins compares a page of a source kind with the same key range of its twin. It scans both in key
+// order, which costs a database less than looking up as many keys. The scan also shows every record
+// that only the target holds. The ranges of consecutive pages adjoin, from before the first record
+// to behind the last one, so no target record is left out.
 func (c *Comparer) twins(ctx context.Context, src, dst transform.View, kind string, r record.Range, limit int) (transform.Comparison, error) {
 	page, err := c.source.Scan(ctx, record.ScanRequest{Token: src.Tokens[kind], Range: r, Limit: limit, NotBefore: src.NotBefore})
 	if err != nil {
 		return transform.Comparison{}, fmt.Errorf("scan source %s: %w", kind, err)
 	}
+	// The range ends where the next source page begins, not at the last record of this one.
 	end := r.To
 	if !page.Done {
 		end = page.Next
@@ -30,17 +31,18 @@ func (c *Comparer) twins(ctx context.Context, src, dst transform.View, kind stri
 	}
 	out := transform.Comparison{Scanned: len(page.Records) + len(held.Records), Next: record.Range{From: end, To: r.To}, Done: page.Done && held.Done}
 	if !held.Done {
-		out.Next.From = held.Next // what the source has beyond it is read again
+		out.Next.From = held.Next // the next call reads the source beyond it again
 	}
 	resolver := c.resolver(src, dst)
 	compare := func(have, holds []record.Record) {
 		groupOf, at := c.dir.GroupOf, have
+		// Without a source record the target's key names the group.
 		if len(have) == 0 {
 			groupOf, at = c.dir.GroupOfTarget, holds
 		}
 		id, _, err := groupOf(at[0].Kind, at[0].Key)
 		if err != nil {
-			for _, h := range holds { // what the source has is parked where it is copied
+			for _, h := range holds { // the copy parks the source's record
 				out.Orphans = append(out.Orphans, transform.Orphan{Kind: twin, Key: h.Key, Err: err})
 			}
 			return
@@ -54,6 +56,7 @@ func (c *Comparer) twins(ctx context.Context, src, dst transform.View, kind stri
 		}
 	}
 	a, b := page.Records, held.Records
+	// Merge both sides by key. n and m say which sides have a record at the lowest key.
 	for len(a) > 0 || len(b) > 0 {
 		order := -1
 		switch {
@@ -64,6 +67,7 @@ func (c *Comparer) twins(ctx context.Context, src, dst transform.View, kind stri
 		case len(b) > 0:
 			order = record.Cursor(a[0].Key).Compare(record.Cursor(b[0].Key))
 		}
+		// The target's page ends here; later source records have no counterpart in it yet.
 		if order <= 0 && !held.Done && record.Cursor(a[0].Key).Compare(held.Next) >= 0 {
 			break
 		}

@@ -6,10 +6,11 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Each resolves groups as the engine does, and shows what each comes to; nothing is written.
-// What cannot be migrated is shown with its Failed, and the rest of its component again
-// without them. A component may be shown for more than the groups that were asked for.
+// Each resolves groups as the engine does and passes each resulting component to show. It writes
+// nothing. A component with unmigratable units is shown with its Failed; the other units are then
+// resolved and shown again without them. A component may contain more groups than ids.
 func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []transform.GroupID, show func(*transform.Component) error) error {
+	// Groups by name are independent, so they can be read in runs of a bounded size.
 	named, units := transform.Split(c.dir, ids)
 	err := transform.Each(c.sizes, named, func(run []transform.GroupID, bytes int) error {
 		cs, _, err := c.resolver(src.Within(bytes), dst.Within(bytes)).Resolve(ctx, run)
@@ -21,6 +22,7 @@ func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []tran
 	if err != nil || len(units) == 0 {
 		return err
 	}
+	// Groups by content depend on each other, so one resolver must see them all.
 	r := c.resolver(src.Within(transform.ReadBytes), dst.Within(transform.ReadBytes))
 	asked := make(map[transform.GroupID]bool, len(units))
 	for _, id := range units {
@@ -35,6 +37,8 @@ func (c *Comparer) Each(ctx context.Context, src, dst transform.View, ids []tran
 			if len(cs[i].Failed) == 0 {
 				continue
 			}
+			// Resolve the rest without the failed units. Otherwise one bad record would hide the
+			// others' differences.
 			for _, f := range cs[i].Failed {
 				r.Apart[f.Unit] = true
 			}
@@ -68,9 +72,8 @@ func (c *Comparer) resolver(src, dst transform.View) transform.Resolver {
 	}
 }
 
-// differing returns those of ids that do not hold what they should, or cannot be transformed
-// at all. With blame a target record is named by a source record that it was made of, if
-// there is any: that is what people look for.
+// differing returns the groups of ids that differ or cannot be transformed. With blame it names a
+// target record by one of its source records, if any, because operators search for those.
 func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids []transform.GroupID, blame bool) (differ []transform.Difference, err error) {
 	asked := make(map[transform.GroupID]bool, len(ids))
 	for _, id := range ids {
@@ -82,11 +85,13 @@ func (c *Comparer) differing(ctx context.Context, src, dst transform.View, ids [
 			return nil
 		}
 		for _, id := range found {
+			// A component may bring in other groups. The caller counts those from their own pages.
 			if !asked[id] {
 				continue
 			}
 			d := transform.Difference{ID: id, Source: comp.Source(id), Failed: len(comp.Failed) > 0, What: comp.What()}
 			if blame {
+				// Operators search by source records.
 				d.ID = comp.Blame(id)
 			}
 			differ = append(differ, d)

@@ -7,32 +7,35 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Waived is what somebody let a switch go on without. Where it differs that is known, and is
-// counted apart from what nobody has looked at.
+// Waived lists the groups and orphans that an operator has accepted to leave behind. Reports count
+// their differences apart from all others. The zero value waives nothing.
 type Waived struct {
-	Groups  map[transform.GroupID]bool
+	Groups map[transform.GroupID]bool
+	// Orphans are target records without a group.
 	Orphans map[Name]bool
-	// Kinds are those of which more was waived than Groups lists. A group of them counts as
-	// waived if it cannot be transformed; any other one, which may be missing for another
-	// reason, as different.
+	// Kinds lists kinds with more waived groups than Groups can hold. A group of such a kind counts
+	// as waived if it cannot be transformed. Any other difference may have another cause and is not
+	// waived.
 	Kinds map[string]bool
-	// LeftKinds are kinds of the target of which the switch that left it waived more than Groups
-	// lists. A group that the target alone holds counts as waived if Back, the direction that the
-	// switch ended, cannot transform it: no list says which groups were left behind.
+	// LeftKinds lists target kinds with more waived groups than Groups can hold, waived by the
+	// switch that left the target. A group that only the target holds counts as waived if Back, the
+	// direction that this switch ended, cannot transform it. No list shows which groups were left
+	// behind.
 	LeftKinds map[string]bool
 	Back      transform.Direction
 }
 
-// Name is what people find a group or a record by.
+// Name is the kind and key under which operators find a group or a record.
 type Name struct{ Kind, Key string }
 
+// group reports whether a difference is waived.
 func (w Waived) group(d transform.Difference, name Name) bool {
 	return w.Groups[d.ID] || d.Failed && w.Kinds[name.Kind]
 }
 
-// leftBehind returns those groups that the target alone holds and that cannot be brought back to the
-// source, of the kinds of which more was waived than is listed. A group of which the source holds
-// anything was not left behind: the target has not followed it.
+// leftBehind returns the groups of LeftKinds that only the target holds and that Back cannot
+// transform. A group with any source record was not left behind: the target has failed to follow
+// it.
 func (c *Comparer) leftBehind(ctx context.Context, src, dst transform.View, w Waived, ds []transform.Difference) (map[transform.GroupID]bool, error) {
 	var ids []transform.GroupID
 	nothing := transform.SourceState(nil)
@@ -44,6 +47,7 @@ func (c *Comparer) leftBehind(ctx context.Context, src, dst transform.View, w Wa
 	if len(ids) == 0 {
 		return nil, nil
 	}
+	// Transform the other way: a failure there is the reason why the switch left the group behind.
 	back, err := New(c.target, c.source, w.Back).Groups(ctx, dst, src, ids)
 	if err != nil {
 		return nil, fmt.Errorf("what was left behind: %w", err)
@@ -57,7 +61,7 @@ func (c *Comparer) leftBehind(ctx context.Context, src, dst transform.View, w Wa
 	return left, nil
 }
 
-// note counts what differs and is waived.
+// note counts a waived difference.
 func (r *Report) note(name string) {
 	r.Waived++
 	if len(r.WaivedExamples) < mostExamples {

@@ -1,13 +1,13 @@
-// Package watchedfile has what some files say together, read again when they change, so that
-// keys, certificates and passwords are replaced without a restart.
+// Package watchedfile parses one value from some files and reads them again after a change. So
+// operators can replace keys, certificates and passwords without a restart.
 //
-// Files are read when they are used, at most once a second, so that no goroutine is needed.
-// They are compared by what they hold and not by their times, which cannot tell two writes
-// within one tick apart. Files that cannot be read any longer, or do not fit together yet, leave
-// the former value in force, with one line in the log for each new reason.
+// Get reads the files when the value is used, at most once a second, so no goroutine is needed. It
+// compares the content and not the times, because times cannot distinguish two writes within one
+// clock tick. If files become unreadable, or do not fit together yet, the former value stays in
+// force. Each new reason is logged once.
 //
-// It knows nothing about what files hold: that is up to the function that parses them, whose
-// errors must not quote secrets.
+// It does not know the content of the files. The caller's parse function reads them, and its errors
+// must not quote secrets. Begin to read at Open and Value.Get.
 //
 // It is not for users and may change with any version.
 package watchedfile
@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// lookEvery is how often files are read at most.
+	// lookEvery is the minimum interval between two reads.
 	lookEvery = time.Second
-	// maxBytes bounds what is read of a file.
+	// maxBytes is the maximum size of a file.
 	maxBytes = 4 << 20
 )
 
-// File is one file, and whether it matters who can write and read it.
+// File is one file with its required permissions.
 type File struct {
 	path    string
 	secret  bool // only its owner may write it
-	private bool // others had better not read it
+	private bool // other users should not read it
 }
 
-// Secret is a file that is refused when others than its owner can write it: a password, a key, or
-// tokens. The log warns when everybody can read it.
+// Secret returns a password, key or token file. A file that users other than its owner can write is
+// refused. The log warns about a file that every user can read.
 func Secret(path string) File { return File{path, true, true} }
 
-// Trusted is a file that is refused when others than its owner can write it, and no secret:
-// authorities, since who writes these decides who is let in.
+// Trusted returns a file that is refused if users other than its owner can write it, but that is no
+// secret. Authorities are such files, because they decide which callers are admitted.
 func Trusted(path string) File { return File{path, true, false} }
 
-// Public is a file that proves nothing by itself, such as a certificate next to its key.
+// Public returns a file that proves nothing by itself, such as a certificate next to its key.
 func Public(path string) File { return File{path, false, false} }
 
-// Value is what files say.
+// Value is a value parsed from files. It is safe for concurrent use.
 type Value[T any] struct {
 	what  string
 	files []File
@@ -57,14 +57,14 @@ type Value[T any] struct {
 
 	mu        sync.Mutex
 	value     T
-	digest    [sha256.Size]byte // of the texts that value was made of
+	digest    [sha256.Size]byte // of the texts behind value
 	looked    time.Time
-	warned    map[string]bool // files that everybody can read
-	complaint string          // the latest that was logged; empty once the files are good again
+	warned    map[string]bool // files that every user can read
+	complaint string          // last logged error; empty while the files are good
 }
 
-// Open reads files for the first time, when they have to be right. what names them in
-// messages. parse gets their texts in the order of the files. A nil log is none.
+// Open reads the files for the first time, and returns an error if that fails. what names the value
+// in messages. parse receives the texts in the order of files. A nil log discards messages.
 func Open[T any](what string, log *zap.Logger, parse func(texts [][]byte) (T, error), files ...File) (*Value[T], error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -76,8 +76,8 @@ func Open[T any](what string, log *zap.Logger, parse func(texts [][]byte) (T, er
 	return v, nil
 }
 
-// Get returns what the files say now, as of at most a second ago. Until they say something
-// else it is the very same value.
+// Get returns the value of the files as of at most a second ago. It returns the same value until
+// the content changes.
 func (v *Value[T]) Get() T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,6 +88,7 @@ func (v *Value[T]) Get() T {
 	if changed {
 		v.log.Info("files changed and were read again", zap.String("what", v.what))
 	}
+	// Log a reason only when it is new: a broken file would log every second.
 	before := v.complaint
 	v.complaint = ""
 	if err != nil {
@@ -99,8 +100,9 @@ func (v *Value[T]) Get() T {
 	return v.value
 }
 
-// look reads the files, and takes the value over if they say something else than before.
+// look reads the files, and replaces the value if their content changed.
 func (v *Value[T]) look() (changed bool, err error) {
+	// Also before a failure, so that a broken file is not read for every call.
 	v.looked = time.Now()
 	texts, err := Read(v.what, v.files...)
 	v.exposed()
@@ -109,12 +111,14 @@ func (v *Value[T]) look() (changed bool, err error) {
 	}
 	sum := sha256.New()
 	for _, text := range texts {
+		// With the length, so that moving text between two files changes the sum.
 		fmt.Fprintf(sum, "%d\n%s", len(text), text)
 	}
 	digest := [sha256.Size]byte(sum.Sum(nil))
 	if digest == v.digest {
 		return false, nil
 	}
+	// Keep the old digest if this fails, so that the next look parses again.
 	value, err := v.parse(texts)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", v.what, err)
@@ -123,8 +127,8 @@ func (v *Value[T]) look() (changed bool, err error) {
 	return true, nil
 }
 
-// exposed warns once of secrets that everybody on the machine can read. They are not refused: that is
-// how a volume of Kubernetes has them unless its defaultMode says otherwise.
+// exposed warns once about each secret that every user of the machine can read. Such files are not
+// refused, because Kubernetes creates them so, unless the volume's defaultMode is changed.
 func (v *Value[T]) exposed() {
 	for _, f := range v.files {
 		open := f.Exposed()
@@ -135,16 +139,16 @@ func (v *Value[T]) exposed() {
 	}
 }
 
-// ExposedText is the warning of a secret that everybody on the machine can read.
+// ExposedText is the warning about a secret that every user of the machine can read.
 const ExposedText = "everybody on this machine can read a secret: chmod o-r it"
 
-// Exposed reports whether the file is a secret that everybody on the machine can read.
+// Exposed reports whether the file is a secret that every user of the machine can read.
 func (f File) Exposed() bool {
 	info, err := os.Stat(f.path)
 	return err == nil && f.private && info.Mode().Perm()&0o004 != 0
 }
 
-// Read reads files once, under the same bounds.
+// Read reads files once, with the same checks as Open.
 func Read(what string, files ...File) ([][]byte, error) {
 	texts := make([][]byte, len(files))
 	for i, f := range files {
@@ -156,8 +160,10 @@ func Read(what string, files ...File) ([][]byte, error) {
 	return texts, nil
 }
 
+// read checks the permissions and returns the content.
 func (f File) read() ([]byte, error) {
-	// Before it is opened, which would wait at a pipe. Secrets of Kubernetes are symbolic links.
+	// Check before opening, because opening a pipe would block. Stat follows links: secrets in
+	// Kubernetes are symbolic links.
 	info, err := os.Stat(f.path)
 	switch {
 	case err != nil:

@@ -1,5 +1,6 @@
-// Package accesstest makes what proves identities in tests: authorities with certificates,
-// and issuers of JSON web tokens; and addresses at which no controller is.
+// Package accesstest creates the proofs of identities for tests: authorities with certificates, and
+// issuers of JSON web tokens. It also provides addresses without a controller. It tests nothing
+// itself.
 //
 // It is not for users and may change with any version.
 package accesstest
@@ -39,7 +40,7 @@ type Authority struct {
 	pem  []byte
 }
 
-// NewAuthority makes one.
+// NewAuthority returns a new authority that is valid for an hour.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key := newKey(t)
@@ -59,14 +60,14 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// Pool has the authority alone.
+// Pool returns a pool with only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// Bundle is the certificates of some authorities, as a file has them.
+// Bundle returns the PEM certificates of several authorities.
 func Bundle(all ...*Authority) []byte {
 	var text []byte
 	for _, a := range all {
@@ -75,17 +76,17 @@ func Bundle(all ...*Authority) []byte {
 	return text
 }
 
-// File writes the authority's certificate.
+// File writes the authority's certificate to path and returns path.
 func (a *Authority) File(t testing.TB, path string) string { return Replace(t, path, a.pem) }
 
-// Leaf is a certificate to be signed.
+// Leaf describes a certificate to sign.
 type Leaf struct {
 	Subject pkix.Name
 	SPIFFE  []string
 	Expired bool
 }
 
-// Sign makes a certificate for localhost and 127.0.0.1, as PEM with its key.
+// Sign returns a new certificate for localhost and 127.0.0.1, and its key, both as PEM.
 func (a *Authority) Sign(t testing.TB, leaf Leaf) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
@@ -94,6 +95,7 @@ func (a *Authority) Sign(t testing.TB, leaf Leaf) (cert, key []byte) {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
+	// Already expired, but not before its start.
 	if leaf.Expired {
 		template.NotAfter = time.Now().Add(-time.Minute)
 	}
@@ -115,7 +117,7 @@ func (a *Authority) Sign(t testing.TB, leaf Leaf) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// Certificate signs one for a client.
+// Certificate signs a certificate for a client.
 func (a *Authority) Certificate(t testing.TB, leaf Leaf) tls.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.Sign(t, leaf))
@@ -125,14 +127,14 @@ func (a *Authority) Certificate(t testing.TB, leaf Leaf) tls.Certificate {
 	return pair
 }
 
-// Files signs one and writes NAME.crt and NAME.key.
+// Files signs a certificate and writes NAME.crt and NAME.key.
 func (a *Authority) Files(t testing.TB, dir, name string, leaf Leaf) (cert, key string) {
 	t.Helper()
 	c, k := a.Sign(t, leaf)
 	return Replace(t, filepath.Join(dir, name+".crt"), c), Replace(t, filepath.Join(dir, name+".key"), k)
 }
 
-// Replace replaces a file at once, as those who renew certificates do.
+// Replace replaces a file atomically, as tools that renew certificates do.
 func Replace(t testing.TB, path string, text []byte) string {
 	t.Helper()
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
@@ -162,20 +164,20 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// Issuer signs JSON web tokens, and shows its keys on loopback.
+// Issuer signs JSON web tokens, and serves its keys on loopback.
 type Issuer struct {
 	URL string
 
 	http   *httptest.Server
-	pair   atomic.Pointer[tls.Certificate] // nil: over plain HTTP
+	pair   atomic.Pointer[tls.Certificate] // nil: plain HTTP
 	server *oidctest.Server
 	mu     sync.Mutex
 	key    *ecdsa.PrivateKey
 	id     string
-	Asked  int // how often it was asked for anything
+	Asked  int // number of requests
 }
 
-// NewIssuer starts one over plain HTTP.
+// NewIssuer starts an issuer over plain HTTP. It stops with the test.
 func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
 	i := newIssuer()
@@ -183,15 +185,16 @@ func NewIssuer(t testing.TB) *Issuer {
 	return i.started(t)
 }
 
-// NewTLSIssuer starts one whose server has a certificate of an authority.
+// NewTLSIssuer starts an issuer with a certificate of an authority.
 func NewTLSIssuer(t testing.TB, a *Authority) *Issuer {
 	t.Helper()
 	i := newIssuer()
 	i.Certify(t, a)
+	// Asked at each handshake, so that Certify takes effect.
 	i.http.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return &tls.Config{Certificates: []tls.Certificate{*i.pair.Load()}}, nil
 	}}
-	i.http.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that a test wants to fail
+	i.http.Config.ErrorLog = log.New(io.Discard, "", 0) // tests cause failing handshakes
 	i.http.StartTLS()
 	return i.started(t)
 }
@@ -216,7 +219,8 @@ func (i *Issuer) started(t testing.TB) *Issuer {
 	return i
 }
 
-// Certify gives its server a certificate of another authority, as a restart does: connections end.
+// Certify gives the server a certificate of another authority and ends its connections, as a
+// restart does.
 func (i *Issuer) Certify(t testing.TB, a *Authority) {
 	t.Helper()
 	pair := a.Certificate(t, Leaf{Subject: pkix.Name{CommonName: "issuer"}})
@@ -224,7 +228,7 @@ func (i *Issuer) Certify(t testing.TB, a *Authority) {
 	i.http.CloseClientConnections()
 }
 
-// Rotate has it sign with a new key, and show no other.
+// Rotate replaces the signing key; the issuer then serves only the new key.
 func (i *Issuer) Rotate(t testing.TB, id string) {
 	t.Helper()
 	i.mu.Lock()
@@ -233,7 +237,7 @@ func (i *Issuer) Rotate(t testing.TB, id string) {
 	i.server.PublicKeys = []oidctest.PublicKey{{PublicKey: i.key.Public(), KeyID: id, Algorithm: "ES256"}}
 }
 
-// Token signs claims; iss, aud, exp and iat have defaults.
+// Token signs claims. iss, aud, exp and iat have defaults.
 func (i *Issuer) Token(t testing.TB, audience string, claims map[string]any) string {
 	t.Helper()
 	i.mu.Lock()

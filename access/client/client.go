@@ -1,6 +1,6 @@
-// Package client reaches the Deployment API from elsewhere: with TLS, a client certificate
-// or a bearer token. The command line uses it, and so can applications. It does not decide who may
-// do what: the controller does.
+// Package client opens clients of the Deployment API, with TLS and with a client certificate or a
+// bearer token. The command line uses it, and so can applications. It does not decide which caller
+// may do what; the controller does. Begin to read at Open.
 package client
 
 import (
@@ -18,20 +18,21 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// Config is where the API is, and how to prove who one is. It has names of files, and no
+// Config holds the address of the API and the caller's proof. It contains file names, and no
 // secrets.
 type Config struct {
-	// Server is host:port, or an address that begins with http:// or https://. Without it,
-	// TLS is spoken if CA or Cert says so. Several controllers are separated by commas: the
-	// one that answered last is asked first, and the others when it cannot be reached.
+	// Server is host:port, or an address with the prefix http:// or https://. Without a prefix, TLS
+	// is used if CA or Cert is set. Commas separate several controllers. Calls go to the one that
+	// answered last, and to the others if it cannot be reached.
 	Server    string `yaml:"server,omitempty"`
 	CA        string `yaml:"tlsCA,omitempty"`     // file; empty: the system's authorities
 	Cert      string `yaml:"tlsCert,omitempty"`   // file of a client certificate; empty: none
-	Key       string `yaml:"tlsKey,omitempty"`    // file, with Cert
-	TokenFile string `yaml:"tokenFile,omitempty"` // read again when it changes
+	Key       string `yaml:"tlsKey,omitempty"`    // file; required with Cert
+	TokenFile string `yaml:"tokenFile,omitempty"` // file of a bearer token; read again after a change
 }
 
-// URLs are where calls go.
+// URLs returns the addresses of the controllers. It returns an error if an address or its
+// combination with the other fields is unsafe or invalid.
 func (c Config) URLs() ([]*url.URL, error) {
 	if (c.Cert == "") != (c.Key == "") {
 		return nil, errors.New("a client certificate and its key belong together: give both")
@@ -62,13 +63,14 @@ func (c Config) url(server string) (*url.URL, error) {
 	switch {
 	case u.Scheme == "http" && (c.CA != "" || c.Cert != ""):
 		return nil, fmt.Errorf("%s is without TLS, and a certificate was given: give https://%s", server, u.Host)
+	// Everyone on the network path could read the token.
 	case u.Scheme == "http" && c.TokenFile != "" && !loopback(u.Hostname()):
 		return nil, fmt.Errorf("%s is without TLS, and a token would be readable on the way: give https://%s", server, u.Host)
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// redacted hides what somebody put before an @.
+// redacted hides text before an @, which may be a password.
 func redacted(server string) string {
 	if i := strings.LastIndexByte(server, '@'); i >= 0 {
 		return "***" + server[i:]
@@ -81,7 +83,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Open returns a client of the API. Certificates are read again when they change.
+// Open returns a client of the API. It reads certificates again after a change.
 func Open(c Config, opts ...connect.ClientOption) (dbcontrollerv1connect.DeploymentServiceClient, error) {
 	at, err := c.URLs()
 	if err != nil {
@@ -93,14 +95,15 @@ func Open(c Config, opts ...connect.ClientOption) (dbcontrollerv1connect.Deploym
 	}
 	h := &http.Client{
 		Transport: &failover{at: at, base: base},
-		// A controller never redirects; a server that does wants the token.
+		// A controller never redirects. A server that redirects is after the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return dbcontrollerv1connect.NewDeploymentServiceClient(h, at[0].String(), opts...), nil
 }
 
-// transport proves who calls.
+// transport returns a transport that proves the caller.
 func (c Config) transport() (http.RoundTripper, error) {
+	// The default transport shares its connections with the rest of the process.
 	if c.CA == "" && c.Cert == "" && c.TokenFile == "" {
 		return http.DefaultTransport, nil
 	}
@@ -121,6 +124,7 @@ func (c Config) transport() (http.RoundTripper, error) {
 	if c.TokenFile == "" {
 		return t, nil
 	}
+	// Open reads the file now, so that a wrong path fails at the start.
 	token, err := watchedfile.Open("token", nil, func(texts [][]byte) (string, error) { return parseToken(c.TokenFile, texts[0]) }, watchedfile.Secret(c.TokenFile))
 	if err != nil {
 		return nil, err
@@ -128,22 +132,23 @@ func (c Config) transport() (http.RoundTripper, error) {
 	return bearer{t, token}, nil
 }
 
-// bearer sends the token of a file.
+// bearer adds the token from a file to each request.
 type bearer struct {
 	*access.Transport
 	token *watchedfile.Value[string]
 }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	// A RoundTripper must not modify its request.
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+b.token.Get())
 	return b.Transport.RoundTrip(r)
 }
 
-// parseToken puts nothing of a file into an error.
+// parseToken returns the token in a file. Its errors quote nothing of the file.
 func parseToken(file string, text []byte) (string, error) {
 	t := strings.TrimSpace(string(text))
-	// A header takes no control characters: a call would fail later, and not say why.
+	// Headers refuse control characters: a call would fail later, without showing the reason.
 	if t == "" || strings.ContainsFunc(t, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 		return "", fmt.Errorf("%s has not one token and nothing else", file)
 	}

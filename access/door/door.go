@@ -1,8 +1,11 @@
-// Package door opens listeners: with TLS or on loopback, behind a guard, and with bounds
-// for clients that are slow, many or hostile.
+// Package door opens listeners: with TLS or on loopback, behind an access.Guard, and with limits
+// for clients that are slow, numerous or hostile.
 //
-// A listener that is reachable from elsewhere without TLS and without identities is
-// refused, unless it is said to be insecure, which is logged at each start.
+// Open refuses a listener that other machines can reach without TLS or without identities. The
+// operator can allow it with --insecure, which is logged at each start.
+//
+// It does not decide which caller may make which call (package access), and does not define the
+// limits (package limits). Begin to read at Open and Door.Serve.
 //
 // It is not for users and may change with any version.
 package door
@@ -27,50 +30,49 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Config is one listener.
+// Config configures one listener.
 type Config struct {
-	What    string // in messages, such as "API port"
+	What    string // name in messages, such as "API port"
 	Address string // host:port
-	Flag    string // that gives another address, in messages
+	Flag    string // flag for another address, in messages
 	Lock    *Lock
 	Table   access.Table
-	// Absent is as in access.GuardConfig.
+	// Absent answers paths without a row; see access.GuardConfig.
 	Absent func(path string) *connect.Error
-	// Rest is as in access.GuardConfig.
+	// Rest is the role for paths without a row; see access.GuardConfig.
 	Rest access.Role
-	// Unencrypted2 takes HTTP/2 without TLS, too, for gRPC.
+	// Unencrypted2 also accepts HTTP/2 without TLS, for gRPC.
 	Unencrypted2 bool
-	Connections  int   // at the same time; more wait. 0: limits.Connections
-	Requests     int   // at the same time; more are refused. 0: limits.Requests
-	BodyBytes    int64 // of a request, as it is sent. 0: limits.RequestBytes
-	BodiesBytes  int64 // of all requests at the same time, with what their handlers keep. 0: limits.RequestsBytes
-	// HeaderTime, BodyTime and WriteTime are limits.HeaderTime and so on, unless a test has
-	// no time for them.
+	Connections  int   // maximum at a time; more wait. 0: limits.Connections
+	Requests     int   // maximum at a time; more are refused. 0: limits.Requests
+	BodyBytes    int64 // maximum of a request as sent. 0: limits.RequestBytes
+	BodiesBytes  int64 // maximum of all running requests and their handlers. 0: limits.RequestsBytes
+	// HeaderTime, BodyTime and WriteTime replace the limits of the same names. Only tests set them.
 	HeaderTime, BodyTime, WriteTime time.Duration
 	Log                             *zap.Logger
 }
 
-// Lock is what all listeners of a process have in common.
+// Lock holds the settings that all listeners of a process share. The zero value requires loopback.
 type Lock struct {
 	Authenticators []access.Authenticator
 	Policy         access.Policy
 	KeyPair        *access.KeyPair     // nil: no TLS
-	Clients        *access.Authorities // vouch for client certificates; nil: none are asked for
+	Clients        *access.Authorities // sign client certificates; nil: no client certificates
 	Hosts, Origins []string
 	Insecure       bool
 	Audit          *access.Audit
 }
 
-// Door is an open listener.
+// Door is an open listener. Call either Serve or Close.
 type Door struct {
 	cfg      Config
 	listener net.Listener
 	guard    *access.Guard
-	// Warning says what is insecure about it; empty: nothing.
+	// Warning describes the listener's insecurity for operators; empty: secure.
 	Warning string
 }
 
-// Open opens a listener, or says in one line why not.
+// Open opens a listener, or returns a one-line reason why not.
 func Open(cfg Config) (*Door, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -90,6 +92,7 @@ func Open(cfg Config) (*Door, error) {
 		return nil, fmt.Errorf("%s: %w; give another address with %s", cfg.What, err, cfg.Flag)
 	}
 	d := &Door{cfg: cfg, listener: l}
+	// The address decides whether the listener is local, so listen first. Nothing is served yet.
 	if err := d.lock(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -103,7 +106,7 @@ func or[T int | int64 | time.Duration](n, otherwise T) T {
 	return n
 }
 
-// lock decides who may come in.
+// lock sets up the guard, and refuses an insecure listener that other machines can reach.
 func (d *Door) lock() error {
 	lock := d.cfg.Lock
 	loopback := d.listener.Addr().(*net.TCPAddr).IP.IsLoopback()
@@ -116,6 +119,7 @@ func (d *Door) lock() error {
 	case len(lock.Authenticators) == 0:
 		missing = "identities"
 	}
+	// On loopback only local users can connect, so proofs are optional.
 	unproven := access.Loopback
 	if missing != "" && !loopback {
 		if !lock.Insecure {
@@ -129,6 +133,7 @@ func (d *Door) lock() error {
 		}
 		d.cfg.Log.Warn("insecure", zap.String("what", d.Warning))
 	}
+	// Also on loopback: a browser of this machine may run a foreign page.
 	names := access.Names{Hosts: lock.Hosts, Origins: lock.Origins}
 	if lock.KeyPair != nil {
 		names.Certificate = lock.KeyPair.Leaf
@@ -144,10 +149,10 @@ func (d *Door) lock() error {
 	return nil
 }
 
-// Addr is where it listens.
+// Addr returns the listener's address.
 func (d *Door) Addr() string { return d.listener.Addr().String() }
 
-// Warnings is Warning as a list, empty if there is none or no door.
+// Warnings returns Warning as a list, empty if there is none. A nil Door has none.
 func (d *Door) Warnings() []string {
 	if d == nil || d.Warning == "" {
 		return nil
@@ -158,9 +163,11 @@ func (d *Door) Warnings() []string {
 // Close closes a door that does not serve.
 func (d *Door) Close() error { return d.listener.Close() }
 
-// Serve serves until ctx ends, then lets running requests finish for a while.
+// Serve serves until ctx ends, then lets running requests finish for limits.StopTime. It returns
+// ctx's error after a clean end.
 func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	s := &http.Server{
+		// The order matters: limits first, then the guard, then memory for known callers only.
 		Handler:           d.bounded(d.guard.Handler(d.reserved(h))),
 		ReadHeaderTimeout: d.cfg.HeaderTime,
 		IdleTimeout:       limits.IdleTime,
@@ -170,6 +177,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 		Protocols:         new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
+	// Limit before TLS, so that waiting connections cost no handshake.
 	l := netutil.LimitListener(d.listener, d.cfg.Connections)
 	if d.cfg.Lock.KeyPair != nil {
 		s.Protocols.SetHTTP2(true)
@@ -185,6 +193,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
+	// ctx has ended, but running requests still get their time.
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.StopTime)
 	defer cancel()
 	if err := s.Shutdown(stop); err != nil {
@@ -194,7 +203,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	return ctx.Err()
 }
 
-// bounded bounds what one request, and all together, may take.
+// bounded limits the resources of one request and of all requests together.
 func (d *Door) bounded(next http.Handler) http.Handler {
 	running := make(chan struct{}, d.cfg.Requests)
 	budget := memory.NewBudget(d.cfg.BodiesBytes)
@@ -209,11 +218,12 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		share := budget.Share(limits.ShareBytes)
 		defer share.End()
+		// Until the caller is known, leave the operators' part free.
 		share.Leave(d.cfg.BodiesBytes / limits.OperatorShare)
-		r = r.WithContext(memory.With(r.Context(), share)) // handlers take what they keep from it, too
+		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
 		if r.Body != nil && r.Body != http.NoBody {
 			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share}
-			// Ignored here and below: a connection that has no deadlines has gone.
+			// An error here and below means that the connection is gone.
 			_ = rc.SetReadDeadline(time.Now().Add(d.cfg.BodyTime))
 			r.Body = b
 		}
@@ -221,17 +231,18 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// reserved keeps a share of the requests and of their memory for operators: a viewer's or an
-// application's calls, some of which wait for minutes, must not lock out who has to act. A listener
-// without operators needs none.
+// reserved keeps a share of the requests and of their memory for operators. Some calls of viewers
+// and applications wait for minutes, and must not lock out an operator. A listener without
+// operators needs no such share.
 //
-// It runs behind the guard, so nobody holds memory before the guard knows who calls: a request may
-// wait there for an issuer.
+// It runs behind the guard. A request may wait there for an issuer, and must not hold memory before
+// the guard knows its caller.
 func (d *Door) reserved(next http.Handler) http.Handler {
 	others := make(chan struct{}, max(1, d.cfg.Requests-d.cfg.Requests/limits.OperatorShare))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		share := memory.Of(r.Context())
 		if c, ok := access.CallerOf(r.Context()); ok && c.May(access.Operator) {
+			// An operator may use the reserved part of the memory.
 			share.Leave(0)
 		} else {
 			select {
@@ -246,7 +257,7 @@ func (d *Door) reserved(next http.Handler) http.Handler {
 			busy(w, r)
 			return
 		}
-		// What is compressed may become as large as anything may be.
+		// Compressed data may grow to the maximum size.
 		if _, ok := r.Body.(*body); ok && compressed(r.Header) && !share.Reserve(d.cfg.BodyBytes) {
 			busy(w, r)
 			return
@@ -255,23 +266,24 @@ func (d *Door) reserved(next http.Handler) http.Handler {
 	})
 }
 
+// busy refuses a request that exceeds a limit. The client may retry after a second.
 func busy(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
 	refusal.Write(w, r, refusal.New(refusal.Busy, errors.New("too many requests at the same time: try again")))
 }
 
-// inURL is how large the message of a request may become that has it in its URL, as Connect takes
-// it with GET.
+// inURL returns the maximum size of a request's message in its URL, which Connect uses with GET.
 func (d *Door) inURL(r *http.Request) int64 {
 	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
 		return 0
 	}
-	query := r.URL.Query() // decoded as Connect does it, so that no other spelling passes
+	query := r.URL.Query() // decoded like Connect, so no other spelling passes
 	if !query.Has("message") {
 		return 0
 	}
 	n := int64(len(r.URL.RawQuery))
 	for _, c := range query["compression"] {
+		// The decompressed message may reach the maximum size.
 		if c != "" && c != "identity" {
 			return n + d.cfg.BodyBytes
 		}
@@ -279,6 +291,7 @@ func (d *Door) inURL(r *http.Request) int64 {
 	return n
 }
 
+// compressed reports whether a header announces a compressed body.
 func compressed(h http.Header) bool {
 	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
 		for _, v := range h.Values(name) {
@@ -290,14 +303,14 @@ func compressed(h http.Header) bool {
 	return false
 }
 
-// body has to come in time, and to fit in.
+// body is a request's body with a deadline and a budget of memory.
 type body struct {
 	io.ReadCloser
 	rc    *http.ResponseController
 	share *memory.Share
 }
 
-// noRoom is what the reader of a body is told: an answer as Connect passes on as it is.
+// noRoom is the error for the reader of a body. Connect sends it to the client unchanged.
 func noRoom() error {
 	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
 }
@@ -308,14 +321,14 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, noRoom()
 	}
 	if err == io.EOF {
-		// Nothing more is to come, so the request may take as long as it likes. After any
-		// other error the deadline stays, for the server reads the rest, too.
+		// The body is complete, so the handler may take its time. After any other error the
+		// deadline stays, because the server still reads the rest.
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// patient waits for a slow reader, and not for ever.
+// patient writes to a slow reader, with a deadline for each write.
 type patient struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
@@ -329,15 +342,17 @@ func (p *patient) Write(b []byte) (int, error) {
 
 func (p *patient) Flush() { _ = p.FlushError() }
 
-// FlushError is what http.ResponseController calls.
+// FlushError implements the optional interface of http.ResponseController.
 func (p *patient) FlushError() error {
 	defer p.until()()
 	return p.rc.Flush()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap gives http.ResponseController access to the connection.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
+// until sets the write deadline and returns a function that removes it. Between writes, a stream
+// may be silent for any time.
 func (p *patient) until() func() {
 	_ = p.rc.SetWriteDeadline(time.Now().Add(p.most))
 	return func() { _ = p.rc.SetWriteDeadline(time.Time{}) }

@@ -226,7 +226,7 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 		return nil
 	}
 	_, err := e.Deployments.Apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: mine})
-	// The upgrade is over or switching; there is nothing to withdraw.
+	// The upgrade is over, or its reports can no longer be withdrawn.
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return nil
 	}

@@ -3,7 +3,7 @@
 //
 // # Vocabulary
 //
-// A shard is a slot of the ring; the number of slots never changes. A member is a controller that
+// A shard is a slot of the ring. The number of slots never changes. A member is a controller that
 // is registered under a lease of the coordination store. A lock is the key of a shard that its
 // owner created under that lease. The create revision of the key identifies one period of
 // ownership.
@@ -12,7 +12,7 @@
 //
 // Every Pool computes the same assignment from the list of members. It takes its assigned locks
 // once they are free. It lists owned shards that are assigned to another member as Leaving. The
-// engine stops work on such a shard, stores its checkpoint and calls Release; then the other member
+// engine stops work on such a shard, stores its checkpoint and calls Release. Then the other member
 // can take the lock. No step waits for a clock, since takers watch the locks.
 //
 // # Guarantees
@@ -26,7 +26,7 @@
 //
 // A member that dies, is cut off or stops loses its lease and all its locks at once, and the other
 // members take them over. When it returns, it registers again. Errors of the store are logged and
-// retried; only a wrong configuration ends Run.
+// retried. Only a wrong configuration ends Run.
 //
 // The package does not know the work within a shard. It is no fence for databases, which refuse
 // late writers by themselves.

@@ -29,7 +29,7 @@ func follow(ctx context.Context, store coord.Store, prefix string, log *zap.Logg
 			retry.Reset()
 			update(v)
 		})
-		// The watch has fallen behind the store's history; a new list works at once.
+		// The watch has fallen behind the store's history. A new list works at once.
 		if ctx.Err() != nil || errors.Is(err, coord.ErrCompacted) {
 			continue
 		}

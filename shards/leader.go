@@ -47,7 +47,7 @@ func Campaign(ctx context.Context, store coord.Store, key, id string, lease coor
 		case err == nil, errors.Is(err, coord.ErrCompacted):
 		case ctx.Err() != nil:
 			return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
-		// The commit may have succeeded; the next attempt finds out.
+		// The commit may have succeeded. The next attempt finds out.
 		case errors.Is(err, coord.ErrUnknown):
 			if pause(ctx, retry) != nil {
 				return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
@@ -100,7 +100,7 @@ func Resign(ctx context.Context, store coord.Store, lock Lock) error {
 }
 
 // Lead runs work whenever this process is the leader, under a lease of DefaultTTL. The context of
-// work ends when leadership is lost; after the next election Lead calls work again. Lead ends with
+// work ends when leadership is lost. After the next election Lead calls work again. Lead ends with
 // the result of work when work returns as the leader, also with nil. It returns nil when ctx ends.
 func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) error {
 	retry := newBackOff()
@@ -130,7 +130,7 @@ func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.L
 		return false, fmt.Errorf("grant lease: %w", err)
 	}
 	defer func() {
-		// ctx may be done; without a close the successor waits for the lease to run out.
+		// ctx may be done. Without a close the successor waits for the lease to run out.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := lease.Close(ctx); err != nil {

@@ -108,12 +108,12 @@ func (p *Pool) Lease() coord.LeaseID {
 }
 
 // Release gives up a shard after the caller has stopped its work. Owned omits the shard from the
-// start of the call. Release returns once other members can take the shard, or when ctx ends; the
+// start of the call. Release returns once other members can take the shard, or when ctx ends. The
 // lock is deleted in either case. A shard that is neither owned nor being released is a no-op. A
 // shard that is still assigned to this member is soon taken again.
 func (p *Pool) Release(ctx context.Context, shard int) error {
 	p.mu.Lock()
-	// An earlier call may have started the release; this one waits for the same end.
+	// An earlier call may have started the release. This one waits for the same end.
 	r := p.releasing[shard]
 	if lock, ok := p.owned[shard]; ok {
 		r = &release{lock: lock, done: make(chan struct{})}

@@ -119,7 +119,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 	return take, nil
 }
 
-// take creates locks. It skips a lock that another member holds by now; the view will show the
+// take creates locks. It skips a lock that another member holds by now. The view will show the
 // lock, and later its deletion.
 func (p *Pool) take(ctx context.Context, lease coord.Lease, shards []int) error {
 	return inBatches(shards, func(batch []int) error {

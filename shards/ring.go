@@ -21,7 +21,7 @@ func Of(group string, ring int) int {
 }
 
 // ErrRing means that the store has another ring size than the configuration. An operator must
-// resolve it; a retry does not help.
+// resolve it. A retry does not help.
 var ErrRing = errors.New("ring size differs")
 
 // freezeRing stores the ring size, or compares it with the stored size of the first process.
@@ -51,10 +51,10 @@ func freezeRing(ctx context.Context, store coord.Store, key string, size int) er
 }
 
 // assign divides the ring among members by rendezvous hashing with bounded load. It takes pairs of
-// shard and member in the order of their weights, and skips pairs whose shard has a member or whose
-// member has its full load. Every member gets floor(ring/members) shards or one more. The result
-// depends on the set of members alone, so all pools agree. Few shards move when a member joins or
-// leaves, since the weights of the other pairs stay the same.
+// shard and member in the order of their weights. It skips a pair if the shard has a member
+// already, or the member its full load. Every member gets floor(ring/members) shards or one more.
+// The result depends on the set of members alone, so all pools agree. Few shards move when a member
+// joins or leaves, since the weights of the other pairs stay the same.
 func assign(members []string, ring int) map[int]string {
 	if len(members) == 0 {
 		return map[int]string{}

@@ -13,7 +13,7 @@ import (
 // first is this engine's.
 //
 // Only writes with a known outcome have an entry. A repair may find its document equal and write
-// nothing; a write with an unknown outcome may not have happened. An entry without a change would
+// nothing. A write with an unknown outcome may not have happened. An entry without a change would
 // later hide a foreign change. A missing entry costs one comparison.
 type account struct {
 	mu   sync.Mutex

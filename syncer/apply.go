@@ -140,7 +140,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	if err != nil {
 		return ids, err
 	}
-	// From here on memory is reserved; nothing below may wait for anything but the databases.
+	// From here on memory is reserved. Nothing below may wait for anything but the databases.
 	release, err := e.hold(ctx, b.bytes)
 	if err != nil {
 		return ids, err

@@ -16,8 +16,8 @@ const (
 
 // changed remembers groups that changed during the copy, on any controller. Most of them are in the
 // target before the copy reaches them. A server that finds an existing document in a batch of
-// inserts undoes the batch and inserts one by one, which takes three times as long. A wrong answer
-// costs time only. The zero value remembers nothing. Engine.mu guards it.
+// inserts undoes the batch and inserts one by one. That takes three times as long. A wrong answer
+// of the filter costs time only. The zero value remembers nothing. Engine.mu guards it.
 type changed struct {
 	groups *bloom.BloomFilter // nil while no group has changed
 	n      int

@@ -164,7 +164,7 @@ func (e *Engine) wrote(bytes int) {
 	defer e.mu.Unlock()
 	rate := float64(journalRate) * float64(max(1, len(e.shards))) / float64(e.cfg.Ring)
 	from := time.Now()
-	// Debts add up; after a pause the full rate is available at once.
+	// Debts add up. After a pause the full rate is available at once.
 	if e.writeAfter.After(from) {
 		from = e.writeAfter
 	}

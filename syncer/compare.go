@@ -93,7 +93,8 @@ type lateEntry struct {
 
 // round is one comparison of a shard's late set.
 type round struct {
-	shard *shard                       // compared by pointer: a shard that was lost and regained is another one
+	// shard is compared by pointer. A shard that was lost and regained is another one.
+	shard *shard
 	ids   map[transform.GroupID]uint64 // seq of each group when the comparison began
 	// frozen means that the shard had followed the source up to its fence. A difference then does
 	// not disappear by itself.
@@ -149,11 +150,12 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	if e.over() {
 		return nil, nil, notBefore
 	}
-	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) }) // units of lost shards
+	// Units of lost shards wait with the new owner.
+	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) })
 	for _, s := range e.shards {
 		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
 		for id, entry := range s.late {
-			// The retries of parked groups compare this group; the shard must not wait for it
+			// The retries of parked groups compare this group. The shard must not wait for it
 			// twice.
 			if p, parked := e.parked[id]; parked && !p.Differs {
 				delete(e.failing, id)
@@ -234,7 +236,7 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 				found.failing = append(found.failing, id)
 				continue
 			}
-			// The source changed since the last comparison; that change gets its own late entry.
+			// The source changed since the last comparison. That change gets its own late entry.
 			if entry.tries > 0 && entry.state != d.Source && !d.Failed && !r.frozen {
 				s.dropLate(id)
 				moved = true
@@ -283,7 +285,7 @@ func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, not
 					return err
 				}
 				defer release()
-				// A retry after a fence repeats the whole chunk; the map absorbs repeated results.
+				// A retry after a fence repeats the whole chunk. The map absorbs repeated results.
 				ds, err := e.Comparer.Groups(ctx, src, dst, chunk)
 				mu.Lock()
 				defer mu.Unlock()

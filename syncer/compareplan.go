@@ -71,7 +71,8 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	if !any {
 		return nil
 	}
-	// The call blocks on the coordination store, so e.mu is released; due is checked again below.
+	// The call blocks on the coordination store, so e.mu is released and the shards are checked
+	// again below.
 	plan, now, ok, err := e.comparable(ctx, 0)
 	if err != nil || !ok {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // bulkWorker copies, compares and rescans ranges of owned shards, one page at a time. Several
-// workers run; each range has one worker at a time.
+// workers run. Each range has one worker at a time.
 func (e *Engine) bulkWorker(ctx context.Context) error {
 	records := 0 // in the previous page, for the Pacer
 	var ahead *readAhead
@@ -133,7 +133,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	begun = e.since(ctx, Wait, begun)
 	page, ok := read.take()
 	if !ok {
-		// No page was read ahead, or its read failed; a failure shows here.
+		// No page was read ahead, or its read failed. A failure shows here.
 		if page, err = e.scan(ctx, t.kind, t.rest); err != nil {
 			return 0, nil, err
 		}
@@ -157,7 +157,8 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	t.taken, e.busy = false, time.Now()
 	s := e.shards[t.shard]
 	if s == nil || s.todo[t.name] != t {
-		return len(page.Records), ahead, nil // the shard was lost; its next owner resumes from the checkpoint
+		// The shard was lost. Its next owner resumes from the checkpoint.
+		return len(page.Records), ahead, nil
 	}
 	s.copied += int64(len(page.Records))
 	s.dirty = true
@@ -167,7 +168,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 		s.done[t.name] = true
 		if len(s.todo) == 0 {
 			e.milestones()
-			// Housekeeping plans the comparison; without the wake-up it would wait for its tick.
+			// Housekeeping plans the comparison. Without the wake-up it would wait for its tick.
 			e.wakeHousekeeping()
 		}
 	}

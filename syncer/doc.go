@@ -2,12 +2,12 @@
 //
 // An Engine serves one direction: a source, a target, a transformation and a direction epoch (a
 // number that grows with every switch). It works for the shards that its controller owns. A shard
-// is a fixed share of the groups; a group is a set of records that is transformed and written as
+// is a fixed share of the groups. A group is a set of records that is transformed and written as
 // one. Several controllers, each with an Engine, share a direction.
 //
 // How a record travels. A change event marks its group as dirty. The engine reads the dirty groups
-// of a batch in one snapshot that is not older than the batch, transforms them, and applies them
-// under a guard. The guard consists of the direction epoch and the version of the snapshot; the
+// of a batch in one snapshot that is not older than the batch. It transforms them and applies them
+// under a guard. The guard consists of the direction epoch and the version of the snapshot. The
 // target refuses a write with a lower guard. A group that is gone from the source becomes a
 // tombstone, a guarded mark of its delete. Writes may therefore be repeated, late, reordered, or
 // made by several controllers: the newest state stands.
@@ -52,7 +52,7 @@
 // lineage for the next member. After the copy, each record is compared. A unit that fails then, or
 // after a change, waits some seconds before it is parked: the rest of its group may be in another
 // batch or on another controller. Target records count as orphans only after everything is copied.
-// A group of n members is read up to n times, so groups should be small; the Resolver bounds them.
+// A group of n members is read up to n times, so groups should be small. The Resolver bounds them.
 //
 // Shards. A change belongs to the shard of its group (shards.Of). The ranges of the copy are
 // assigned to shards by number, so that the source is read once and not once per shard. A shard is
@@ -63,11 +63,11 @@
 // invalidated) does not cause a new copy. The affected shards withdraw their ready reports and
 // resume at the present position. That position is stored, with the mark of a rescan, before
 // anything is compared. The rescan starts when all shards are copied and loaders are fenced again,
-// since loaders may hold reads from before the loss. It walks the keys of both sides, compares the
-// groups of these shards in all ranges at reads not older than that position, and repairs them.
+// since loaders may hold reads from before the loss. It walks the keys of both sides. It compares
+// the groups of these shards in all ranges at reads not older than that position, and repairs them.
 // Records that the source has lost are found on the target's side, except those that the latest
 // switch left there by a waiver (Parked.Kept). Changes are followed meanwhile. A fence within the
-// lost history is never seen; such a shard does not drain, and the switch aborts at its deadline.
+// lost history is never seen. Such a shard does not drain, and the switch aborts at its deadline.
 // Kinds under their applications' names cannot be renamed, so the rescan writes each of their
 // groups to give it a guard.
 //
@@ -78,8 +78,8 @@
 // Snapshot. An upgrade may return to the old data as they are (snapshot.go). The engine then plans,
 // copies and follows nothing, and only makes the reports of the switch.
 //
-// The package does not decide when to switch or how a fence is made (switchover), which controller
-// owns a shard (shards), or how the Deployment is stored (deployment).
+// The package does not decide when to switch or how to make a fence (switchover). It does not
+// assign shards to controllers (shards), and it does not store the Deployment (deployment).
 //
 // Begin with engine.go (Run), then tail.go and apply.go (changes), copy.go (ranges), compare.go
 // (comparison) and report.go (readiness).

@@ -27,22 +27,23 @@ type Config struct {
 	Owner   string // id of this controller, shown in progress
 	Epoch   uint64 // direction epoch of this engine
 	Ring    int    // number of shards
-	Workers int    // parallel copies and applies; 4
-	// Page is the number of records per read of a copy; 2000.
+	Workers int    // parallel copies and applies; default 4
+	// Page is the number of records per read of a copy. The default is 2000.
 	Page int
 	// LagBound is the maximum time to apply a batch of changes for a shard to count as caught up
-	// (switch.maxLag); 500 ms. After four times this duration a ready report is withdrawn.
+	// (switch.maxLag). The default is 500 ms. After four times this duration a ready report is
+	// withdrawn.
 	LagBound time.Duration
 	// StableFor is how long a shard must be caught up, and this controller have no bulk work,
-	// before the shard reports ready; 1 s.
+	// before the shard reports ready. The default is 1 s.
 	StableFor time.Duration
 	// LateBound is the maximum number of groups in a shard that wait for a second comparison when
-	// it reports ready; 50. It bounds the comparison while writes are held.
+	// it reports ready. The default is 50. It bounds the comparison while writes are held.
 	LateBound int
 	// LateBytes is the approximate memory limit for groups that wait for a second comparison, over
-	// all shards; 64 MiB. At the limit the engine stops reading changes.
+	// all shards. The default is 64 MiB. At the limit the engine stops reading changes.
 	LateBytes int
-	// Every is the interval of checkpoints, progress and late comparisons; 500 ms.
+	// Every is the interval of checkpoints, progress and late comparisons. The default is 500 ms.
 	Every time.Duration
 	// Copy starts the copy at once. Without it the engine waits for an upgrade.
 	Copy bool
@@ -89,10 +90,11 @@ type Parts struct {
 	Comparer       Comparer
 	Lease          func() coord.LeaseID // lease of this controller, for published progress
 	// TargetLacks describes missing parts of the target's collections besides records, such as an
-	// index build in progress; "" means none. It must not block. Nil means none.
+	// index build in progress. "" means that nothing is missing. It must not block. Nil means that
+	// nothing is missing.
 	TargetLacks func() string
-	// SourceLacks describes source collections that cannot be followed now; "" means none. It must
-	// not block. Nil means none.
+	// SourceLacks describes source collections that cannot be followed now. "" means that all can
+	// be followed. It must not block. Nil means that all can be followed.
 	SourceLacks func() string
 	// Replaced is called repeatedly after the source's stream has ended because an application
 	// replaced its collection. seen is the Deployment that the engine started with. Replaced makes
@@ -100,7 +102,7 @@ type Parts struct {
 	// the engine, or returns the reason for a delay. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error if the source or the target is older than known, as after a restore
-	// from a backup. It is called after each round's checkpoints are made; they are stored only if
+	// from a backup. It is called after each round's checkpoints are made. They are stored only if
 	// it returns nil. Nil skips the check.
 	Lives func(ctx context.Context) error
 	// Pacer throttles bulk work. Nil selects one that knows only the pace in the Deployment.
@@ -169,7 +171,7 @@ type Engine struct {
 	retried    time.Time      // used by housekeep alone
 	elsewhere  map[int]bool   // other controllers' shards seen to be copied; used by housekeep alone
 	busy       time.Time      // when the last page was copied or compared
-	recordSize map[string]int // average bytes of a record in the last page, by source kind; guarded by mu
+	recordSize map[string]int // average bytes of a record in the last page, by source kind
 
 	// Semaphores, since they are held across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not overwrite a newer one
@@ -260,9 +262,9 @@ func (e *Engine) LateDeletes(shard int) int64 {
 	return 0
 }
 
-// Run works until ctx ends or the direction's epoch has passed; both return nil. After the latter
+// Run works until ctx ends or the direction's epoch has passed. Both return nil. After the latter
 // the caller starts an engine for the new direction, if there is one. Before Run returns it saves
-// the checkpoints of owned shards. A non-nil error is permanent; Run then withdraws the ready
+// the checkpoints of owned shards. A non-nil error is permanent. Run then withdraws the ready
 // reports of these shards.
 func (e *Engine) Run(parent context.Context) error {
 	if err := e.persist(parent, "read deployment", func() error { return e.refresh(parent) }); err != nil {

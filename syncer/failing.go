@@ -11,11 +11,12 @@ import (
 
 // This file is about units that cannot be migrated yet. A group by content is known only as far as
 // changes were met. Its other members may have changed in the same transaction and arrive in
-// another batch or on another controller that was away. So a failing unit waits in two places: in
-// the lineage, where the change that completes its group picks it up, and in the late set of its
-// shard, where each comparison tries it again and finally parks it. Until then its shard is not
-// ready and its checkpoint does not pass the change. After more than the allowed lag its ready
-// report is withdrawn, since no switch may start with a failing unit.
+// another batch or on another controller that was away.
+//
+// So a failing unit waits in two places. In the lineage, the change that completes its group picks
+// it up. In the late set of its shard, each comparison tries it again and finally parks it. Until
+// then its shard is not ready and its checkpoint does not pass the change. After more than the
+// allowed lag its ready report is withdrawn, since no switch may start with a failing unit.
 
 // failure describes a unit that could not be migrated.
 type failure struct {
@@ -26,15 +27,15 @@ type failure struct {
 }
 
 const (
-	// parkTries is the number of comparison intervals that a unit may fail before it is parked,
-	// once all shards have applied the version of its first failure.
+	// parkTries is the number of comparison intervals that a unit may fail before it is parked. It
+	// applies once all shards have applied the version of the first failure.
 	parkTries = 4
 	// parkTriesBehind is the same for shards that are behind, or whose stored checkpoints do not
 	// show that they are not. It is bounded because a waiting shard's checkpoint stands still.
 	parkTriesBehind = 20
 )
 
-// maxFailing bounds the number of waiting units. More are not parts of a few transactions; they are
+// maxFailing bounds the number of waiting units. More are not parts of a few transactions. They are
 // parked at once, which also slows down the work that finds them.
 const maxFailing = 2000
 

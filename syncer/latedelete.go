@@ -22,7 +22,7 @@ type lateDelete struct {
 }
 
 // foreignDeletes counts late deletes by other clients, by shard. After the flip the reverse sync
-// writes to the same collection and also deletes; its deletes leave tombstones of a later direction
+// writes to the same collection and also deletes. Its deletes leave tombstones of a later direction
 // epoch and do not count.
 func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefore record.Version) (map[*shard]int64, error) {
 	foreign := map[*shard]int64{}

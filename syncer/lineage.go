@@ -30,8 +30,8 @@ func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupI
 }
 
 // copiedEverywhere reports whether the ranges of all shards are copied, on any controller. Before
-// that a group by content may lack members, and a target record without a source may belong to a
-// group that has not been copied yet. Only housekeeping calls it.
+// that a group by content may lack members. A target record without a source may belong to a group
+// that is not copied yet. Only housekeeping calls it.
 func (e *Engine) copiedEverywhere(ctx context.Context) (bool, error) {
 	for n := range e.cfg.Ring {
 		// A copied shard stays copied, so each checkpoint is loaded until it is done and no more.

@@ -81,7 +81,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 // dropLost drops shards that are no longer owned, or owned under a new lock. e.mu is held.
 func (e *Engine) dropLost(owned map[int]shards.Lock) {
 	for n, s := range e.shards {
-		// Another owner may have worked between two locks; its checkpoint counts, not this state.
+		// Another owner may have worked between two locks. Its checkpoint counts, not this state.
 		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create {
 			delete(e.shards, n)
 		}

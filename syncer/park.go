@@ -26,7 +26,7 @@ func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.
 // parkAs is park with the kind and key to show.
 func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key string, version record.Version, why error) error {
 	text := why.Error() // without values of records
-	// Error texts contain no values of records; Revealed adds them.
+	// Error texts contain no values of records. Revealed adds them.
 	if e.cfg.ShowValues {
 		text = record.Revealed(why)
 	}
@@ -39,7 +39,7 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	old, known := e.parked[id]
 	p.Waived = old.Waived && !old.Kept // a waiver survives a new reason
 	e.mu.Unlock()
-	// The stored entry is as good; a write for each retry would fill the coordination store.
+	// The stored entry is as good. A write for each retry would fill the coordination store.
 	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
 	}

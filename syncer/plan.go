@@ -33,7 +33,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 			if plan, err = e.makePlan(ctx); err != nil {
 				return err
 			}
-			// Another controller's plan may have been first; then that one counts.
+			// Another controller's plan may have been first. Then that one counts.
 			if plan, err = e.Journal.CreatePlan(ctx, e.key, plan); err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	d := e.current()
 	key, ok := Left(d, e.Direction.To())
-	// The Deployment has moved on; its latest switch is not the one before this engine.
+	// The Deployment has moved on. Its latest switch is not the one before this engine.
 	if !ok || d.Epoch != e.cfg.Epoch || d.CurrentVersion != e.Direction.From() {
 		return nil, nil
 	}

@@ -60,7 +60,7 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 }
 
 // first returns the shard of a kind's first range. Further ranges go to the following shards. Kinds
-// start at different shards; otherwise all kinds with a single range would belong to one shard.
+// start at different shards. Otherwise all kinds with a single range would belong to one shard.
 func (p Plan) first(kind string, ring int) int {
 	if !p.Dealt {
 		return 0

@@ -38,7 +38,7 @@ func (e *Engine) readAhead(ctx context.Context, t *rangeTask, from record.Cursor
 	rest := record.Range{From: from, To: t.rest.To}
 	go func() {
 		defer close(a.page)
-		// A failed read leaves the channel empty; the worker then reads itself and meets the error.
+		// A failed read leaves the channel empty. The worker then reads itself and meets the error.
 		if page, err := e.scan(ctx, t.kind, rest); err == nil {
 			a.page <- page
 		}

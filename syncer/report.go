@@ -32,7 +32,7 @@ func (e *Engine) housekeep(ctx context.Context) error {
 			err = e.serveSwitch(ctx)
 		} else {
 			err = e.serveSync(ctx)
-			// Every page and batch changes the state; outside of a switch the tick is soon enough.
+			// Every page and batch changes the state. Outside of a switch the tick is soon enough.
 			news = nil
 		}
 		if ctx.Err() != nil {
@@ -164,7 +164,7 @@ func (e *Engine) reportReady(ctx context.Context) error {
 			unready = append(unready, n)
 		}
 	}
-	// A drained shard names the fences that it has seen; a report for other fences does not count.
+	// A drained shard names the fences that it has seen. A report for other fences does not count.
 	fences := upgradestate.FenceNames(e.record)
 	e.mu.Unlock()
 	slices.Sort(ready)
@@ -233,7 +233,7 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 	return err
 }
 
-// waitsFor returns the reason why a shard is not ready; the zero value means ready. The text
+// waitsFor returns the reason why a shard is not ready. The zero value means ready. The text
 // ForSwitch has no code, since the switch then waits for others. e.mu is held.
 func (e *Engine) waitsFor(n int, s *shard) upgradestate.Blocker {
 	waits := e.lacks(n, s)
@@ -252,7 +252,7 @@ func (e *Engine) waitsFor(n int, s *shard) upgradestate.Blocker {
 	return waits
 }
 
-// lacks is waitsFor without the pace. The first missing condition counts; later ones depend on it.
+// lacks is waitsFor without the pace. The first missing condition counts. Later ones depend on it.
 // e.mu is held.
 func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	if e.cfg.Snapshot {
@@ -320,7 +320,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	case time.Since(s.watchedAt) > silence:
 		return in(to, because(upgradestate.BlockTargetLook, "changes of the target that are not looked at"))
 	case time.Since(s.inSync) < e.cfg.StableFor || time.Since(e.busy) < e.cfg.StableFor:
-		// Copies and comparisons slow clients down; their queued writes would lengthen the switch.
+		// Copies and comparisons slow clients down. Their queued writes would lengthen the switch.
 		return because(upgradestate.BlockSettling, "being in sync for a while")
 	case len(s.late) > e.cfg.LateBound:
 		return because(upgradestate.BlockLate, "second comparison of %d groups", len(s.late))

@@ -81,7 +81,7 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	e.mu.Unlock()
 	slices.Sort(behind)
 	if over {
-		// The direction is over; the stream only watches for deletes that pass the fence.
+		// The direction is over. The stream only watches for deletes that pass the fence.
 		e.Log.Warn("deletes that passed the fence while the history was lost are not known: compare the two versions with 'verify'")
 	}
 	// A drained shard stays reported: it has followed the source up to its fence.
@@ -126,7 +126,7 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 	c := s.checkpoint()
 	c.Position, c.Markers, c.LateDeletes = at.at, at.markers, at.lateDeletes
 	c.Verified, c.Rescan = c.Verified && !rescan, rescan
-	// Loaders may hold reads from before the loss; the rescan waits for a later fence.
+	// Loaders may hold reads from before the loss. The rescan waits for a later fence.
 	if seen, ok := upgradestate.ImagesOf(e.record, e.Direction.To()); ok {
 		c.Fences = seen.Fences
 	}
@@ -164,7 +164,7 @@ func (e *Engine) sameSource(ctx context.Context) error {
 		return err
 	}
 	for kind, places := range upgradestate.EnginePlaces(e.current(), e.Direction.From()) {
-		// toks is nil if a collection was not found; the record's identity then shows which one it
+		// toks is nil if a collection was not found. The record's identity then shows which one it
 		// was.
 		id := places[0].ID
 		if tok, ok := toks[kind]; ok {
@@ -175,7 +175,7 @@ func (e *Engine) sameSource(ctx context.Context) error {
 		}
 		_, err := e.Source.Locate(ctx, id)
 		if source, _ := e.current().Namespace(e.Direction.From()); errors.Is(err, record.ErrNotFound) {
-			// An application may replace its own collection; the engine then waits for the new one.
+			// An application may replace its own collection. The engine then waits for the new one.
 			if k, ok := source.Kind(kind); ok && k.Fixed && e.Replaced != nil {
 				return &record.ReplacedError{Kind: kind, What: fmt.Sprintf("%s of %s (%s) is gone", kind, e.Direction.From(), id)}
 			}
@@ -226,14 +226,15 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
-	// No lock is held during these calls; the shards are checked again below.
+	// No lock is held during these calls. The shards are checked again below.
 	present, err := e.Source.Position(ctx)
 	if err != nil {
 		return fmt.Errorf("position: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // reads of the target include foreign writes made while the history was lost
+	// Reads of the target include foreign writes made while the history was lost.
+	e.targetStart = now.At
 	// The floor is not older than any guard in the target, so that a repair overwrites foreign
 	// changes.
 	p := &pass{shards: map[*shard]bool{}, floor: present.At}

@@ -9,12 +9,12 @@ import (
 	"dbcontroller.dev/shards"
 )
 
-// This file limits the log. There may be 1,024 shards, and a database may be away for hours, so
+// This file limits the log. There may be 1,024 shards, and a database may be away for hours. So
 // events of every shard and repeated errors must not be logged one by one.
 
 // milestones logs the numbers of copied and of compared shards at each further tenth of the owned
-// ones. While shards arrive one by one, each of them would complete a hundred percent; so it logs
-// nothing until sayAdopted has logged them. e.mu is held.
+// ones. It logs nothing while adopted shards are not logged yet: while they arrive one by one, each
+// would complete a hundred percent. e.mu is held.
 func (e *Engine) milestones() {
 	if len(e.adopted) > 0 {
 		return

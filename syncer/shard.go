@@ -50,7 +50,7 @@ type shard struct {
 	repair            string // Checkpoint.Repair
 
 	// The stream of the target. watched is the place up to which foreign changes of the target were
-	// checked; the zero position means that the shard needs a whole comparison first. foreign
+	// checked. The zero position means that the shard needs a whole comparison first. foreign
 	// counts entries of late with foreign changes.
 	watched   record.Position
 	watching  bool      // the running stream of the target began at or before watched

@@ -29,7 +29,7 @@ func (e *Engine) reportSnapshot(ctx context.Context) error {
 		e.mu.Lock()
 		news := e.news
 		e.mu.Unlock()
-		// An error is retried at the tick; the next news must not make it spin.
+		// An error is retried at the tick. The next news must not make it spin.
 		if err := e.serveSnapshot(ctx); err != nil && ctx.Err() == nil {
 			e.failed("report", err)
 			news = nil

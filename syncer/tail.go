@@ -17,7 +17,7 @@ import (
 )
 
 // tail follows the source's changes for all owned shards with one stream from the earliest of their
-// positions. It restarts when a shard with an earlier position is gained; the other shards skip
+// positions. It restarts when a shard with an earlier position is gained. The other shards skip
 // changes that they have applied. Shards with a lost history resume at the present.
 func (e *Engine) tail(ctx context.Context) error {
 	for {

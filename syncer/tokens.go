@@ -55,7 +55,7 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 	for kind, places := range upgradestate.EnginePlaces(e.current(), version) {
 		at := places[0]
 		if len(places) > 1 && at.ID != "" {
-			// The record cannot show whether the rename has happened; the database can.
+			// The record cannot show whether the rename has happened. The database can.
 			name, err := ns.Locate(ctx, at.ID)
 			if err != nil {
 				return nil, fmt.Errorf("locate %s: %w", kind, err)
@@ -110,7 +110,7 @@ func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 	return toks, err
 }
 
-// awaitLoad is awaitApply; loads reports, by the same record, whether inserts without guards are
+// awaitLoad is awaitApply. loads reports, by the same record, whether inserts without guards are
 // permitted.
 func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool, err error) {
 	var never error
@@ -140,7 +140,7 @@ func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool,
 // in force.
 func (e *Engine) loadersFenced(ctx context.Context, more uint64) (bool, error) {
 	d, to := e.current(), e.Direction.To()
-	// No fence can be announced now; housekeeping asks again.
+	// No fence can be announced now. Housekeeping asks again.
 	if d.Epoch != e.cfg.Epoch || e.foreign(d) != nil || !upgradestate.ApplyAllowed(d) {
 		return false, nil
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // endSpan ends a span with its attributes. It records only that an error occurred: error texts
-// quote keys, and traces may leave the organisation.
+// quote keys, and traces may go to other companies.
 func endSpan(span trace.Span, err error, about ...attribute.KeyValue) {
 	// Attributes cost allocations, which a disabled tracer should not pay.
 	if span.IsRecording() {

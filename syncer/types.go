@@ -45,7 +45,7 @@ type Checkpoint struct {
 	// one entry while ranges remain, since earlier binaries take an empty map for the end.
 	Copied map[string]record.Range `json:"copied"`
 	// DoneBits has one bit for each range of the shard, ordered by kind and index, set for
-	// completely copied ranges. Done has their names; only earlier binaries wrote it.
+	// completely copied ranges. Done has their names. Only earlier binaries wrote it.
 	DoneBits []byte   `json:"doneBits,omitempty"`
 	Done     []string `json:"done,omitempty"`
 	Count    int64    `json:"count"`    // records copied, for people
@@ -83,7 +83,7 @@ type Parked struct {
 	// group in the source are not waived.
 	Kept bool `json:"kept,omitempty"`
 	// Differs means that the group was written and still differs from its source. Another write
-	// does not help; only a comparison that finds it equal removes the entry.
+	// does not help. Only a comparison that finds it equal removes the entry.
 	Differs bool `json:"differs,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type Deployments interface {
 	// Get returns the present record.
 	Get(ctx context.Context) (upgradestate.Deployment, error)
 	// Apply makes one transition by compare-and-swap, and retries on a conflict of the record
-	// itself. All conditions must hold in the same transaction; otherwise it returns
+	// itself. All conditions must hold in the same transaction. Otherwise it returns
 	// coord.ErrConflict.
 	Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error)
 	// Watch delivers the present record and then the newest one after each change. It may skip
@@ -171,7 +171,7 @@ type Ownership interface {
 }
 
 // Comparer finds groups that differ between source and target: applying the source's group to the
-// target's present records would change something. A group that cannot be transformed differs; it
+// target's present records would change something. A group that cannot be transformed differs. It
 // is applied again and then parked.
 type Comparer interface {
 	// Groups compares groups at fresh reads and returns the different ones.

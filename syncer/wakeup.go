@@ -55,7 +55,7 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 	if d.Revision < e.record.Revision {
 		return
 	}
-	// Shards have new work at each step of a switch; the tick would delay it.
+	// Shards have new work at each step of a switch. The tick would delay it.
 	if step(e.record) != step(d) || upgradestate.ApplyAllowed(e.record) != upgradestate.ApplyAllowed(d) {
 		e.wakeHousekeeping()
 	}
@@ -82,7 +82,7 @@ func step(d upgradestate.Deployment) upgradestate.Step {
 
 // announce wakes all callers of await. e.mu is held.
 func (e *Engine) announce() {
-	// A closed channel wakes any number of waiters; the next wait needs a new one.
+	// A closed channel wakes any number of waiters. The next wait needs a new one.
 	close(e.news)
 	e.news = make(chan struct{})
 }

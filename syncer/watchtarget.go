@@ -170,7 +170,7 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// Clients write to the target now; its changes are no longer foreign.
+	// Clients write to the target now. Its changes are no longer foreign.
 	if e.over() {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 		if !again {
 			in.hits[s] = append(in.hits[s], id)
 		}
-		// An earlier change of the batch may have been of unknown origin; the foreign one decides.
+		// An earlier change of the batch may have been of unknown origin. The foreign one decides.
 		if c.Origin == record.ForeignChange && (!again || before != record.ForeignChange) {
 			in.repair = append(in.repair, id)
 		}
@@ -362,7 +362,8 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
 	}
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // only read, so an error loses nothing
+	// The stream is only read, so an error of Close loses nothing.
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
 	target, _ := d.Namespace(e.Direction.To())
 	// Searches from the earliest checkpoint of the old direction for the first fence.
 	for at := first; at.At.Compare(now.At) < 0; {

@@ -20,7 +20,7 @@ func (d *Deployment) abort(e Abort) error {
 		d.bindImages(d.Available)
 		return nil
 	case StepAbort:
-		// An operator's abort makes a retry final; the other way round nothing changes.
+		// An operator's abort makes a retry final. The other way round nothing changes.
 		if u.Again && !e.Again {
 			u.Again, u.AbortReason = false, e.Reason
 		}
@@ -56,7 +56,7 @@ func (k *Kind) openForAbort() {
 				return // Prevent resolves it
 			}
 			k.Fenced = p.To // it may be set, so it has to be removed
-		// These are confirmed or prevented first; the confirmation calls openForAbort again.
+		// These are confirmed or prevented first. The confirmation calls openForAbort again.
 		case PendingLast, PendingSeal, PendingOpen:
 			return
 		}

@@ -13,7 +13,7 @@ type (
 	}
 
 	// Execute asks for an announced operation: Class on the kind at Place, towards Pending.To.
-	// Place has the last confirmed name; the kind may have Pending.To already. After the database
+	// Place has the last confirmed name. The kind may have Pending.To already. After the database
 	// confirms it, the driver applies Confirmed{Version, Place.Kind, Pending.To, Pending.From}.
 	// Class "uuid" is a plain rename by identity, also for a hidden fixed-name kind. A rename to
 	// the kind's own name replaces a view that an earlier fence may have left there. Several
@@ -39,9 +39,9 @@ type (
 
 	// Unfence asks to give a fenced kind back to the clients that write it under its own name: it
 	// restores the name (class view), the validator or the cluster. It must act only if From (the
-	// present hidden name, or the mark) is still in force, so that a late Unfence cannot undo a
-	// later fence. A fence that was announced and never sent needs no action. After confirmation
-	// the driver applies Unfenced{Version, Place.Kind, From}.
+	// present hidden name, or the mark) is still in force. So a late Unfence cannot undo a later
+	// fence. A fence that was announced and never sent needs no action. After confirmation the
+	// driver applies Unfenced{Version, Place.Kind, From}.
 	Unfence struct {
 		Version string
 		Place   Place
@@ -162,7 +162,7 @@ func operations(d Deployment, version string) []Action {
 			continue
 		}
 		p := *k.Pending
-		// An abort does not wait for a rename of the source; it makes the rename impossible.
+		// An abort does not wait for a rename of the source. It makes the rename impossible.
 		if d.Upgrade != nil && d.Upgrade.Step == StepAbort && version == d.CurrentVersion && k.preventable() {
 			as = append(as, Prevent{Version: version, Place: k.place(), Class: k.Fence, Pending: p})
 			continue

@@ -2,13 +2,13 @@ package upgradestate
 
 import "slices"
 
-// Adopt accepts collections that were recreated under their names in place of those in the record,
-// as a sharded cluster does when it moves or reshards a shard. The database refuses every process
-// that knows the old ones, so no process has to be stopped. Adopt starts another epoch: servers
-// rebuild their stacks and engines their plans. Nothing counts as in sync in the new epoch. The
-// version that the latest switch left stays as it is until an upgrade to it begins.
+// Adopt replaces collections in the record that were recreated under their names, as a sharded
+// cluster does when it moves a shard. The database refuses every process that knows the old ones,
+// so no process has to be stopped. Adopt starts another epoch: servers rebuild their stacks and
+// engines their plans. Nothing counts as in sync in the new epoch. The version that the latest
+// switch left stays as it is until an upgrade to it begins.
 //
-// Epoch is the epoch of the decision; for another one the event is ErrOutdated. Adopt is refused
+// Epoch is the epoch of the decision. For another one the event is ErrOutdated. Adopt is refused
 // during an upgrade, a data update or a retirement. A repetition is a no-op.
 type Adopt struct {
 	Epoch       uint64
@@ -22,7 +22,7 @@ type Adopted struct{ Version, Kind, Was, Is string }
 func (Adopt) event() {}
 
 // adoptedEpochs is the number of epochs that Adopt advances. After a switch an engine watches for
-// late changes during the next epoch; a step of two ends that engine.
+// late changes during the next epoch. A step of two ends that engine.
 const adoptedEpochs = 2
 
 func (d *Deployment) adopt(e Adopt) error {

@@ -3,7 +3,7 @@ package upgradestate
 import "slices"
 
 // Anew records which collections of the current version were replaced (Replace), while the copies
-// from them are not compared again yet. It is for people; no decision depends on it. It counts for
+// from them are not compared again yet. It is for people. No decision depends on it. It counts for
 // one direction, see OpenAnew.
 type Anew struct {
 	Version string     `json:"version"` // version with replaced collections

@@ -114,7 +114,7 @@ func (d *Deployment) announceAvailable(a Available) error {
 }
 
 func (d *Deployment) withdrawAvailable(e WithdrawAvailable) error {
-	// The running upgrade goes on; other controllers may still offer it.
+	// The running upgrade goes on. Other controllers may still offer it.
 	if u := d.Upgrade; u != nil && u.TargetVersion == e.TargetVersion {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (d *Deployment) begin(e Begin) error {
 	case e.ID == d.LastUpgradeID:
 		return refused("begin-upgrade: upgrade id %s was used before: make a new one", e.ID)
 	}
-	// All checks are done; from here on the record changes.
+	// All checks are done. From here on the record changes.
 	d.yieldUpdate(e.ID)
 	d.LastUpgradeID = e.ID
 	d.Upgrade = &Upgrade{

@@ -175,7 +175,7 @@ func Blocked(code BlockCode, place BlockPlace, err error) error {
 }
 
 // BlockerOf makes a reason from an error. It uses the code of the outermost Blocked in the chain,
-// or code if there is none. It joins the places of the whole chain; an inner place wins over an
+// or code if there is none. It joins the places of the whole chain. An inner place wins over an
 // outer one.
 func BlockerOf(code BlockCode, err error) Blocker {
 	b := Blocker{Code: code, Text: err.Error()}

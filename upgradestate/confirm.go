@@ -8,7 +8,7 @@ func (d *Deployment) confirmed(e Confirmed) error {
 		return nil
 	}
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
-		// The own name is used again and again, so it does not identify this opening; From does.
+		// The own name is used again and again, so it does not identify this opening. From does.
 		if k.unfenceable() {
 			return refused("confirmed: %s of %s is to be unfenced: apply Unfenced with what ended", e.Kind, e.Version)
 		}

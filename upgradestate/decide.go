@@ -13,9 +13,9 @@ const (
 	Serve          Role = "serve"            // serve the current version; there is nothing to sync with
 	ServeSync      Role = "serve_sync"       // serve the current version and sync to another known one
 	GoOn           Role = "go_on"            // take part in a running upgrade between two known versions
-	ServeUntilFlip Role = "serve_until_flip" // a server serves until the flip and reports that; a controller refuses
+	ServeUntilFlip Role = "serve_until_flip" // a server serves until the flip; a controller refuses
 	Refuse         Role = "refuse"           // do not touch the database
-	CreateFirst    Role = "create_first"     // there is no Deployment yet: a controller creates it as Initial decides, servers wait
+	CreateFirst    Role = "create_first"     // there is no Deployment yet: a controller creates it, servers wait
 )
 
 // Serves reports whether a server with this role may serve clients.

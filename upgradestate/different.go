@@ -7,7 +7,7 @@ import (
 )
 
 // Different is an unresolved finding of a comparison in a version that follows the current one. It
-// blocks the switch to that version. It counts for one direction and generation of Images; another
+// blocks the switch to that version. It counts for one direction and generation of Images. Another
 // one compares everything anyway.
 type Different struct {
 	Version    string   `json:"version"`
@@ -27,7 +27,7 @@ const maxDifferentNames = 10
 
 type (
 	// Compared reports the result of a whole comparison of a version with the current one, as of
-	// Epoch and Seen. It replaces the result before it; a result without differences clears it. In
+	// Epoch and Seen. It replaces the result before it. A result without differences clears it. In
 	// another epoch, generation or fence count it is ErrOutdated.
 	Compared struct {
 		Version string

@@ -6,7 +6,7 @@
 //
 // A namespace is the database of one version of the data, and a kind is one of its collections. The
 // source is the namespace of CurrentVersion. The target is the namespace of Upgrade.TargetVersion.
-// A flip makes the target the current version; a rollback is the same machine with the roles
+// A flip makes the target the current version. A rollback is the same machine with the roles
 // swapped. The epoch counts flips.
 //
 // A shard is one part of the records, of a fixed number (the ring). A fence is a change at the
@@ -32,13 +32,18 @@
 //
 // # Requests of operators
 //
-// A switch starts only when SwitchBlocker returns "": the deployment is not paused (Pace), the
-// upgrade does not hold at ready (Policy.Hold, AskSwitch), no data update runs, no operation is
-// pending, no difference or restore waits for a decision. A version that was left can be retired
-// (Complete, Dropped); then it is gone for good. A rollback to a snapshot gives up all writes since
-// the switch; a later upgrade compares the other namespace as a whole. A repeated request changes
-// nothing. Note records in History each request, its time and its author; no decision depends on
-// it.
+// A switch starts only when SwitchBlocker returns "". It returns a reason in these cases:
+//
+//   - The deployment is paused (Pace).
+//   - The upgrade holds at ready (Policy.Hold, AskSwitch).
+//   - A data update runs.
+//   - An operation is pending.
+//   - A difference or a restore waits for a decision.
+//
+// A version that was left can be retired (Complete, Dropped). Then it is gone for good. A rollback
+// to a snapshot gives up all writes since the switch. A later upgrade compares the other namespace
+// as a whole. A repeated request changes nothing. Note records in History each request, its time
+// and its author. No decision depends on the history.
 //
 // # Guarantees
 //
@@ -52,8 +57,8 @@
 //   - A flip needs every shard's report in DRAIN, bound to the fences in force, and all target
 //     seals and last source renames confirmed. It publishes exactly those names.
 //   - A client's token from before a flip opens nothing after it, for reads or writes. No
-//     controller's token opens a namespace that clients write (classes uuid and view; a class that
-//     keeps the collection's name has no new token).
+//     controller's token opens a namespace that clients write under uuid or view. A class that
+//     keeps the collection's name has no new token.
 //   - Reads of the current version find their kind until its last rename.
 //   - An abort first resolves announced source renames, as completed or as impossible, so that no
 //     late driver can move the source after it. It ends from every state even if no fence command

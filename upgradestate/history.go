@@ -55,7 +55,7 @@ func (d *Deployment) remark(e Remark) error {
 
 func (d *Deployment) addEntry(e Entry) {
 	d.History = append(d.History, e)
-	// The oldest entries go first; the count shows that some are missing.
+	// The oldest entries go first. The count shows that some are missing.
 	if over := len(d.History) - maxHistory; over > 0 {
 		d.History = slices.Delete(d.History, 0, over)
 		d.HistoryDropped += over
@@ -90,7 +90,7 @@ func (d *Deployment) entry(what, id string) *Entry {
 func Note(before, after Deployment, by, at string) Deployment {
 	d := Clone(after)
 	for i := range d.History {
-		// Apply added these entries; it has no clock and does not know the author.
+		// Apply added these entries. It has no clock and does not know the author.
 		if d.History[i].At == "" {
 			d.History[i].At, d.History[i].By = at, by
 		}

@@ -6,8 +6,8 @@ import "slices"
 // of the direction Epoch. Generation counts its changes within the direction.
 //
 // Why a change is a fence. A controller that has the former transformation and pauses during the
-// change holds images that guards do not recognise as old. It may have read the source later than a
-// process that compares by the new transformation, or it may make records that the new one never
+// change holds images that guards do not recognize as old. It may have read the source later than a
+// process that compares by the new transformation. It may also make records that the new one never
 // writes. So each change announces a rename of all kinds of the target, in the same transition as
 // the new hash (PendingSeal, as after an abort). Names, hash and generation belong to one record. A
 // writer with the former transformation does not know the new names, and the database refuses its
@@ -19,8 +19,8 @@ import "slices"
 // inserted without guards. A paused loader can then bring back deleted records, and a killed one
 // can leave part of a group. The fence is announced like a change, in one transition with the
 // count. After it, all writes have guards, and everything is compared. Another fence is needed
-// after the source's history was lost: other controllers may hold reads from before the new
-// beginning, and guards do not recognise those as old where the comparison finds nothing to write.
+// after the source's history was lost. Other controllers may hold reads from before the new
+// beginning, and guards do not recognize those as old where the comparison finds nothing to write.
 type Images struct {
 	Epoch         uint64 `json:"epoch,omitempty"`
 	TransformHash string `json:"transformHash,omitempty"`
@@ -29,14 +29,14 @@ type Images struct {
 }
 
 // ImagesOf returns the present images of a version as the target of the present direction. ok is
-// false if none are announced; then no controller writes there.
+// false if none are announced. Then no controller writes there.
 func ImagesOf(d Deployment, version string) (m Images, ok bool) {
 	ns, _ := d.Namespace(version)
 	return ns.Images, ns.Images.Epoch == d.Epoch
 }
 
 // bindImages binds the followed namespace to the transformation announced for it. before is the
-// former list of available upgrades; a record of an older binary has no other trace of its
+// former list of available upgrades. A record of an older binary has no other trace of its
 // transformation. Every transition that may change the followed version ends with it.
 func (d *Deployment) bindImages(before []Available) {
 	a, ok := Followed(*d)
@@ -90,7 +90,7 @@ func (d *Deployment) fenceLoaders(e FenceLoaders) error {
 
 // Fenceable reports whether loaders can be fenced out of a version, since every kind gets another
 // name. A kind that the latest switch left under its application's name, behind a mark, keeps its
-// name; nothing is loaded there.
+// name. Nothing is loaded there.
 func Fenceable(d Deployment, version string) bool {
 	ns, _ := d.Namespace(version)
 	return len(ns.Kinds) > 0 && !slices.ContainsFunc(ns.Kinds, func(k Kind) bool { return !k.moves(PendingSeal) })

@@ -7,7 +7,7 @@ type (
 	// AnnounceNamespace adds a version's namespace, or kinds to it, after its collections were
 	// provisioned. A repetition is a no-op. It cannot change an existing kind, and it cannot add
 	// kinds to the source or target of a running upgrade. NextSeq may be 0 (the first unused
-	// number); Hidden and the class of a managed kind may be left out. Identity is recorded if it
+	// number). Hidden and the class of a managed kind may be left out. Identity is recorded if it
 	// is unknown. A different identity, or the identity of another version, is refused.
 	AnnounceNamespace struct{ Namespace Namespace }
 
@@ -27,11 +27,12 @@ type (
 		Seen    Images
 	}
 
-	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be new
-	// (random; the latest one is refused). An empty TransformHash selects the hash of the available
-	// upgrade. If an upgrade with the same TargetVersion and TransformHash runs, Begin is a no-op,
-	// even under another ID; with another non-zero Policy it is refused. Begin cancels a running
-	// update with a Key. Snapshot is allowed only as the rollback of the latest switch.
+	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be new and
+	// random. The ID of the latest upgrade is refused. An empty TransformHash selects the hash of
+	// the available upgrade. If an upgrade with the same TargetVersion and TransformHash runs,
+	// Begin is a no-op, even under another ID. With another non-zero Policy it is then refused.
+	// Begin cancels a running update with a Key. Snapshot is allowed only as the rollback of the
+	// latest switch.
 	Begin struct {
 		ID            string
 		TargetVersion string
@@ -159,7 +160,7 @@ type (
 		TargetSince string // Upgrade.TargetSince
 	}
 
-	// Held ends StepHold: it announces a fence for every source kind and enters StepFence.
+	// Held ends StepHold. It announces a fence for every source kind and enters StepFence.
 	Held struct{ ID string }
 
 	// Confirmed reports that the pending operation of one kind is confirmed at the database. The
@@ -199,13 +200,13 @@ type (
 	// effect.
 	Together struct{ Events []Event }
 
-	// Drained ends StepDrain after every shard has reported: it announces the target's renames and
+	// Drained ends StepDrain after every shard has reported. It announces the target's renames and
 	// enters StepSealTarget.
 	Drained struct{ ID string }
 
 	// Flip makes the target current, increments the epoch and ends the upgrade. It is valid only in
 	// StepSealSource with everything confirmed. It announces the opening of kinds that clients
-	// write under their own name (PendingOpen); writes start after its confirmation. It fills in
+	// write under their own name (PendingOpen). Writes start after its confirmation. It fills in
 	// ID, From and To of Switch. A repetition of the latest flip is a no-op.
 	Flip struct {
 		ID     string
@@ -229,7 +230,7 @@ type (
 	}
 
 	// Aborted ends StepAbort when nothing is pending on the source. The confirmed names of the
-	// source are tokens again; announced seals of the target stay pending. The upgrade ends, or is
+	// source are tokens again. Announced seals of the target stay pending. The upgrade ends, or is
 	// in INITIAL_SYNCING again without ready shards.
 	Aborted struct{ ID string }
 )

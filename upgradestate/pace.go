@@ -23,7 +23,7 @@ type Pace struct {
 	Window string `json:"window,omitempty"`
 }
 
-// maxRate is generous; a higher value is a typing error.
+// maxRate is generous. A higher value is a typing error.
 const maxRate = 10_000_000
 
 func (p Pace) pauseReason() string {

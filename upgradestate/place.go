@@ -4,7 +4,7 @@ import "strings"
 
 // A namespace is named by the API version of its records. A second place of the same version adds
 // "@" and a tag: v1 and v1@b. CurrentVersion, TargetVersion and Namespace.Version are names of
-// namespaces; servers serve API versions.
+// namespaces. Servers serve API versions.
 
 // APIVersion returns the API version of the records in a namespace.
 func APIVersion(namespace string) string {

@@ -11,7 +11,7 @@ type Policy struct {
 	Hold bool `json:"hold,omitempty"`
 	// DeadlineMillis is the maximum duration of SWITCHING before it is aborted; 0: as configured.
 	DeadlineMillis int64 `json:"deadlineMillis,omitempty"`
-	// MaxPauseMillis is the maximum predicted pause; the switch waits while it is longer; 0: any.
+	// MaxPauseMillis is the maximum predicted pause. The switch waits while it is longer. 0: any.
 	MaxPauseMillis int64 `json:"maxPauseMillis,omitempty"`
 	// MaxHoldMillis is the maximum time that an attempt may hold clients' writes before it releases
 	// them; 0: as configured.

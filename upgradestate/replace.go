@@ -3,13 +3,13 @@ package upgradestate
 import "fmt"
 
 // Replace accepts the collections that now have the names of fixed-name kinds of the current
-// version, after an application, or a cluster that moves data, has replaced those in the record.
-// Earlier copies no longer count: no shard is ready, and the followed version is copied and
-// compared again from a position after the replacement (Images.Generation). The target is fenced
-// first, as for another transformation, so that a controller that has read a former collection
-// cannot write there later.
+// version. An application, or a cluster that moves data, has replaced those in the record. Earlier
+// copies no longer count. No shard is ready, and the followed version is copied and compared again
+// from a position after the replacement (Images.Generation). The target is fenced first, as for
+// another transformation. So a controller that has read a former collection cannot write there
+// later.
 //
-// It is refused during a switch; abort the attempt first.
+// Replace is refused during a switch. Abort the attempt first.
 type Replace struct {
 	Collections []Replaced
 	At          string // RFC 3339, for people

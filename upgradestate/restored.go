@@ -14,12 +14,12 @@ type Restored struct {
 	At      string `json:"at,omitempty"` // RFC 3339, for people
 	What    string `json:"what"`         // the finding, for people
 	// Older means that the backup is older than facts in the record about its collections, such as
-	// the latest switch. No decision is then possible here; a recovery is needed.
+	// the latest switch. No decision is then possible here. A recovery is needed.
 	Older bool `json:"older,omitempty"`
 }
 
 // FoundRestored records a restore, once, and fences the following version, so that it stays as it
-// is. It aborts a running switch. For a version that is not current it is ErrOutdated; use Rebuild.
+// is. It aborts a running switch. For a version that is not current it is ErrOutdated. Use Rebuild.
 type FoundRestored struct{ Restored Restored }
 
 // FollowRestored decides for the restored state: it starts another epoch, in which the following
@@ -33,7 +33,8 @@ type FollowRestored struct {
 func (FoundRestored) event()  {}
 func (FollowRestored) event() {}
 
-// WasRestored returns the recorded restore of the current version; ok is false if there is none.
+// WasRestored returns the recorded restore of the current version. The result ok is false if there
+// is none.
 func WasRestored(d Deployment) (r Restored, ok bool) {
 	i := slices.IndexFunc(d.Restored, func(r Restored) bool { return r.Version == d.CurrentVersion })
 	if i < 0 {
@@ -105,7 +106,7 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 	case d.Retire != nil:
 		return refused("restored: %s is being retired: wait for its end", d.Retire.Version)
 	}
-	// All checks are done; the decision takes effect in one transition.
+	// All checks are done. The decision takes effect in one transition.
 	d.forgetRestored()
 	d.newEpoch()
 	if u := d.Upgrade; u != nil {

@@ -32,7 +32,7 @@ func oldServers(servers []ServerState, target string) []string {
 		switch {
 		case s.Protocol < MinProtocol:
 			bad = append(bad, fmt.Sprintf("%s speaks protocol %d, %d is needed", s.ID, s.Protocol, MinProtocol))
-		// Applications do not list versions; they follow the Deployment.
+		// Applications do not list versions. They follow the Deployment.
 		case !s.Client && !slices.Contains(s.Versions, target):
 			bad = append(bad, fmt.Sprintf("%s knows only %s", s.ID, strings.Join(s.Versions, ", ")))
 		}

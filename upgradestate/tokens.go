@@ -29,9 +29,9 @@ func WritePlaces(d Deployment) (version string, places []Place) {
 }
 
 // ReadPlaces returns the places where a client of a version can read each kind: its present name
-// and the announced next one. A missing kind cannot be read now; wait for the next record. The name
-// of a last rename is never published, and only the current version can be read, so that no client
-// reads old data after a flip.
+// and the announced next one. A missing kind cannot be read now. Wait for the next record. The name
+// of a last rename is never published, and only the current version can be read. So no client reads
+// old data after a flip.
 func ReadPlaces(d Deployment, version string) map[string][]Place {
 	places := map[string][]Place{}
 	if version != d.CurrentVersion {

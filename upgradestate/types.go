@@ -27,8 +27,8 @@ const (
 	StepDrain Step = "DRAIN"
 	// StepSealTarget: a rename is announced for every target kind.
 	StepSealTarget Step = "SEAL_TARGET"
-	// StepSealSource: the target renames are confirmed. The last source renames are announced;
-	// their names are never published as tokens. Reads of the old namespace wait.
+	// StepSealSource: the target renames are confirmed. The last source renames are announced.
+	// Their names are never published as tokens. Reads of the old namespace wait.
 	StepSealSource Step = "SEAL_SOURCE"
 	// StepAbort: the operations announced on the source are completed, prevented or removed.
 	StepAbort Step = "ABORT"
@@ -117,8 +117,9 @@ type Kind struct {
 	Fenced   string `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
 	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind under another name than its own
 	Sealed   bool   `json:"sealed,omitempty"`  // the last rename is confirmed; Physical is no token for clients
-	// Expiry has, by name, the seconds after which each TTL index of the kind must delete while its
-	// version is current and no switch is near. At other times the indexes must delete nothing.
+	// Expiry has, by name, the seconds after which each TTL index of the kind must delete. They
+	// apply while its version is current and no switch is near. At other times the indexes must
+	// delete nothing.
 	Expiry map[string]int64 `json:"expiry,omitempty"`
 	// Carried has the names of the indexes that controllers built on the kind because its source
 	// has them. When the source drops one, they drop it, too. They leave other indexes alone.
@@ -137,10 +138,10 @@ const (
 	// write there (Images). It moves the kind to a name that no client knows.
 	PendingSeal PendingReason = "seal"
 	PendingLast PendingReason = "last" // of a source kind, StepSealSource; never a token
-	// PendingOpen is for a kind that clients write under its own name (every class but uuid), when
-	// its namespace is current after a flip or an abort. It ends the fence and gives a hidden kind
-	// its own name. No target has an application's name before the flip. So an abort never discards
-	// an application's write, and no writes are possible in both namespaces at once.
+	// PendingOpen is for a kind that clients write under its own name (every class but uuid). It
+	// applies when the namespace is current after a flip or an abort. It ends the fence and gives a
+	// hidden kind its own name. No target has an application's name before the flip. So an abort
+	// never discards an application's write, and no writes are possible in both namespaces at once.
 	PendingOpen PendingReason = "open"
 )
 
@@ -163,7 +164,7 @@ type Available struct {
 }
 
 // Upgrade is a running upgrade. ID is unique to the request. ReadyShards are the shards with a
-// valid report for this ID, State and Attempt; the other shards are pending.
+// valid report for this ID, State and Attempt. The other shards are pending.
 type Upgrade struct {
 	ID            string `json:"id"`
 	TargetVersion string `json:"targetVersion"`

@@ -10,7 +10,7 @@ import (
 )
 
 // The states of the page are the steps of SWITCHING and four states outside of it. OPENING and
-// LEFTOVERS have operations of an ended upgrade left; STEADY has none.
+// LEFTOVERS have operations of an ended upgrade left. STEADY has none.
 const (
 	steady    = "STEADY"
 	opening   = "OPENING"

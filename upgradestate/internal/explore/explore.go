@@ -1,10 +1,10 @@
-// Package explore visits all states that the machine of upgradestate can reach, together with a
-// model of the databases and of processes that pause at the wrong moment. It checks the guarantees
-// of upgradestate in each state. The tests of upgradestate and the state diagram use it.
+// Package explore visits all states that the machine of upgradestate can reach. It adds a model of
+// the databases and of processes that pause at the wrong moment. It checks the guarantees of
+// upgradestate in each state. The tests of upgradestate and the state diagram use it.
 //
 // A state is the record plus the world: the name and mark of every collection, the tokens that
 // processes may still hold, and the commands that drivers may still send. A token is a name under
-// which a process may read or write; a mark is a fence that keeps the name. States that differ only
+// which a process may read or write. A mark is a fence that keeps the name. States that differ only
 // in counters count as one, so the walk ends without a bound on attempts or flips.
 //
 // The package does not model time, nor how an operation is executed. A database that breaks the
@@ -59,7 +59,7 @@ type Config struct {
 	// Replaces lets applications replace the collections of fixed-name kinds at any time.
 	Replaces bool
 	// Restores lets the database of the version that is not current be restored from a backup at
-	// any time, and lets controllers rebuild that version, also without a restore.
+	// any time. It also lets controllers rebuild that version, with or without a restore.
 	Restores bool
 	// Undecided lets controllers find the current version restored, and operators decide about it.
 	Undecided bool
@@ -111,12 +111,12 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 	w.observe(m, d)
 	g := &Graph{machine: m, Records: []us.Deployment{d}, worlds: []*world{w}, parent: []int{-1}}
 	seen := map[string]int{key(d, w): 0}
-	// The list grows during the loop; it is the queue of the walk.
+	// The list grows during the loop. It is the queue of the walk.
 	for at := 0; at < len(g.Records); at++ {
 		if err := checkState(m, g.Records[at], g.worlds[at]); err != nil {
 			return g, g.violation(at, "", err)
 		}
-		// Apply must not modify its argument; this copy shows whether it did.
+		// Apply must not modify its argument. This copy shows whether it did.
 		before := us.Clone(g.Records[at])
 		for _, s := range steps(m, g.Records[at], g.worlds[at]) {
 			next, w, changed, err := s.take(m, g.Records[at], g.worlds[at])
@@ -302,7 +302,7 @@ func start(cfg Config) (us.Deployment, *world, error) {
 		for _, k := range cfg.Kinds {
 			k.ID = fmt.Sprintf("id-%d-%s", i+1, k.Kind)
 			k.Physical = k.Kind + ".n1"
-			// Clients use the current version under its own names; the other one starts hidden.
+			// Clients use the current version under its own names. The other one starts hidden.
 			if k.Fixed && i == 0 {
 				k.Physical = k.Kind
 			}

@@ -88,8 +88,8 @@ func checkWritable(m Machine, d us.Deployment, w *world) error {
 	return nil
 }
 
-// checkPlace checks that the record knows the place of a collection, that reads of the current
-// version find it until its last rename, and that no stale token opens it.
+// checkPlace checks that the record knows the place of a collection, and that reads of the current
+// version find it until its last rename. No stale token may open it.
 func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
 	names := func(ps []us.Place) []string {
 		var ns []string

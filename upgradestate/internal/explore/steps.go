@@ -192,7 +192,7 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	if u.State == us.Switching {
 		add(false, false, us.Abort{ID: u.ID, Reason: "deadline", Attempt: u.Attempt, Again: true})
 	}
-	// Drivers may send the next events too early; the machine must refuse them then.
+	// Drivers may send the next events too early. The machine must refuse them then.
 	add(false, false, us.Withdraw{ID: u.ID, Shards: []int{0}})
 	add(false, false, us.StartSwitch{ID: u.ID})
 	add(false, false, us.Held{ID: u.ID})

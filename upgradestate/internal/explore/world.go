@@ -220,7 +220,7 @@ func (c *coll) forget(k us.Kind, pending []command) {
 		}
 	})
 	for i := range c.commands {
-		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // nothing else depends on it
+		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // done matters to these only
 	}
 	slices.SortFunc(c.commands, func(a, b command) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	// A closed name matters only while a command may still lead to it.

@@ -84,9 +84,9 @@ func (d *Deployment) entry(what, id string) *Entry {
 	return nil
 }
 
-// Note returns after with a history that records the transition from before: the request, its
-// author by, and new phases, at the time at. It changes nothing else, and nothing at all for a
-// transition without news.
+// Note returns after with a history of the transition from before. The history gets the request
+// with its author (by), new phases, and their time (at). Note changes nothing else, and nothing at
+// all for a transition without news.
 func Note(before, after Deployment, by, at string) Deployment {
 	d := Clone(after)
 	for i := range d.History {

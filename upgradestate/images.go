@@ -82,7 +82,8 @@ func (d *Deployment) fenceLoaders(e FenceLoaders) error {
 	if i < 0 || d.Namespaces[i].Images != e.Seen || e.Seen.Epoch != d.Epoch || !Fenceable(*d, e.Version) {
 		return outdated("fence of loaders of %s", e.Version)
 	}
-	// The count and the new names are one transition, so that no loader knows the new names.
+	// The count and the new names are one transition, so no record permits loads under the new
+	// names.
 	d.Namespaces[i].Images.Fences++
 	d.keepOut(e.Version)
 	return nil

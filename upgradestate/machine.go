@@ -32,7 +32,7 @@ type (
 	// the available upgrade. If an upgrade with the same TargetVersion and TransformHash runs,
 	// Begin is a no-op, even under another ID. With another non-zero Policy it is then refused.
 	// Begin cancels a running update with a Key. Snapshot is allowed only as the rollback of the
-	// latest switch.
+	// latest switch, or to keep the version that followed a restored one.
 	Begin struct {
 		ID            string
 		TargetVersion string
@@ -164,9 +164,9 @@ type (
 	Held struct{ ID string }
 
 	// Confirmed reports that the pending operation of one kind is confirmed at the database. The
-	// last confirmation of a step enters the next step: StepFence -> StepDrain; StepSealTarget ->
-	// StepSealSource, with the last renames announced. An operation that is not pending under that
-	// name is a no-op.
+	// last confirmation of a step enters the next step: StepFence -> StepDrain, and StepSealTarget
+	// -> StepSealSource with the last renames announced. Only kinds fenced by uuid have a last
+	// rename. An operation that is not pending under that name is a no-op.
 	//
 	// From is needed only if To is the kind's own name. That name is reused, so a late confirmation
 	// could otherwise count for a later opening. Unfenced, not Confirmed, confirms an Unfence.

@@ -2,12 +2,12 @@ package upgradestate
 
 import "slices"
 
-// Rebuild declares the records of a version that is not current unknown: its database was restored
-// from a backup, or a comparison found differences that no known change explains. All records are
-// made and compared again under a new generation (Images). All kinds are renamed, so that the
-// database refuses controllers that worked before, and all ready reports become void. A running
-// switch is aborted and retried as its policy allows. A switch to the snapshot is aborted for good,
-// since the snapshot is no longer the same.
+// Rebuild voids everything known about the records of a version that is not current. Its database
+// was restored from a backup, or a comparison found differences that no known change explains. All
+// records are made and compared again under a new generation (Images). All kinds are renamed, so
+// that the database refuses controllers that worked before, and all ready reports become void. A
+// running switch is aborted and retried as its policy allows. A switch to the snapshot is aborted
+// for good, since the snapshot is no longer the same.
 //
 // Seen is the caller's view. After another generation or fence the event is ErrOutdated. It is also
 // ErrOutdated during the switch of an upgrade to another version: retry after its end. Reason is

@@ -15,7 +15,7 @@ type Place struct {
 func WritePlaces(d Deployment) (version string, places []Place) {
 	version = d.CurrentVersion
 	if switching(d) {
-		return version, nil // a write to some kinds only could tear a transaction apart
+		return version, nil
 	}
 	ns, _ := d.Namespace(version)
 	for _, k := range ns.Kinds {
@@ -59,9 +59,12 @@ func EnginePlaces(d Deployment, version string) map[string][]Place {
 }
 
 // ApplyAllowed reports whether a controller may write into a namespace that is not the current one.
-// It is false while a restored source waits for a decision (Restored), from StepSealTarget on, and
-// while an operation is pending on that namespace: a seal must not meet a controller that starts
-// under the next name.
+// It is false in these cases:
+//
+//   - A restored source waits for a decision (Restored).
+//   - The upgrade is in StepSealTarget or a later step.
+//   - An operation is pending on a namespace that is not current. A seal must not meet a controller
+//     that starts under the next name.
 func ApplyAllowed(d Deployment) bool {
 	for _, ns := range d.Namespaces {
 		if ns.Version != d.CurrentVersion && ns.pending() {

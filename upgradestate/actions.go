@@ -101,6 +101,7 @@ func Actions(d Deployment) []Action {
 	case StepFence:
 		return operations(d, d.CurrentVersion)
 	case StepDrain:
+		// The reports are bound to the fences in force, so nothing more has to be checked here.
 		if AllReady(d) {
 			return []Action{Drained{ID: u.ID}}
 		}

@@ -247,6 +247,7 @@ func seqOf(kind, name string) (uint64, bool) {
 // this kind's fence.
 func Namesake(d Deployment, ns Namespace, k Kind) bool {
 	for _, other := range d.Namespaces {
+		// Another database cannot have a collection of the same name in the way.
 		if other.Version == ns.Version || other.Location != ns.Location {
 			continue
 		}

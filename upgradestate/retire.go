@@ -47,6 +47,7 @@ func Retired(d Deployment, version string) bool {
 // or the version was never retired. While the collections are being set aside, they are still in
 // Namespaces.
 func KeptNamespace(d Deployment, version string) (Kept, bool) {
+	// While collections are being set aside, the record still has the namespace.
 	if until := d.keptUntil(version); until != nil {
 		if i := d.kept(version); i >= 0 {
 			return d.Kept[i], true

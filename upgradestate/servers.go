@@ -30,6 +30,7 @@ func oldServers(servers []ServerState, target string) []string {
 	var bad []string
 	for _, s := range servers {
 		switch {
+		// It would not hold its writes, so clients would see errors during the switch.
 		case s.Protocol < MinProtocol:
 			bad = append(bad, fmt.Sprintf("%s speaks protocol %d, %d is needed", s.ID, s.Protocol, MinProtocol))
 		// Applications do not list versions. They follow the Deployment.

@@ -13,21 +13,23 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// view is what is below a prefix, as of a revision.
+// view is the contents of the store below a prefix at a revision.
 type view struct {
 	keys map[string]coord.KV
-	rev  int64 // 0: nothing is known yet
+	rev  int64 // 0: unknown
 }
 
-// follow keeps a view up to date until ctx ends: a list, then a watch from there, and
-// again from the list whenever the watch cannot go on.
+// follow keeps a view up to date until ctx ends. It lists the prefix and watches from that revision
+// on. When the watch breaks, it starts again with the list.
 func follow(ctx context.Context, store coord.Store, prefix string, log *zap.Logger, update func(view)) {
 	retry := newBackOff()
 	for ctx.Err() == nil {
 		err := followOnce(ctx, store, prefix, func(v view) {
+			// The store has answered, so the next failure is a new one.
 			retry.Reset()
 			update(v)
 		})
+		// The watch has fallen behind the store's history. A new list works at once.
 		if ctx.Err() != nil || errors.Is(err, coord.ErrCompacted) {
 			continue
 		}
@@ -38,6 +40,7 @@ func follow(ctx context.Context, store coord.Store, prefix string, log *zap.Logg
 	}
 }
 
+// followOnce lists a prefix once and follows it until an error.
 func followOnce(ctx context.Context, store coord.Store, prefix string, update func(view)) error {
 	kvs, rev, err := store.List(ctx, prefix)
 	if err != nil {
@@ -47,6 +50,7 @@ func followOnce(ctx context.Context, store coord.Store, prefix string, update fu
 	for _, kv := range kvs {
 		keys[kv.Key] = kv
 	}
+	// The receiver keeps the view, so it gets a copy.
 	update(view{keys: maps.Clone(keys), rev: rev})
 	w, err := store.Watch(ctx, prefix, rev)
 	if err != nil {
@@ -70,6 +74,7 @@ func followOnce(ctx context.Context, store coord.Store, prefix string, update fu
 	}
 }
 
+// newBackOff returns a backoff without an end: an outage may last for hours.
 func newBackOff() backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond),
@@ -77,7 +82,7 @@ func newBackOff() backoff.BackOff {
 		backoff.WithMaxElapsedTime(0))
 }
 
-// pause waits for the next attempt.
+// pause waits for the next attempt or for the end of ctx.
 func pause(ctx context.Context, retry backoff.BackOff) error {
 	select {
 	case <-time.After(retry.NextBackOff()):

@@ -10,10 +10,10 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// Campaign waits until the key is free and creates it under the lease, with id as its
-// value. It watches the holder's key; it does not poll. The holder of the lock is the
-// leader for liveness only: what must not be done by two is tied to Lock.Condition.
-// A lease that ends meanwhile is coord.ErrLeaseLost.
+// Campaign waits until a key is free and creates it under a lease, with id as its value. It watches
+// the holder's key and does not poll. Leadership is for liveness only: commits that two processes
+// must not both make need Lock.Condition. If the lease ends meanwhile, Campaign returns
+// coord.ErrLeaseLost.
 func Campaign(ctx context.Context, store coord.Store, key, id string, lease coord.Lease) (Lock, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -30,10 +30,12 @@ func Campaign(ctx context.Context, store coord.Store, key, id string, lease coor
 
 	retry := newBackOff()
 	for {
+		// The commit succeeds only if the key is absent, so at most one campaigner wins.
 		rev, err := store.Commit(ctx, []coord.Condition{{Key: key}}, []coord.Op{{Key: key, Value: []byte(id), Lease: lease.ID()}})
 		switch {
 		case err == nil:
 			return Lock{Shard: -1, Key: key, Create: rev}, nil
+		// Either another process holds the key, or our own earlier commit got through.
 		case errors.Is(err, coord.ErrConflict):
 			var held Lock
 			if held, err = awaitFree(ctx, store, key, lease.ID()); err == nil && held.Create != 0 {
@@ -41,9 +43,11 @@ func Campaign(ctx context.Context, store coord.Store, key, id string, lease coor
 			}
 		}
 		switch {
+		// The key is free, or the watch cannot show it: try at once.
 		case err == nil, errors.Is(err, coord.ErrCompacted):
 		case ctx.Err() != nil:
 			return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
+		// The commit may have succeeded. The next attempt finds out.
 		case errors.Is(err, coord.ErrUnknown):
 			if pause(ctx, retry) != nil {
 				return Lock{}, fmt.Errorf("campaign for %s: %w", key, context.Cause(ctx))
@@ -54,19 +58,20 @@ func Campaign(ctx context.Context, store coord.Store, key, id string, lease coor
 	}
 }
 
-// awaitFree returns when the key is absent, or with the lock if it is held under our own
-// lease: an earlier commit of unknown outcome went through.
+// awaitFree returns when the key is absent. If the key is held under our own lease, it returns that
+// lock: an earlier commit with an unknown outcome got through.
 func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.LeaseID) (Lock, error) {
 	kvs, rev, err := store.List(ctx, key)
 	if err != nil {
 		return Lock{}, err
 	}
-	if len(kvs) == 0 || kvs[0].Key != key { // in order, so key itself is the first
+	if len(kvs) == 0 || kvs[0].Key != key { // the list is ordered, so the key itself comes first
 		return Lock{}, nil
 	}
 	if kvs[0].Lease == ours {
 		return Lock{Shard: -1, Key: key, Create: kvs[0].Create}, nil
 	}
+	// From the revision of the list, so that no delete in between is missed.
 	w, err := store.Watch(ctx, key, rev)
 	if err != nil {
 		return Lock{}, err
@@ -85,7 +90,7 @@ func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.Le
 	}
 }
 
-// Resign gives up leadership. It is no error if it was lost before.
+// Resign gives up leadership. A lock that was lost before is no error.
 func Resign(ctx context.Context, store coord.Store, lock Lock) error {
 	_, err := store.Commit(ctx, []coord.Condition{lock.Condition()}, []coord.Op{{Key: lock.Key, Delete: true}})
 	if err != nil && !errors.Is(err, coord.ErrConflict) {
@@ -94,10 +99,9 @@ func Resign(ctx context.Context, store coord.Store, lock Lock) error {
 	return nil
 }
 
-// Lead runs work whenever this process is the leader, under a lease of DefaultTTL, until
-// ctx ends, which is no error. The context of work ends when leadership is lost; work is
-// then started again after the next election. An error that work returns while it leads
-// ends Lead, and so does nil: the work is done.
+// Lead runs work whenever this process is the leader, under a lease of DefaultTTL. The context of
+// work ends when leadership is lost. After the next election Lead calls work again. Lead ends with
+// the result of work when work returns as the leader, also with nil. It returns nil when ctx ends.
 func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) error {
 	retry := newBackOff()
 	for ctx.Err() == nil {
@@ -109,7 +113,7 @@ func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logge
 			return err
 		}
 		if errors.Is(err, coord.ErrLeaseLost) {
-			retry.Reset() // it had worked
+			retry.Reset() // it was the leader, so this is a new failure
 		}
 		log.Info("campaigns again", zap.String("key", key), zap.Error(err))
 		if pause(ctx, retry) != nil {
@@ -119,13 +123,14 @@ func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logge
 	return nil
 }
 
-// leadOnce is one lease long. over reports that work ended by itself.
+// leadOnce campaigns and leads for one lease. over reports that work ended by itself.
 func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) (over bool, err error) {
 	lease, err := store.Grant(ctx, DefaultTTL)
 	if err != nil {
 		return false, fmt.Errorf("grant lease: %w", err)
 	}
 	defer func() {
+		// ctx may be done. Without a close the successor waits for the lease to run out.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := lease.Close(ctx); err != nil {
@@ -136,6 +141,7 @@ func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.L
 		return false, err
 	}
 	log.Info("leads", zap.String("key", key), zap.String("id", id))
+	// work must stop with the lease: another leader may start at once.
 	working, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -149,7 +155,9 @@ func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.L
 	err = work(working)
 	over = working.Err() == nil
 	cancel()
+	// The goroutine uses cancel, so leadOnce waits for it.
 	<-ended
+	// The result of work is a consequence of the lost lease.
 	if !over && ctx.Err() == nil {
 		return false, coord.ErrLeaseLost
 	}
@@ -158,17 +166,17 @@ func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.L
 
 // Lock is one period of ownership of a shard, or of leadership.
 type Lock struct {
-	Shard  int    // -1 for a leader's
+	Shard  int    // -1 for leadership
 	Key    string // in the coordination store
 	Create int64  // revision at which this owner created the key
 }
 
-// Condition holds as long as the lock does. A commit with it fails with
-// coord.ErrConflict once the lock was released or lost, also if the same process has
-// taken it again since.
+// Condition returns a condition that holds as long as the lock. A commit with it fails with
+// coord.ErrConflict after the lock was released or lost, even if the same process has taken it
+// again since.
 func (l Lock) Condition() coord.Condition {
 	return coord.Condition{Key: l.Key, Create: true, Revision: l.Create}
 }
 
-// shardKey is padded so that listings are in the order of the ring.
+// shardKey pads the number, so that lists are in the order of the ring.
 func shardKey(prefix string, shard int) string { return fmt.Sprintf("%s%05d", prefix, shard) }

@@ -13,47 +13,47 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// DefaultTTL is how long a member that is silent keeps its locks.
+// DefaultTTL is the time after which a silent member loses its locks.
 const DefaultTTL = 3 * time.Second
 
-// Config holds which ring a Pool takes part in, and as whom.
+// Config selects the ring of a Pool, and its identity there.
 type Config struct {
-	// Prefix is where the keys are: <prefix>/ring, <prefix>/controllers/<id>,
-	// <prefix>/shards/<shard>. A slash at its end may be there or not.
+	// Prefix is the prefix of the keys <prefix>/ring, <prefix>/controllers/<id> and
+	// <prefix>/shards/<shard>. A slash at its end is optional.
 	Prefix string
-	// ID names this process among the members. A second process with the same one
-	// waits until the first is gone.
+	// ID identifies this process among the members. A second process with the same ID waits until
+	// the first is gone.
 	ID   string
 	Ring int           // number of shards, at least 1
-	TTL  time.Duration // of the lease; zero is DefaultTTL
-	Log  *zap.Logger   // nil for none
+	TTL  time.Duration // of the lease; 0 selects DefaultTTL
+	Log  *zap.Logger   // nil discards logs
 }
 
-// Pool is this process's part in the ownership of the ring. Its methods are safe for
-// concurrent use; what they return is kept up to date while Run runs.
+// Pool is this process's part in the ownership of the ring. Its methods are safe for concurrent
+// use. Their results are kept up to date while Run runs.
 type Pool struct {
 	store   coord.Store
 	cfg     Config
 	changes chan struct{}
-	wake    chan struct{} // for the loop of Run: a view changed, or Release was called
+	wake    chan struct{} // for the loop of Run, after a new view or a Release
 
 	mu        sync.Mutex
 	lease     coord.Lease // nil between sessions
 	owned     map[int]Lock
 	leaving   map[int]bool
 	releasing map[int]*release
-	gone      map[int]int64 // Create of the latest lock that we deleted: a late view may still show it
+	gone      map[int]int64 // Create of the latest lock deleted here, for old views
 	members   view
 	locks     view
 }
 
-// release is a lock that the engine has let go of and the store has not yet.
+// release is a lock that the engine has released and the store still has.
 type release struct {
 	lock Lock
 	done chan struct{}
 }
 
-// New makes a Pool; Run starts it.
+// New returns a Pool that works once Run is called.
 func New(store coord.Store, cfg Config) *Pool {
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
@@ -70,19 +70,19 @@ func New(store coord.Store, cfg Config) *Pool {
 	return p
 }
 
-// Owned returns the shards owned now; empty as soon as the lease is known to be lost.
-// Shards that are Leaving are among them until they are released.
+// Owned returns the shards owned now. It is empty as soon as the lease is known to be lost. Leaving
+// shards are owned until their release.
 func (p *Pool) Owned() map[int]Lock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.alive() {
-		return map[int]Lock{}
+		return map[int]Lock{} // the locks went with the lease
 	}
 	return maps.Clone(p.owned)
 }
 
-// Leaving lists, in order, the owned shards that belong to other members by now: stop
-// work on them, store what is to be stored, and Release them.
+// Leaving returns, in order, the owned shards that are now assigned to other members: stop their
+// work, store their checkpoints, and Release them.
 func (p *Pool) Leaving() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,12 +92,12 @@ func (p *Pool) Leaving() []int {
 	return slices.Sorted(maps.Keys(p.leaving))
 }
 
-// Changes is signalled whenever Owned or Leaving may have changed. Several changes may
-// make one signal. It is for one receiver.
+// Changes receives a value after Owned or Leaving may have changed. Several changes may share one
+// value. It is for one receiver.
 func (p *Pool) Changes() <-chan struct{} { return p.changes }
 
-// Lease returns the lease that this process is registered under, for what else has to
-// vanish with it, or 0 while there is none.
+// Lease returns the lease of this process's registration, or 0 without one. Keys under it vanish
+// together with the registration.
 func (p *Pool) Lease() coord.LeaseID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,12 +107,13 @@ func (p *Pool) Lease() coord.LeaseID {
 	return p.lease.ID()
 }
 
-// Release gives up a shard that the caller has stopped working on; Owned does not have
-// it any longer from the beginning of the call. It returns once others can take it, or
-// when ctx ends; the lock is given up in the end all the same. A shard that is not owned
-// needs no release. One that is still assigned to this member is soon taken again.
+// Release gives up a shard after the caller has stopped its work. Owned omits the shard from the
+// start of the call. Release returns once other members can take the shard, or when ctx ends. The
+// lock is deleted in either case. A shard that is neither owned nor being released is a no-op. A
+// shard that is still assigned to this member is soon taken again.
 func (p *Pool) Release(ctx context.Context, shard int) error {
 	p.mu.Lock()
+	// An earlier call may have started the release. This one waits for the same end.
 	r := p.releasing[shard]
 	if lock, ok := p.owned[shard]; ok {
 		r = &release{lock: lock, done: make(chan struct{})}
@@ -147,21 +148,22 @@ func (p *Pool) alive() bool {
 	}
 }
 
-// begin forgets everything that hung on the lease before. A nil lease is none.
+// begin resets the state for a new lease, or for none if lease is nil.
 func (p *Pool) begin(lease coord.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.releasing {
-		close(r.done) // gone with the lease, or soon
+		close(r.done) // deleted with the lease, or soon
 	}
 	p.lease = lease
 	p.owned, p.leaving = map[int]Lock{}, map[int]bool{}
+	// Locks of the former lease cannot return, so their revisions are of no use.
 	p.releasing, p.gone = map[int]*release{}, map[int]int64{}
 	p.members, p.locks = view{}, view{}
 	signal(p.changes)
 }
 
-// signal leaves one signal in a channel of capacity one.
+// signal puts a value into a channel of capacity one, unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Ranges writes shards as people read many of them: "0-12, 17, 20-31".
+// Ranges formats shards for people: "0-12, 17, 20-31".
 func Ranges(list []int) string {
+	// The caller's slice stays as it is.
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
 	var parts []string
 	for i := 0; i < len(list); {

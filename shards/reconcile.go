@@ -12,10 +12,10 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// reconcile brings what is owned one step closer to what is assigned. It acts on views
-// that may be late: taking is conditional on the lock being free, and a lock that a late
-// view still shows is recognized by its revision.
+// reconcile moves ownership one step towards the assignment. Its views may be late: it takes a lock
+// only if that is free, and recognizes a released lock in a late view by its revision.
 func (p *Pool) reconcile(ctx context.Context, lease coord.Lease) error {
+	// First, since another member may be waiting for these locks.
 	if err := p.finishReleases(ctx); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (p *Pool) reconcile(ctx context.Context, lease coord.Lease) error {
 	return p.take(ctx, lease, take)
 }
 
-// finishReleases deletes the locks that the engine has let go of.
+// finishReleases deletes the locks that the engine has released.
 func (p *Pool) finishReleases(ctx context.Context) error {
 	p.mu.Lock()
 	pending := slices.Collect(maps.Values(p.releasing))
@@ -39,7 +39,7 @@ func (p *Pool) finishReleases(ctx context.Context) error {
 		}
 		_, err := p.store.Commit(ctx, conditions, ops)
 		if errors.Is(err, coord.ErrConflict) && len(batch) == 1 {
-			err = nil // it is gone already
+			err = nil // the lock is gone already
 		}
 		if err != nil {
 			return fmt.Errorf("release shards: %w", err)
@@ -47,6 +47,7 @@ func (p *Pool) finishReleases(ctx context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, r := range batch {
+			// begin may have reset the state during the commit.
 			if p.releasing[r.lock.Shard] == r {
 				delete(p.releasing, r.lock.Shard)
 				p.gone[r.lock.Shard] = r.lock.Create
@@ -57,14 +58,15 @@ func (p *Pool) finishReleases(ctx context.Context) error {
 	})
 }
 
-// decide updates what is owned and leaving from the views, and returns what is to be
-// taken.
+// decide updates owned and leaving shards from the views and returns the shards to take.
 func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A missing view would look like an empty ring.
 	if p.members.rev == 0 || p.locks.rev == 0 {
 		return nil, nil
 	}
+	// Without the registration the other members assign these shards to themselves.
 	if p.members.keys[p.memberKey()].Lease != lease.ID() {
 		return nil, errUnregistered
 	}
@@ -80,7 +82,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 		seen, there := p.locks.keys[key]
 		own, owned := p.owned[shard]
 		if owned && seen.Create != own.Create && p.locks.rev >= own.Create {
-			// Deleted by somebody else. It may be free, so it may be taken below.
+			// Another process deleted the lock. It may be free, so it may be taken below.
 			delete(p.owned, shard)
 			delete(p.leaving, shard)
 			p.gone[shard] = own.Create
@@ -89,11 +91,12 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 		}
 		_, releasing := p.releasing[shard]
 		if !owned && !releasing && there && seen.Lease == lease.ID() && seen.Create > p.gone[shard] {
-			// Ours after all: a commit of unknown outcome went through.
+			// The lock is ours: a commit with an unknown outcome got through.
 			p.owned[shard] = Lock{Shard: shard, Key: key, Create: seen.Create}
 			owned, changed = true, true
 		}
 		mine := assigned[shard] == p.cfg.ID
+		// The assignment of an owned shard has changed in either direction.
 		if owned && p.leaving[shard] == mine {
 			if mine {
 				delete(p.leaving, shard)
@@ -102,6 +105,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 			}
 			changed = true
 		}
+		// A lock that the view still shows is taken after its deletion is seen.
 		if mine && !owned && !releasing && !there {
 			take = append(take, shard)
 		}
@@ -115,8 +119,8 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 	return take, nil
 }
 
-// take creates locks. One that somebody else holds by now is skipped: the view will
-// show it, and its deletion later.
+// take creates locks. It skips a lock that another member holds by now. The view will show the
+// lock, and later its deletion.
 func (p *Pool) take(ctx context.Context, lease coord.Lease, shards []int) error {
 	return inBatches(shards, func(batch []int) error {
 		conditions, ops := make([]coord.Condition, len(batch)), make([]coord.Op, len(batch))
@@ -142,8 +146,9 @@ func (p *Pool) take(ctx context.Context, lease coord.Lease, shards []int) error 
 	})
 }
 
-// inBatches calls commit with as many items, of one condition and one operation each,
-// as a commit may have, and with single ones where such a batch meets a conflict.
+// inBatches calls commit with the maximum number of items per transaction, of one condition and one
+// operation each. If a batch meets a conflict, it commits the items one by one, so that one taken
+// lock does not hold up the others.
 func inBatches[T any](items []T, commit func([]T) error) error {
 	for batch := range slices.Chunk(items, coord.MaxOps/2) {
 		err := commit(batch)

@@ -13,19 +13,19 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// Of returns the shard of a group on a ring of a size, which must be at least 1: the
-// 64-bit xxHash (seed 0) of the group's name, modulo the size. Ready reports,
-// checkpoints and plans of running upgrades depend on it; it never changes.
+// Of returns the shard of a group on a ring of at least one shard: the 64-bit xxHash (seed 0) of
+// the group's name, modulo the ring size. It never changes, since ready reports, checkpoints and
+// plans of running upgrades depend on it.
 func Of(group string, ring int) int {
 	return int(xxhash.Sum64String(group) % uint64(ring))
 }
 
-// ErrRing: the store holds another ring size than the one configured. It is the
-// operator's to resolve; trying again does not help.
+// ErrRing means that the store has another ring size than the configuration. An operator must
+// resolve it. A retry does not help.
 var ErrRing = errors.New("ring size differs")
 
-// freezeRing stores the size of the ring, or compares it with the one that the first
-// process stored. Controllers with different sizes would put a group in two shards.
+// freezeRing stores the ring size, or compares it with the stored size of the first process.
+// Controllers with different sizes would assign a group to two shards.
 func freezeRing(ctx context.Context, store coord.Store, key string, size int) error {
 	_, err := store.Commit(ctx, []coord.Condition{{Key: key}}, []coord.Op{{Key: key, Value: []byte(strconv.Itoa(size))}})
 	if err == nil {
@@ -34,6 +34,7 @@ func freezeRing(ctx context.Context, store coord.Store, key string, size int) er
 	if !errors.Is(err, coord.ErrConflict) {
 		return fmt.Errorf("freeze ring: %w", err)
 	}
+	// The key exists, since only the first process creates it and none deletes it.
 	kv, err := store.Get(ctx, key)
 	if err != nil {
 		return fmt.Errorf("load ring: %w", err)
@@ -49,12 +50,11 @@ func freezeRing(ctx context.Context, store coord.Store, key string, size int) er
 	return nil
 }
 
-// assign spreads the ring over members by rendezvous hashing with a bounded load: pairs
-// of shard and member are taken in the order of their weights, unless the shard has a
-// member or the member its full load. Every member ends with floor(ring/members) or one
-// more. The result depends on the set of members only, so that all pools agree, and few
-// shards move when a member comes or goes, because the weights of the others' pairs
-// stay as they are.
+// assign divides the ring among members by rendezvous hashing with bounded load. It takes pairs of
+// shard and member in the order of their weights. It skips a pair if the shard has a member
+// already, or the member its full load. Every member gets floor(ring/members) shards or one more.
+// The result depends on the set of members alone, so all pools agree. Few shards move when a member
+// joins or leaves, since the weights of the other pairs stay the same.
 func assign(members []string, ring int) map[int]string {
 	if len(members) == 0 {
 		return map[int]string{}
@@ -71,6 +71,7 @@ func assign(members []string, ring int) map[int]string {
 		}
 	}
 	slices.SortFunc(pairs, func(a, b pair) int {
+		// Ties are broken too, or two pools could sort equal weights differently.
 		return cmp.Or(cmp.Compare(a.weight, b.weight), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
 	})
 	base, extra := ring/len(members), ring%len(members)

@@ -13,20 +13,20 @@ import (
 	"dbcontroller.dev/coord"
 )
 
-// closeTimeout bounds the revocation of a lease that is no longer needed; if it does
-// not get through, the lease runs out by itself.
+// closeTimeout bounds the revocation of a lease that is no longer needed. If the revocation fails,
+// the lease runs out by itself.
 const closeTimeout = 2 * time.Second
 
-// errUnregistered: somebody deleted our member key while the lease lives.
+// errUnregistered means that our member key was deleted while the lease lives.
 var errUnregistered = errors.New("registration is gone")
 
 func (p *Pool) memberKey() string    { return p.memberPrefix() + url.PathEscape(p.cfg.ID) }
 func (p *Pool) memberPrefix() string { return p.cfg.Prefix + "controllers/" }
 func (p *Pool) lockPrefix() string   { return p.cfg.Prefix + "shards/" }
 
-// Run takes part until ctx ends, which is no error, and then gives up everything at
-// once, so that others take over without waiting for a lease to run out. End the
-// engine first where its last checkpoints matter.
+// Run takes part in the ring until ctx ends, which is no error. It then gives up all locks at once,
+// so that other members take over without waiting for the lease to run out. Stop the engine first
+// if its last checkpoints matter. A non-nil error is a wrong configuration.
 func (p *Pool) Run(ctx context.Context) error {
 	if p.cfg.ID == "" {
 		return errors.New("run shards: no id is configured for this process")
@@ -37,6 +37,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	retry := newBackOff()
 	for ctx.Err() == nil {
 		err := freezeRing(ctx, p.store, p.cfg.Prefix+"ring", p.cfg.Ring)
+		// All other errors may pass, and are retried.
 		if errors.Is(err, ErrRing) {
 			return fmt.Errorf("run shards: %w", err)
 		}
@@ -54,14 +55,14 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// session lives from a lease to its end.
+// session runs from a lease to its end.
 func (p *Pool) session(ctx context.Context, registered func()) error {
 	lease, err := p.store.Grant(ctx, p.cfg.TTL)
 	if err != nil {
 		return fmt.Errorf("grant lease: %w", err)
 	}
 	defer func() {
-		// Forget first: no one may start work under a lease that is being revoked.
+		// Reset before the revocation: no work may start under a lease that is being revoked.
 		p.begin(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -75,12 +76,14 @@ func (p *Pool) session(ctx context.Context, registered func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-lease.Done():
+			// Owned is empty from now on, and the engine must learn of it at once.
 			signal(p.changes)
 			return coord.ErrLeaseLost
 		}
 	})
 	g.Go(func() error {
-		// Registered before the members are listed, so that a list without us is never old.
+		// Registered before the members are listed, so that a list without us means a lost
+		// registration.
 		slow := time.AfterFunc(2*p.cfg.TTL, func() {
 			p.cfg.Log.Warn("waits to register; is another process running under this id?")
 		})
@@ -90,6 +93,7 @@ func (p *Pool) session(ctx context.Context, registered func()) error {
 			return fmt.Errorf("register: %w", err)
 		}
 		registered()
+		// From here on Owned may return shards.
 		p.begin(lease)
 		g.Go(func() error {
 			follow(ctx, p.store, p.memberPrefix(), p.cfg.Log, func(v view) { p.see(&p.members, v) })
@@ -104,6 +108,7 @@ func (p *Pool) session(ctx context.Context, registered func()) error {
 	return g.Wait()
 }
 
+// see installs a new view.
 func (p *Pool) see(which *view, v view) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,12 +116,12 @@ func (p *Pool) see(which *view, v view) {
 	signal(p.wake)
 }
 
-// loop does what is to be done whenever something changed, and again after a while when
-// that failed.
+// loop reconciles after each change, and again after a pause when that failed.
 func (p *Pool) loop(ctx context.Context, lease coord.Lease) error {
 	retry := newBackOff()
 	for {
 		err := p.reconcile(ctx, lease)
+		// Only a new session helps.
 		if errors.Is(err, coord.ErrLeaseLost) || errors.Is(err, errUnregistered) {
 			return err
 		}

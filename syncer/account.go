@@ -7,37 +7,38 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// account holds the guards that this engine has written to managed kinds, and whose changes have
-// not come from the target yet. A guard in a managed record proves nothing by itself: somebody
-// who writes back a document that he has read writes its guard as well. Of all changes of one key
-// with one guard, one is this engine's, so that the account lets one through.
+// account holds the guards of this engine's writes to managed kinds until the target's stream
+// delivers them. A guard in a managed record does not identify its writer: a client that writes
+// back a document it has read writes the guard, too. Of all changes of one key with one guard, the
+// first is this engine's.
 //
-// An entry stands for a change that will come. Whatever may come to nothing has none: a repair,
-// which may find what it writes, and a write of which the outcome is not known. So nothing is
-// left over that would hide somebody else's change; what is missing costs a comparison.
+// Only writes with a known outcome have an entry. A repair may find its document equal and write
+// nothing. A write with an unknown outcome may not have happened. An entry without a change would
+// later hide a foreign change. A missing entry costs one comparison.
 type account struct {
 	mu   sync.Mutex
-	open bool // a stream takes entries off
+	open bool // a stream is running and removes entries
 	own  map[ownWrite]struct{}
 }
 
+// ownWrite identifies one write of this engine.
 type ownWrite struct {
 	kind  string
 	key   record.Key
 	guard record.Guard
 }
 
-// mostOwn bounds the account. With more it begins anew.
+// mostOwn is the maximum number of entries. A larger account is emptied.
 const mostOwn = 100_000
 
-// begin empties the account, and says whether entries are taken off from now on.
+// begin empties the account. open reports whether a stream will remove entries from now on.
 func (a *account) begin(open bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.open, a.own = open, map[ownWrite]struct{}{}
 }
 
-// take reports whether a change is the engine's own, and takes it off.
+// take removes the entry of a change and reports whether there was one.
 func (a *account) take(c record.Change) bool {
 	own := ownWrite{c.Kind, c.Key, c.Guard}
 	a.mu.Lock()
@@ -47,10 +48,12 @@ func (a *account) take(c record.Change) bool {
 	return there
 }
 
-// note adds what a batch is about to write.
+// note adds entries for the writes of a batch. It must run before the batch is sent, since the
+// stream may deliver a write before Apply returns.
 func (a *account) note(b record.Batch) (noted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// Without a stream nothing would remove the entries.
 	if !a.open || b.Repair {
 		return false
 	}
@@ -59,13 +62,14 @@ func (a *account) note(b record.Batch) (noted bool) {
 			a.own[w] = struct{}{}
 		}
 	}
+	// The lost entries cost a comparison each and hide nothing.
 	if len(a.own) > mostOwn {
 		a.own = map[ownWrite]struct{}{}
 	}
 	return true
 }
 
-// drop takes off what was not written.
+// drop removes the entries of groups that were not written.
 func (a *account) drop(b record.Batch, written func(i int) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,21 +83,23 @@ func (a *account) drop(b record.Batch, written func(i int) bool) {
 	}
 }
 
+// writesOf returns the entries for one group of a batch.
 func writesOf(b record.Batch, g record.GroupWrite) (ws []ownWrite) {
 	guard := record.Guard{Epoch: b.Epoch, Version: g.Version}
 	for _, w := range g.Writes {
-		if !b.Tokens[w.Kind].Fixed { // the others show in the database whose they are
+		if !b.Tokens[w.Kind].Fixed { // changes of fixed-name kinds show their writer
 			ws = append(ws, ownWrite{w.Kind, w.Key, guard})
 		}
 	}
 	return ws
 }
 
-// applyOwn is the target's Apply, in the account.
+// applyOwn is the target's Apply with its writes in the account.
 func (e *Engine) applyOwn(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	noted := e.own.note(b)
 	results, err := e.Target.Apply(ctx, b)
 	if noted {
+		// After an error the outcome of each write is unknown, so all entries go.
 		e.own.drop(b, func(i int) bool { return err == nil && results[i].Outcome == record.Applied })
 	}
 	return results, err

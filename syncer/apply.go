@@ -12,28 +12,28 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// groupsAtOnce is how many groups one worker is given. How many of them are read and applied
-// together is bounded by their bytes (transform.Sizer).
+// groupsAtOnce is the number of groups that one worker takes. transform.Sizer bounds the bytes that
+// it reads and applies together.
 const groupsAtOnce = 500
 
-// syncGroups brings groups to the target as the source holds them now, no older than
-// notBefore. When it returns nil each of them is applied, was newer already, or is parked.
+// syncGroups applies the present source state of groups, read no older than notBefore. When it
+// returns nil, each group is applied, newer in the target, or parked.
 func (e *Engine) syncGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) error {
 	return e.bring(ctx, ids, notBefore, forChange)
 }
 
-// purpose is why groups are migrated.
+// purpose is the reason for migrating a group. It decides whether equal versions are overwritten.
 type purpose int
 
 const (
-	forChange purpose = iota // they have changed, or are tried again
-	forCopy                  // a copy has met them
-	// forRepair: they differ. The target's guards may be of the very version that the source
-	// stands still at.
+	forChange purpose = iota // a change, or a retry
+	forCopy                  // a page of the copy
+	// forRepair overwrites a target that differs although its guard has the version at which the
+	// source stands still.
 	forRepair
 )
 
-// bring is syncGroups for a purpose.
+// bring migrates groups for a purpose, with all workers.
 func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore record.Version, why purpose) error {
 	named, units := e.split(ids)
 	g, ctx := errgroup.WithContext(ctx)
@@ -51,9 +51,8 @@ func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore r
 	return g.Wait()
 }
 
-// bringRun brings groups with reads of so many bytes, until none is left. Another writer of
-// the same group, a copy next to a change, is no failure: what it left behind is read
-// again.
+// bringRun migrates groups with reads of a size until none is left. A concurrent writer of the same
+// group, such as a copy beside a change, is no error: the group is read again.
 func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, why purpose) error {
 	b := bringing{
 		notBefore: notBefore, bytes: bytes, repair: why != forChange,
@@ -64,32 +63,34 @@ func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefor
 			b.asked[id] = true
 		}
 	}
+	// A unique index may refuse a group only because another group still holds the value.
 	if err := e.bringAll(ctx, run, &b); err != nil || len(b.blocked) == 0 {
 		return err
 	}
 	return e.exchange(ctx, &b)
 }
 
-// bringing is how groups are migrated.
+// bringing holds the options and the state of one bringRun.
 type bringing struct {
 	notBefore record.Version
-	bytes     int // of a read
+	bytes     int // bytes of a read
 	repair    bool
 	together  bool // record.Batch.Together
 	// asked holds the groups with a pending change or comparison. It is empty during a copy.
 	asked, apart map[transform.GroupID]bool
-	// blocked are the groups that a unique index refuses, and at is the version of the latest of
-	// them. They wait for exchange.
+	// blocked holds the groups that a unique index refused, for exchange. at is the version of the
+	// latest of them.
 	blocked map[transform.GroupID]transform.Failure
 	at      record.Version
-	steps   int // for which rings were followed one by one
+	steps   int // steps taken so far to follow rings of groups (exchangeSteps)
 }
 
-// changingTries is how often in a row groups may keep changing under the write (each time that
-// is transfer's own limit of tries) before they are parked: nobody else waits for them longer.
+// changingTries bounds the consecutive attempts at groups that change during the write. Each
+// attempt includes the retries of transfer. After the last one the groups are parked, since the
+// whole batch waits for them.
 const changingTries = 10
 
-// bringAll makes attempts at groups until none is left.
+// bringAll attempts groups until none is left.
 func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bringing) error {
 	changing := 0
 	return e.persist(ctx, "apply changes", func() (err error) {
@@ -100,8 +101,8 @@ func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bring
 				return err
 			})
 			if errors.Is(err, record.ErrFenced) {
-				// Nothing can be read of a collection that is gone, as after movePrimary. The stream,
-				// which would say so, waits for this.
+				// A dropped collection, as after movePrimary, cannot be read. The stream would
+				// report that, but it waits for this batch.
 				if gone := e.sameSource(ctx); gone != nil && permanent(gone) {
 					err = gone
 				}
@@ -111,12 +112,13 @@ func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bring
 		if !errors.Is(err, transform.ErrChanging) {
 			return err
 		}
-		if changing++; len(run) < before {
+		if changing++; len(run) < before { // progress restarts the count
 			changing = 0
 		}
 		if changing < changingTries {
 			return err
 		}
+		// A parked group blocks the switch but no longer holds up the batch.
 		for _, id := range run {
 			if err := e.park(ctx, id, b.notBefore, err); err != nil {
 				return err
@@ -126,8 +128,10 @@ func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bring
 	})
 }
 
-// bringOnce makes one attempt and returns the groups that have to be read again.
+// bringOnce makes one attempt and returns the groups to be read again.
 func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *bringing) ([]transform.GroupID, error) {
+	// Tokens come before the read. Newer ones could let an old image pass the fence that was meant
+	// to stop it.
 	toks, err := e.awaitApply(ctx)
 	if err != nil {
 		return ids, err
@@ -136,6 +140,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	if err != nil {
 		return ids, err
 	}
+	// From here on memory is reserved. Nothing below may wait for anything but the databases.
 	release, err := e.hold(ctx, b.bytes)
 	if err != nil {
 		return ids, err
@@ -144,12 +149,14 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), e.applyOwn)
 	t.Apart, t.Repair, t.Together = b.apart, b.repair, b.together
 	t.Done = func(ctx context.Context, c *transform.Component) error {
+		// Members that left the group changed with it, and no event names them here.
 		if len(b.asked) > 0 {
 			e.compareLeft(c)
 		}
 		return e.unparkAll(ctx, c)
 	}
 	t.Fail = func(ctx context.Context, f transform.Failure, at record.Version) error {
+		// A unique conflict is not final until exchange has tried the holders of the value.
 		if errors.Is(f.Err, record.ErrConflict) {
 			b.blocked[f.Unit], b.at = f, at
 			return nil
@@ -159,7 +166,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	return t.Once(ctx, ids)
 }
 
-// fail parks a group, or has it wait where that may help.
+// fail parks a group, or lets a unit wait for the rest of its group.
 func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Version, asked map[transform.GroupID]bool) error {
 	if e.byContent(f.Unit) {
 		return e.failUnit(ctx, f, at, asked)
@@ -167,10 +174,9 @@ func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Versio
 	return e.park(ctx, f.Unit, at, f.Err)
 }
 
-// hold waits until it may hold groups of so many bytes in memory. Copies, comparisons and
-// changes all bring groups, each by several workers; as many runs of them as there are
-// workers are in memory at a time, of all these together. A group that is larger than a run
-// is alone. A worker that holds some must not wait for anything but the databases.
+// hold reserves memory for one read of groups. Copies, comparisons and changes share cfg.Workers
+// such reads, so that memory stays bounded. A group above transform.ReadBytes takes all of it. A
+// holder must wait for nothing but the databases, or it could deadlock with the other holders.
 func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error) {
 	part := int64(1)
 	if bytes > transform.ReadBytes {
@@ -182,8 +188,8 @@ func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error
 	return func() { e.holding.Release(part) }, nil
 }
 
-// transfer is how this engine brings groups over: what fails is parked, and what now fits
-// is no longer parked.
+// transfer returns the transform.Transfer of this engine: it parks groups that fail and unparks
+// groups that succeed.
 func (e *Engine) transfer(src, dst transform.View, write func(context.Context, record.Batch) ([]record.Result, error)) transform.Transfer {
 	return transform.Transfer{
 		Resolver: transform.Resolver{
@@ -197,13 +203,13 @@ func (e *Engine) transfer(src, dst transform.View, write func(context.Context, r
 	}
 }
 
-// unparkAll unparks whatever a component that was written consists of: its members may have
-// been parked by others.
+// unparkAll unparks all units and members of a written component. Other controllers may have parked
+// some of them.
 func (e *Engine) unparkAll(ctx context.Context, c *transform.Component) error {
 	e.mu.Lock()
 	nothing := len(e.parked)+len(e.failing) == 0
 	e.mu.Unlock()
-	if nothing {
+	if nothing { // no copy of the member lists in the common case
 		return nil
 	}
 	ids := c.Units

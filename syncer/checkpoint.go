@@ -10,12 +10,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// checkpoint is what can be stored of a shard now.
+// checkpoint returns the present state in its stored form. Engine.mu is held.
 func (s *shard) checkpoint() Checkpoint {
 	c := Checkpoint{
 		Position: s.compared.at, Markers: s.compared.markers, LateDeletes: s.compared.lateDeletes,
 		Copied: map[string]record.Range{}, Count: s.copied,
-		// What is known to differ is found again by the next owner.
+		// A group that differs is not part of a checkpoint. The next owner must find it again.
 		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0, Fences: s.fences,
 		Target: s.targetMark(), Repair: s.repair,
 	}
@@ -25,6 +25,7 @@ func (s *shard) checkpoint() Checkpoint {
 			c.Copied[name] = t.stored()
 		}
 	}
+	// Earlier binaries take an empty Copied for the end of the copy.
 	if len(c.Copied) == 0 {
 		for name, t := range s.todo {
 			c.Copied[name] = t.stored()
@@ -34,22 +35,22 @@ func (s *shard) checkpoint() Checkpoint {
 	return c
 }
 
-// checkpointChunk is how many checkpoints go into one transaction: with their locks
-// they stay below coord.MaxOps.
+// checkpointChunk is the number of checkpoints in one transaction. With their locks they stay below
+// coord.MaxOps.
 const checkpointChunk = 16
 
-// unsaved is the checkpoint of one shard on its way into the journal.
+// unsaved is a checkpoint that is about to be stored.
 type unsaved struct {
 	shard      *shard
 	number     int
 	checkpoint Checkpoint
 	complete   bool
-	anew       int // of the shard, when the checkpoint was made
+	anew       int // shard.anew when the checkpoint was made
 	lock       coord.Condition
 }
 
-// saveCheckpoints stores the checkpoints that have changed (all: also those that only
-// moved on without any record), and returns about how many bytes they had.
+// saveCheckpoints stores the checkpoints with new work. With all, it also stores those whose
+// position advanced without a record. It returns the approximate bytes written.
 func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, err error) {
 	if err := e.saving.Acquire(ctx, 1); err != nil {
 		return 0, err
@@ -64,8 +65,8 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 			err = fmt.Errorf("save checkpoints: %w", err)
 		}
 	}()
-	// A beat after what they say was done, and before they are stored: a backup that is older than
-	// what a stored checkpoint says lacks the beat as well.
+	// The beat comes after the work and before the checkpoints. A backup older than a stored
+	// checkpoint then lacks the beat, which reveals a restore.
 	if err := e.lives(ctx); err != nil {
 		e.notStored(save)
 		return 0, err
@@ -73,6 +74,7 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 	for len(save) > 0 {
 		chunk := save[:min(checkpointChunk, len(save))]
 		n, err := e.saveChunk(ctx, chunk)
+		// Saving an already stored checkpoint again does no harm.
 		if written += n; err != nil {
 			e.notStored(save)
 			return written, err
@@ -82,7 +84,7 @@ func (e *Engine) saveCheckpoints(ctx context.Context, all bool) (written int, er
 	return written, nil
 }
 
-// takeCheckpoints makes the checkpoints that are to be stored now.
+// takeCheckpoints makes the checkpoints to be stored, ordered by shard.
 func (e *Engine) takeCheckpoints(all bool) (save []unsaved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +98,7 @@ func (e *Engine) takeCheckpoints(all bool) (save []unsaved) {
 	return save
 }
 
-// notStored has checkpoints made and stored again.
+// notStored marks the shards dirty again after a failed save.
 func (e *Engine) notStored(save []unsaved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -105,6 +107,7 @@ func (e *Engine) notStored(save []unsaved) {
 	}
 }
 
+// saveChunk stores one transaction of checkpoints under the locks of their shards.
 func (e *Engine) saveChunk(ctx context.Context, chunk []unsaved) (written int, err error) {
 	checkpoints := make(map[int]Checkpoint, len(chunk))
 	locks := make([]coord.Condition, len(chunk))
@@ -118,13 +121,14 @@ func (e *Engine) saveChunk(ctx context.Context, chunk []unsaved) (written int, e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range chunk {
+		// A checkpoint from before compareAnew does not show that the shard is compared.
 		c.shard.stored = c.complete && c.anew == c.shard.anew
 	}
 	return written, nil
 }
 
-// keep stores checkpoints and publishes progress. It does not wait for comparisons, which
-// may take long: no more than seconds of work may be lost with this process.
+// keep stores checkpoints and publishes progress periodically. It does not wait for comparisons,
+// which may take long: a kill must not cost more than seconds of work.
 func (e *Engine) keep(ctx context.Context) error {
 	next := time.NewTimer(e.cfg.Every)
 	defer next.Stop()
@@ -138,7 +142,7 @@ func (e *Engine) keep(ctx context.Context) error {
 		e.wrote(written)
 		next.Reset(e.untilWrite())
 		if err == nil {
-			if e.savesNow() { // other rounds show nothing of what failed in one that does
+			if e.savesNow() { // other rounds store none, and prove nothing
 				e.recovered("checkpoint")
 			}
 		} else if ctx.Err() == nil {
@@ -147,51 +151,50 @@ func (e *Engine) keep(ctx context.Context) error {
 	}
 }
 
-// journalRate is how many bytes of checkpoints and progress all controllers together write
-// in a second, on average. The coordination store keeps every one of them for minutes, and
-// what fills it up ends flips and aborts as well; so the traffic must not follow the number
-// of shards and kinds, let alone the data. At 1,024 shards a round comes about every five
-// seconds, at 64 and fewer twice a second.
+// journalRate bounds the bytes of checkpoints and progress that all controllers together write per
+// second, on average. The coordination store keeps each revision for minutes, and a full store
+// would also stop flips and aborts. So the traffic must not grow with the number of shards and
+// kinds. At 1,024 shards a round comes about every five seconds, at 64 and fewer twice a second.
 const journalRate = 128 << 10
 
-// wrote notes that so many bytes were written. A controller has the part of the rate that
-// its shards are of the ring, so that more controllers write no more.
+// wrote accounts for written bytes. A controller has a share of the rate in proportion to its
+// shards, so that more controllers do not write more.
 func (e *Engine) wrote(bytes int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	rate := float64(journalRate) * float64(max(1, len(e.shards))) / float64(e.cfg.Ring)
 	from := time.Now()
+	// Debts add up. After a pause the full rate is available at once.
 	if e.writeAfter.After(from) {
 		from = e.writeAfter
 	}
 	e.writeAfter = from.Add(time.Duration(float64(bytes) / rate * float64(time.Second)))
 }
 
-// untilWrite is how long keep rests.
+// untilWrite returns the time until the next round of keep.
 func (e *Engine) untilWrite() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return max(e.cfg.Every, time.Until(e.writeAfter))
 }
 
-// idleCheckpoint is how often the checkpoints of idle shards are stored.
+// idleCheckpoint is the interval for storing the checkpoints of idle shards.
 const idleCheckpoint = 30 * time.Second
 
-// roundsToSave is how many rounds of keep there are for each in which it stores checkpoints, unless a
-// shard waits for nothing else: each time costs a majority write in both databases.
+// roundsToSave is the number of keep rounds per save of checkpoints. A save costs a majority write
+// in both databases. A shard that waits only for its checkpoint is saved at once.
 const roundsToSave = 4
 
-// savesNow reports whether checkpoints are stored in this round.
+// savesNow reports whether this round stores checkpoints.
 func (e *Engine) savesNow() bool { return e.round%roundsToSave == 0 }
 
-// keepOnce returns about how many bytes it has written.
+// keepOnce runs one round of keep and returns the approximate bytes written.
 func (e *Engine) keepOnce(ctx context.Context) (written int, err error) {
 	if e.round++; e.unstored() {
 		e.round = roundsToSave
 	}
 	if e.savesNow() {
-		// Now and then also the checkpoints of idle shards: their positions would fall out of
-		// the source's history otherwise.
+		// The positions of idle shards must advance, too, or they fall out of the source's history.
 		all := time.Since(e.savedAll) > idleCheckpoint
 		if written, err = e.saveCheckpoints(ctx, all); err != nil {
 			return written, e.lostOwnership(err)

@@ -16,16 +16,16 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// recheckTries is how often a difference may be seen, while nothing changes in the source,
-// before the group is applied anew, and giveUpTries when it is parked: a difference is
-// normal while the source changes, and an error when it stays.
+// recheckTries is the number of comparisons that may find a group different, with an unchanged
+// source, before the group is applied again. giveUpTries is the number before it is parked.
+// Differences are normal while the source changes, and errors when they stay.
 const (
 	recheckTries = 4
 	giveUpTries  = 12
 )
 
-// comparePage compares one page of a range. What differs joins the late set, where it
-// is compared again until it agrees. It returns how many groups it read.
+// comparePage compares one page of a range and returns the number of groups read. Groups that
+// differ join the late set, the groups that wait for a second comparison.
 func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	compare := e.Comparer.SourcePage
 	if t.target {
@@ -47,6 +47,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Orphans are parked before the page counts as compared, or a kill would lose them.
 	if err := e.parkOrphans(ctx, page.Orphans); err != nil {
 		return 0, err
 	}
@@ -54,6 +55,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()
 	s := e.shards[t.shard]
+	// The shard was lost, or its comparison was planned again. The page counts for neither.
 	if s == nil || !slices.Contains(s.verify, t) {
 		return page.Compared, nil
 	}
@@ -62,6 +64,7 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	s.comparedCount += int64(page.Compared)
 	t.rest = page.Next
+	// The checkpoint holds no places of comparisons. A new owner compares the shard from the start.
 	if page.Done {
 		s.verify = slices.DeleteFunc(s.verify, func(x *rangeTask) bool { return x == t })
 		s.verified = len(s.verify) == 0
@@ -74,32 +77,32 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	return page.Compared, nil
 }
 
-// lateEntry is a group that waits for its second comparison. seq shows whether it
-// changed again since a comparison began.
+// lateEntry is a group that waits for its second comparison.
 type lateEntry struct {
+	// seq changes with each change of the group. A comparison with an older seq does not count.
 	seq   uint64
-	tries int    // that found it different, with this state of the source
+	tries int    // comparisons that found it different, with this state of the source
 	state uint64 // transform.Difference.Source
-	found bool   // by the comparison of a range, not by a change
-	noted uint64 // seq when the latest of found and target was noted
-	from  place  // where the shard was before it had to be compared
-	// target is where the shard was in the target's changes before others were seen to have
-	// changed the group there; zero: they were not.
+	found bool   // found by the comparison of a range, not by a change
+	noted uint64 // seq when found or target was last set
+	from  place  // position of the shard before the change
+	// target is the shard's position in the target's changes before a foreign change of the group.
+	// Zero means that no foreign change was seen.
 	target record.Position
 }
 
-// round is one comparison of a shard's late set: which groups at which seq.
+// round is one comparison of a shard's late set.
 type round struct {
-	shard *shard // one that was lost and gained meanwhile is another
-	ids   map[transform.GroupID]uint64
-	// frozen: the shard had followed the source up to its fence, so that what differs does
-	// not go away by itself.
+	// shard is compared by pointer. A shard that was lost and regained is another one.
+	shard *shard
+	ids   map[transform.GroupID]uint64 // seq of each group when the comparison began
+	// frozen means that the shard had followed the source up to its fence. A difference then does
+	// not disappear by itself.
 	frozen bool
 }
 
-// compareLate compares the groups that changed since their shard's last comparison,
-// and moves the compared position to where the earliest is from that is left. Here it turns
-// out what has to be parked.
+// compareLate compares the late groups and advances the compared position up to the earliest
+// remaining one. It repairs groups that stay different and parks those that cannot be repaired.
 func (e *Engine) compareLate(ctx context.Context) (err error) {
 	rounds, ids, notBefore := e.beginRounds()
 	if len(rounds) == 0 {
@@ -112,6 +115,7 @@ func (e *Engine) compareLate(ctx context.Context) (err error) {
 		return err
 	}
 	found := e.endRounds(rounds, differ)
+	// The late set still holds these groups, so that an error here repeats the attempt.
 	for _, id := range found.unrepairable {
 		if err := e.park(ctx, id, record.Version{}, fmt.Errorf("%w: %s", transform.ErrDiffer, differ[id].What)); err != nil {
 			return err
@@ -126,31 +130,37 @@ func (e *Engine) compareLate(ctx context.Context) (err error) {
 		e.Log.Warn("groups differ and are applied again", zap.Int("groups", len(found.repair)),
 			zap.String("direction", string(e.key)))
 	}
+	// Failing units are tried again with repairs: the rest of their group may be there by now.
 	if err := e.bring(ctx, slices.Concat(found.repair, found.failing), notBefore, forRepair); err != nil {
 		return err
 	}
 	if len(found.repair) > 0 {
 		e.mu.Lock()
-		e.announce() // a switch that waits for these groups compares them at once
+		e.announce() // a waiting switch compares these groups at once
 		e.mu.Unlock()
 	}
 	return e.parkFailing(ctx)
 }
 
+// beginRounds takes the late sets of all shards. notBefore is the newest applied position, so that
+// the comparison sees every applied change.
 func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefore record.Version) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over() {
 		return nil, nil, notBefore
 	}
-	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) }) // of shards that were lost
+	// Units of lost shards wait with the new owner.
+	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) })
 	for _, s := range e.shards {
 		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
 		for id, entry := range s.late {
+			// The retries of parked groups compare this group. The shard must not wait for it
+			// twice.
 			if p, parked := e.parked[id]; parked && !p.Differs {
 				delete(e.failing, id)
 				s.dropLate(id)
-				e.announce() // there may be room for more
+				e.announce() // there may be room for more late groups
 				continue
 			}
 			r.ids[id] = entry.seq
@@ -166,19 +176,19 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	return rounds, ids, notBefore
 }
 
-// findings are what a comparison has left to do.
+// findings are the open tasks after a comparison.
 type findings struct {
-	repair       []transform.GroupID
-	failing      []transform.GroupID // to be tried again
-	unrepairable []transform.GroupID // to be parked
-	agreed       []transform.GroupID // parked for a difference that is no longer there
+	repair       []transform.GroupID // differ, to be applied again
+	failing      []transform.GroupID // cannot be transformed yet, to be tried again
+	unrepairable []transform.GroupID // differ after giveUpTries, to be parked
+	agreed       []transform.GroupID // parked for a difference that is gone
 }
 
-// endRounds takes what was compared from the late sets. A group that differs, and whose
-// source has changed since the comparison before, is left to that change: its record is
-// compared late as well, after it was applied. Otherwise the members of a group that many
-// write to would differ each time they are compared, and be repaired in vain. What cannot
-// be transformed is not left to it: a change of another member does not apply it.
+// endRounds removes compared groups from the late sets. If a group differs and its source changed
+// since the last comparison, the round drops it: the change has put its own record into the late
+// set. Otherwise the members of a busy group would differ in every comparison and be repaired in
+// vain. A unit that cannot be transformed is not dropped, since a change of another member does not
+// apply it.
 func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transform.Difference) (found findings) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +196,7 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 	for _, r := range rounds {
 		s := r.shard
 		if e.shards[s.lock.Shard] != s {
-			continue
+			continue // the shard was lost during the comparison
 		}
 		for id, seq := range r.ids {
 			entry, left := s.late[id]
@@ -195,9 +205,9 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 			}
 			d, differs := differ[id]
 			if entry.seq != seq {
-				// Changed again: the next round compares it. What was noted before this one is left to
-				// that change. Otherwise a group that changes faster than a round ends keeps its shard
-				// from being ready for ever.
+				// Changed again, so the next round compares it. The change takes over the notes
+				// from before this round. Otherwise a group that changes faster than a round takes
+				// would keep its shard unready forever.
 				if entry.noted <= seq && !d.Failed && s.dropNotes(id) {
 					moved = true
 				}
@@ -215,7 +225,8 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 				continue
 			}
 			if parked {
-				// It is written and compared again as what is parked is, and nothing waits for it.
+				// The retries of parked groups write and compare this group. Nothing waits for it
+				// here.
 				delete(e.failing, id)
 				s.dropLate(id)
 				moved = true
@@ -225,12 +236,14 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 				found.failing = append(found.failing, id)
 				continue
 			}
+			// The source changed since the last comparison. That change gets its own late entry.
 			if entry.tries > 0 && entry.state != d.Source && !d.Failed && !r.frozen {
 				s.dropLate(id)
 				moved = true
 				continue
 			}
 			entry.state = d.Source
+			// No change is on its way any more, so the first difference calls for a repair.
 			if entry.tries++; r.frozen {
 				entry.tries = max(entry.tries, recheckTries)
 			}
@@ -250,6 +263,7 @@ func (e *Engine) endRounds(rounds []round, differ map[transform.GroupID]transfor
 	return found
 }
 
+// compareGroups compares groups with all workers and returns the different ones.
 func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, notBefore record.Version) (map[transform.GroupID]transform.Difference, error) {
 	differ := map[transform.GroupID]transform.Difference{}
 	var mu sync.Mutex
@@ -271,6 +285,7 @@ func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, not
 					return err
 				}
 				defer release()
+				// A retry after a fence repeats the whole chunk. The map absorbs repeated results.
 				ds, err := e.Comparer.Groups(ctx, src, dst, chunk)
 				mu.Lock()
 				defer mu.Unlock()

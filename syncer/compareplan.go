@@ -9,11 +9,11 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// This file decides when which range is compared; compare.go compares them.
+// This file decides when each range is compared; compare.go compares it.
 
-// verifyPlan is the plan by which the target's side is compared; its ranges are cut when
-// everything is copied and then stand for all shards. Cut earlier, most of what is copied
-// afterwards would fall into few of them, and to one worker.
+// verifyPlan returns the plan for comparing the target's side, the same for all shards. It is made
+// when everything is copied. Ranges cut earlier would be uneven: few of them would receive most of
+// the later copies.
 func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	key := e.key + "-verify"
 	plan, found, err := e.Journal.LoadPlan(ctx, key)
@@ -29,11 +29,12 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	if err := e.cut(ctx, &plan, e.Target, dst, kinds); err != nil {
 		return Plan{}, err
 	}
+	// Two controllers may cut at once. The stored plan is valid for both.
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// comparable returns the plan of the target's side, and a place in the target's changes, when everything is copied and loaders are fenced more often than so
-// many times. Until then ok is false.
+// comparable returns the plan of the target's side and a position in the target's changes. ok is
+// false until everything is copied and loaders are fenced more than the given number of times.
 func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now record.Position, ok bool, err error) {
 	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
 		return plan, now, false, err
@@ -44,6 +45,8 @@ func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now re
 	if plan, err = e.verifyPlan(ctx); err != nil {
 		return plan, now, false, fmt.Errorf("verify plan: %w", err)
 	}
+	// The position precedes all comparisons, so that the stream reports every foreign change from
+	// then on.
 	at, err := e.Target.Position(ctx)
 	if err != nil {
 		return plan, now, false, fmt.Errorf("position of the target: %w", err)
@@ -51,10 +54,10 @@ func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now re
 	return plan, at, true, nil
 }
 
-// planVerify gives shards their ranges to compare, of the source and of the target in which
-// strays are not found with the former, when all shards are copied and nobody can load into the
-// target any longer: what is written from then on is written under guards, so that what agrees
-// stays so.
+// planVerify assigns ranges to shards for comparison once all shards are copied and loaders are
+// fenced. All later writes carry guards, so that equal groups stay equal. A shard gets ranges of
+// the source, and ranges of the target for kinds whose orphans are not found from the source's
+// side.
 func (e *Engine) planVerify(ctx context.Context) error {
 	due := func(s *shard) bool {
 		return len(s.todo) == 0 && !s.verified && !s.rescan && s.verify == nil && !s.leaving
@@ -68,13 +71,15 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	if !any {
 		return nil
 	}
+	// The call blocks on the coordination store, so e.mu is released and the shards are checked
+	// again below.
 	plan, now, ok, err := e.comparable(ctx, 0)
 	if err != nil || !ok {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // all that was loaded is in sight
+	e.targetStart = now.At // reads of the target include everything that was loaded
 	for n, s := range e.shards {
 		if !due(s) {
 			continue
@@ -83,12 +88,13 @@ func (e *Engine) planVerify(ctx context.Context) error {
 		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), strays...)
 		s.verified = len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
-		e.watchFromNow(s, now) // what others change from here on, the comparison may miss
+		e.watchFromNow(s, now) // the comparison may miss foreign changes from here on
 	}
 	e.announce()
 	return nil
 }
 
+// rangesOf returns the comparison tasks of a shard by a plan.
 func (e *Engine) rangesOf(shard int, p Plan, target bool) (ts []*rangeTask) {
 	p.part(shard, e.cfg.Ring, func(kind string, i int, r record.Range) {
 		ts = append(ts, &rangeTask{job: compares, shard: shard, name: rangeName(kind, i), kind: kind, rest: r, target: target})

@@ -7,20 +7,21 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Copies is where shards note how far they have copied.
+// Copies reads the plan and the checkpoints of a direction.
 type Copies interface {
 	LoadPlan(ctx context.Context, dir DirectionKey) (p Plan, found bool, err error)
 	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
 }
 
-// Loaded reports whether everything that a direction copies is in its target, as the stored
-// checkpoints of all shards show, and nobody can load there any longer. The kinds are then not
-// renamed again before a switch, unless the history of the source is lost.
+// Loaded reports whether a direction has copied everything into its target and loaders are fenced,
+// according to the stored checkpoints of all shards. The kinds are then not renamed again before a
+// switch, unless the source's history is lost.
 func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string, key DirectionKey) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)
 	if err != nil || !found {
 		return false, err
 	}
+	// Such a plan copies nothing.
 	if plan.InSync {
 		return true, nil
 	}
@@ -36,6 +37,7 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 		if err != nil {
 			return false, fmt.Errorf("checkpoint of shard %d: %w", shard, err)
 		}
+		// A missing checkpoint has no finished ranges.
 		if len(c.done(names)) < len(names) {
 			return false, nil
 		}
@@ -43,8 +45,8 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 	return true, nil
 }
 
-// Agreed reports whether everything that a direction copies is copied and compared, as the stored
-// checkpoints of all shards show.
+// Agreed reports whether a direction has copied and compared everything, according to the stored
+// checkpoints of all shards.
 func Agreed(ctx context.Context, j Copies, ring int, key DirectionKey) (bool, error) {
 	for shard := range ring {
 		c, _, err := j.LoadCheckpoint(ctx, key, shard)
@@ -58,15 +60,16 @@ func Agreed(ctx context.Context, j Copies, ring int, key DirectionKey) (bool, er
 	return true, nil
 }
 
-// sourceLacks is why nothing of the source can be followed now; "" while it can. e.mu is held.
+// sourceLacks returns the reason why the source cannot be followed now, or "". e.mu is held.
 func (e *Engine) sourceLacks() string {
+	// During a switch the source is fenced and renamed on purpose, so its check would mislead.
 	if e.replaced != "" || e.SourceLacks == nil || e.switching() {
 		return e.replaced
 	}
 	return e.SourceLacks()
 }
 
-// lives is Parts.Lives.
+// lives calls Parts.Lives, if set.
 func (e *Engine) lives(ctx context.Context) error {
 	if e.Lives == nil {
 		return nil
@@ -74,7 +77,7 @@ func (e *Engine) lives(ctx context.Context) error {
 	return e.Lives(ctx)
 }
 
-// targetLacks is Parts.TargetLacks.
+// targetLacks calls Parts.TargetLacks, if set.
 func (e *Engine) targetLacks() string {
 	if e.TargetLacks == nil {
 		return ""

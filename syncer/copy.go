@@ -15,10 +15,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// bulkWorker copies ranges of owned shards, a page at a time, and then compares them.
-// Several workers run; a range is taken by one of them at a time.
+// bulkWorker copies, compares and rescans ranges of owned shards, one page at a time. Several
+// workers run. Each range has one worker at a time.
 func (e *Engine) bulkWorker(ctx context.Context) error {
-	records := 0 // of the page before
+	records := 0 // in the previous page, for the Pacer
 	var ahead *readAhead
 	defer func() { ahead.drop() }()
 	for {
@@ -27,15 +27,17 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Before a range is taken: what is held back does not hold a range.
+		// The worker waits before it takes a range, so that a throttled worker blocks no range.
 		begun := time.Now()
 		if err := e.Pacer.Wait(ctx, records); err != nil {
 			return err
 		}
+		// An old page would bring back records that were deleted since it was read.
 		if time.Since(rested) > freshFor {
 			ahead.drop()
 			ahead = nil
 		}
+		// The shard may have been lost during the waits, so the choice is made only now.
 		e.mu.Lock()
 		t := e.nextTask(ahead)
 		fits := t != nil && ahead.fits(e)
@@ -58,7 +60,7 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			switch t.job {
 			case copies:
 				was := ahead
-				ahead = nil // a second attempt reads anew
+				ahead = nil // a retry reads again
 				records, ahead, err = e.copyPage(page, t, was)
 			case compares:
 				records, err = e.comparePage(page, t)
@@ -68,16 +70,17 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			return err
 		})
 		endSpan(span, err, attribute.Int("shard", t.shard), attribute.Int("records", records))
+		// After errOver the record watcher ends the engine, with the right reason.
 		if err != nil && !errors.Is(err, errOver) {
 			return err
 		}
 	}
 }
 
-// nextTask is a range that nobody works on, if bulk work is to be done now: copies first, of them
-// one whose next page is read already, then comparisons of shards that are copied, then a rescan.
-// e.mu is held.
+// nextTask returns a free range for bulk work, or nil. Copies come first, and among them the range
+// whose next page is already read; then comparisons of copied shards; then a rescan. e.mu is held.
 func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
+	// Bulk work during a switch would slow down clients and the drain.
 	if e.over() || e.record.Upgrade != nil && e.record.Upgrade.State != upgradestate.InitialSyncing {
 		return nil
 	}
@@ -90,6 +93,7 @@ func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
 			owned = append(owned, n)
 		}
 	}
+	// All workers take the lowest shards first, so that shards become ready one by one.
 	slices.Sort(owned)
 	for _, n := range owned {
 		for _, t := range e.shards[n].todo {
@@ -98,6 +102,7 @@ func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
 			}
 		}
 	}
+	// Comparisons add to the late set. They wait until it has room.
 	if !e.roomForLate() {
 		return nil
 	}
@@ -115,10 +120,12 @@ func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
 	return nil
 }
 
-// copyPage copies one page of a range, which may be read already, moves the range on and returns
-// how many records it has read. The page after it is read meanwhile.
+// copyPage copies one page of a range and advances the range. read is the page if it was read
+// ahead. The next page is read during the write and returned as ahead. records is the number of
+// records read.
 func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (records int, ahead *readAhead, err error) {
 	begun := time.Now()
+	// Waits for permission first: a page read before a long wait would be old when it is written.
 	if _, err := e.awaitApply(ctx); err != nil {
 		read.drop()
 		return 0, nil, err
@@ -126,6 +133,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	begun = e.since(ctx, Wait, begun)
 	page, ok := read.take()
 	if !ok {
+		// No page was read ahead, or its read failed. A failure shows here.
 		if page, err = e.scan(ctx, t.kind, t.rest); err != nil {
 			return 0, nil, err
 		}
@@ -149,7 +157,8 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	t.taken, e.busy = false, time.Now()
 	s := e.shards[t.shard]
 	if s == nil || s.todo[t.name] != t {
-		return len(page.Records), ahead, nil // the shard was lost meanwhile; its next owner goes on from the checkpoint
+		// The shard was lost. Its next owner resumes from the checkpoint.
+		return len(page.Records), ahead, nil
 	}
 	s.copied += int64(len(page.Records))
 	s.dirty = true
@@ -159,6 +168,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 		s.done[t.name] = true
 		if len(s.todo) == 0 {
 			e.milestones()
+			// Housekeeping plans the comparison. Without the wake-up it would wait for its tick.
 			e.wakeHousekeeping()
 		}
 	}
@@ -166,15 +176,15 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	return len(page.Records), ahead, nil
 }
 
-// pageBytes is about how many bytes of records a page has. Every worker holds two, and what is
-// made of one, several times over. firstSize is what a record is taken to have until a page was
-// read.
+// pageBytes is the approximate size of a page. Each worker holds two pages, and several times the
+// size of one in transformed records. firstSize is the assumed size of a record before the first
+// page is read.
 const (
 	pageBytes = 2 << 20
 	firstSize = 20 << 10
 )
 
-// pageOf is how many records of a kind are read at once.
+// pageOf returns the number of records of a kind per read.
 func (e *Engine) pageOf(kind string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -185,7 +195,7 @@ func (e *Engine) pageOf(kind string) int {
 	return max(1, min(e.cfg.Page, pageBytes/max(1, size)))
 }
 
-// sized notes how large the records of a page are.
+// sized records the average record size of a page.
 func (e *Engine) sized(kind string, page record.Page) {
 	if len(page.Records) == 0 {
 		return
@@ -199,12 +209,12 @@ func (e *Engine) sized(kind string, page record.Page) {
 	e.recordSize[kind] = bytes / len(page.Records)
 }
 
-// loadRecords transforms a page whose records are whole groups, inserts it without guards, and
-// applies what was there already, or cannot be stored. What a load can do wrong the comparison
-// finds, which begins when nobody can load any longer. From then on whole pages are applied.
+// loadRecords transforms a page of single-record groups and inserts it without guards. It applies
+// the groups that exist already or cannot be stored. Loads may go wrong in ways that the comparison
+// finds, which starts after loaders are fenced. From then on loadRecords applies whole pages.
 func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	ids := make([]transform.GroupID, 0, len(page.Records))
-	at := make([]int, 0, len(page.Records)) // of each group's record in the page
+	at := make([]int, 0, len(page.Records)) // the record of each group, as an index into the page
 	var ungrouped []ungroupedKey
 	for i, r := range page.Records {
 		id, ok, err := e.Direction.GroupOf(r.Kind, r.Key)
@@ -220,11 +230,13 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	// The tokens come from the record that allows loading, so that a fence stops this insert.
 	toks, loads, err := e.awaitLoad(ctx)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
+	// Loaders are fenced. An insert without a guard could now undo a comparison.
 	if !loads {
 		defer e.since(ctx, Again, begun)
 		return e.bring(ctx, ids, page.Version, forCopy)
@@ -237,6 +249,7 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	begun = e.since(ctx, Transform, begun)
 	again, err := t.Put(ctx, made)
 	begun = e.since(ctx, Write, begun)
+	// The retry needs the new names.
 	if errors.Is(err, record.ErrFenced) {
 		err = errors.Join(err, e.refresh(ctx))
 	}
@@ -247,8 +260,8 @@ func (e *Engine) loadRecords(ctx context.Context, page record.Page) error {
 	return e.bring(ctx, append(again, there...), page.Version, forCopy)
 }
 
-// loadWhole inserts groups. Of one that cannot be stored as a whole nothing may stay: it will be
-// parked, and a person may leave it behind.
+// loadWhole inserts groups. If a group cannot be stored as a whole, it deletes the stored part: the
+// group will be parked, and an operator may waive it.
 func (e *Engine) loadWhole(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	results, err := e.Target.Load(ctx, b)
 	if err != nil {
@@ -259,7 +272,8 @@ func (e *Engine) loadWhole(ctx context.Context, b record.Batch) ([]record.Result
 		if r.Outcome != record.Refused {
 			continue
 		}
-		results[i] = record.Result{Outcome: record.Changed}
+		results[i] = record.Result{Outcome: record.Changed} // bring applies the group and finds the reason
+		// A group with one write has no part to delete.
 		if g := b.Groups[i]; len(g.Writes) > 1 {
 			g.Writes = slices.Clone(g.Writes)
 			for k := range g.Writes {
@@ -274,7 +288,7 @@ func (e *Engine) loadWhole(ctx context.Context, b record.Batch) ([]record.Result
 	return results, err
 }
 
-// syncKeys copies the groups that the keys of a page belong to, read as groups.
+// syncKeys copies the groups of a page of keys, for kinds that are read as groups.
 func (e *Engine) syncKeys(ctx context.Context, page record.Page) error {
 	var ids []transform.GroupID
 	var ungrouped []ungroupedKey

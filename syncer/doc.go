@@ -1,73 +1,88 @@
-// Package syncer copies one namespace into another and keeps it in sync: copy, tail,
-// drain, checkpoint, park. One Engine works on one direction (source, target,
-// transform, direction epoch) for the shards that this controller owns.
+// Package syncer copies one namespace into another and keeps the copy in sync with its source.
 //
-// How a record travels. A change is a hint that its group is dirty. The dirty groups of
-// a batch are read at one snapshot not older than the batch, transformed, and applied
-// under a guard made of the direction epoch and that snapshot's version; a group that
-// is gone becomes a tombstone. So everything may be done twice, late, out of order and by
-// several controllers, and the newest state stands.
+// An Engine serves one direction: a source, a target, a transformation and a direction epoch (a
+// number that grows with every switch). It works for the shards that its controller owns. A shard
+// is a fixed share of the groups. A group is a set of records that is transformed and written as
+// one. Several controllers, each with an Engine, share a direction.
 //
-// How a range is copied. Its pages are inserted plainly (record.Applier.Load), which is twice as
-// fast for a fixed-name kind as a guard next to each document; what is there already is
-// applied like a change. A load can do two things wrong: bring back a record that was deleted
-// between its read and its insert, and leave a group by halves when its process is killed. So,
-// when all ranges of all shards are copied, the kinds of the target are renamed
-// (upgradestate.FenceLoaders), and only then is anything compared: what loaders did wrong is
-// found from both sides and repaired under guards, and what one that slept sends afterwards is
-// refused. A record without a guard counts as older than any: if its source has changed since
-// the plan's start, sync has written it with a guard before its shard is ready; if not, every
-// image of it is the same.
+// How a record travels. A change event marks its group as dirty. The engine reads the dirty groups
+// of a batch in one snapshot that is not older than the batch. It transforms them and applies them
+// under a guard. The guard consists of the direction epoch and the version of the snapshot. The
+// target refuses a write with a lower guard. A group that is gone from the source becomes a
+// tombstone, a guarded mark of its delete. Writes may therefore be repeated, late, reordered, or
+// made by several controllers: the newest state stands.
 //
-// Guarantees. The start position is stored before the copy starts. A checkpoint holds
-// only what is done: changes before its position are applied and compared once more
-// with the source. A group that cannot be transformed or stored is parked before the
-// work that met it counts as done (of groups by content: before it counts as compared, see
-// failing.go). After a kill, any controller goes on from the
-// checkpoints, at most a few seconds of work earlier.
+// How a range is copied. A worker inserts pages without guards (record.Applier.Load). For a
+// fixed-name kind this is twice as fast as an insert with a guard beside each document. Documents
+// that exist already are applied like changes. A load can go wrong in two ways:
 //
-// Groups by content. A change, and a page of a copy, name a record and not its
-// group. Such a record is a unit: it is what is sharded, compared late and parked.
-// transform.Resolver finds the groups that it belongs to, by lineage and by content, and
-// these are written together, each entry and record expected to be as it was read. No
-// pass over the source builds lineage before the copy. A group grows as the copy meets
-// its members: each one joins it in the lineage, and the group is made again of all that
-// have, at one snapshot; of two controllers that join at once one has to read again,
-// so the one that joins last writes the whole group. A group that cannot be transformed while
-// it is incomplete is not parked: its members wait, noted in the lineage, where the next
-// one finds them. When all ranges of all shards are copied each record is compared, and
-// what fails then waits for some seconds and is parked, as is what fails when it changes:
-// the rest of its group may be in another batch or on another controller. Before all is
-// copied no target record is taken for an orphan. A group of n members is read n times by
-// this, unless they share pages, so groups should be small; the Resolver bounds them.
+//   - It can bring back a record that was deleted between its read and its insert.
+//   - It can leave part of a group behind when its process is killed.
 //
-// Shards. A change belongs to the shard of its group (shards.Of). The ranges of the
-// initial copy are dealt out to shards by their number, so that sixteen shards do not
-// read the source sixteen times. A shard is ready when its ranges are copied and
-// compared, its changes are caught up with, and nothing of it is parked.
+// So comparison starts only after all ranges of all shards are copied and the target's kinds are
+// renamed (upgradestate.FenceLoaders). The rename makes the database refuse inserts of loaders that
+// come late. The comparison covers both sides and repairs differences under guards. A record
+// without a guard counts as older than any guard. If its source has changed since the start of the
+// plan, sync writes it with a guard before the shard is ready. If its source has not changed, all
+// its images are equal.
 //
-// A history that is lost (record.ErrHistoryLost: the source's log no longer reaches back,
-// or the stream was invalidated) does not mean a new copy. The shards that followed it take
-// their reports back and begin again at a position taken now, which is stored with the
-// mark of a rescan before anything is compared. When all shards are copied, and loaders are
-// fenced anew, for what others had read before the loss is in no guard, a pass walks
-// the keys of both sides, compares the groups of these shards, whichever range they are
-// in, at reads not older than that position, and repairs; what the source no longer has is
-// found on the target's side, but for what the latest switch left there by a waiver
-// (Parked.Kept). Changes are followed meanwhile. A fence that lies in what was
-// lost is never seen, so that its shard does not drain: that switch aborts by its deadline.
-// Where the latest switch left kinds under their applications' names, which are not renamed, the
-// pass writes every group instead, so that each has a guard.
+// Guarantees:
 //
-// Bulk work (copying, comparing as a whole, a rescan) asks a pace.Pacer before each page.
-// Changes are followed at any pace. A copy that nothing holds back reads the next page of a range
-// while one is written.
+//   - The start position is stored before the copy starts.
+//   - A checkpoint holds finished work only: the changes before its position are applied and
+//     compared with the source.
+//   - A group that cannot be transformed or stored is parked: an entry with its name and error is
+//     stored, and the entry blocks the switch until the group is fixed or an operator waives it.
+//     The entry is stored before the work that met the group counts as done. For groups by content
+//     it is stored before the group counts as compared (failing.go).
+//   - After a kill any controller resumes from the checkpoints and repeats a few seconds of work at
+//     most.
 //
-// The snapshot. An upgrade may go back to the old data as they are (snapshot.go): then
-// nothing is planned, copied or followed, and only the reports of the switch are made.
+// Groups by content. Most groups follow from a record's key. The others follow from record
+// contents, so that a change event or a page of a copy names a record and not its group. Such a
+// record is a unit: shards, late comparisons and parked entries refer to it. transform.Resolver
+// finds the groups of a unit by its contents and by lineage, the stored relation of source records
+// to groups and target records. It writes these groups together, and only if each record and
+// lineage entry is as it was read. No pass over the source builds the lineage before the copy. A
+// group grows while the copy meets its members: each one joins the group in the lineage, and the
+// whole group is written again from one snapshot. If two controllers join at the same time, one of
+// them reads again, so that the later one writes the whole group.
 //
-// It does not decide when to switch or how a fence is made (switchover), which
-// controller owns what (shards), or how the Deployment is stored (deployment).
+// A group that cannot be transformed while it is incomplete is not parked. Its members wait in the
+// lineage for the next member. After the copy, each record is compared. A unit that fails then, or
+// after a change, waits some seconds before it is parked: the rest of its group may be in another
+// batch or on another controller. Target records count as orphans only after everything is copied.
+// A group of n members is read up to n times, so groups should be small. The Resolver bounds them.
+//
+// Shards. A change belongs to the shard of its group (shards.Of). The ranges of the copy are
+// assigned to shards by number, so that the source is read once and not once per shard. A shard is
+// ready when its ranges are copied and compared, its changes are applied, and it has no parked
+// group.
+//
+// A lost history (record.ErrHistoryLost: the source's log no longer reaches back, or the stream was
+// invalidated) does not cause a new copy. The affected shards withdraw their ready reports and
+// resume at the present position. That position is stored, with the mark of a rescan, before
+// anything is compared. The rescan starts when all shards are copied and loaders are fenced again,
+// since loaders may hold reads from before the loss. It walks the keys of both sides. It compares
+// the groups of these shards in all ranges at reads not older than that position, and repairs them.
+// Records that the source has lost are found on the target's side, except those that the latest
+// switch left there by a waiver (Parked.Kept). Changes are followed meanwhile. A fence within the
+// lost history is never seen. Such a shard does not drain, and the switch aborts at its deadline.
+// Kinds under their applications' names cannot be renamed, so the rescan writes each of their
+// groups to give it a guard.
+//
+// Bulk work (copy, whole comparison, rescan) asks a throttle.Pacer before each page. Changes are
+// followed without that limit. An unthrottled copy reads the next page of a range while it writes
+// the present one.
+//
+// Snapshot. An upgrade may return to the old data as they are (snapshot.go). The engine then plans,
+// copies and follows nothing, and only makes the reports of the switch.
+//
+// The package does not decide when to switch or how to make a fence (switchover). It does not
+// assign shards to controllers (shards), and it does not store the Deployment (deployment).
+//
+// Begin with engine.go (Run), then tail.go and apply.go (changes), copy.go (ranges), compare.go
+// (comparison) and report.go (readiness).
 //
 // It is not for users and may change with any version.
 package syncer

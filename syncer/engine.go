@@ -22,38 +22,38 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Config configures an Engine. Zero values mean the defaults named.
+// Config configures an Engine. A zero value selects the default given for the field.
 type Config struct {
-	Owner   string // this controller's id, for people
-	Epoch   uint64 // the direction epoch this engine works in
+	Owner   string // id of this controller, shown in progress
+	Epoch   uint64 // direction epoch of this engine
 	Ring    int    // number of shards
-	Workers int    // parallel copies and applies; 4
-	// Page is how many records a copy reads at once; 2000.
+	Workers int    // parallel copies and applies; default 4
+	// Page is the number of records per read of a copy. The default is 2000.
 	Page int
-	// LagBound is how long the changes of a batch may take to be applied for a shard to
-	// count as caught up (switch.maxLag); 500 ms. After four times of it a ready report is
+	// LagBound is the maximum time to apply a batch of changes for a shard to count as caught up
+	// (switch.maxLag). The default is 500 ms. After four times this duration a ready report is
 	// withdrawn.
 	LagBound time.Duration
-	// StableFor is how long a shard must have been caught up, and this controller have had
-	// nothing to copy or to compare as a whole, before it reports ready; 1 s.
+	// StableFor is how long a shard must be caught up, and this controller have no bulk work,
+	// before the shard reports ready. The default is 1 s.
 	StableFor time.Duration
-	// LateBound is how many groups may wait for their second comparison in one shard at
-	// the time it reports ready; 50. It bounds the re-check while writes are held.
+	// LateBound is the maximum number of groups in a shard that wait for a second comparison when
+	// it reports ready. The default is 50. It bounds the comparison while writes are held.
 	LateBound int
-	// LateBytes is about how much memory the groups that wait for their second comparison may
-	// take, of all shards together; 64 MiB. Beyond it no further changes are read.
+	// LateBytes is the approximate memory limit for groups that wait for a second comparison, over
+	// all shards. The default is 64 MiB. At the limit the engine stops reading changes.
 	LateBytes int
-	// Every is the interval of checkpoints, progress and late comparisons; 500 ms.
+	// Every is the interval of checkpoints, progress and late comparisons. The default is 500 ms.
 	Every time.Duration
-	// Copy starts the copy; without it the engine waits for a running upgrade.
+	// Copy starts the copy at once. Without it the engine waits for an upgrade.
 	Copy bool
-	// Snapshot has the engine serve an upgrade to the snapshot, and sync nothing.
+	// Snapshot makes the engine serve an upgrade to the snapshot. It then syncs nothing.
 	Snapshot bool
-	// ShowValues has parked entries quote values of records, where errors do. They are kept in
-	// the coordination store and shown to everybody who may look at the deployment.
+	// ShowValues includes record values in the errors of parked entries. The coordination store
+	// keeps them, and everyone with access to the deployment can read them.
 	ShowValues bool
-	// LateDeletes, if not nil, returns what the engine of the direction before has counted
-	// in a shard: what passes the fence of that switch is part of this engine's progress.
+	// LateDeletes returns the number of late deletes that the previous direction's engine has
+	// counted in a shard. This engine adds it to its progress. Nil counts none.
 	LateDeletes func(shard int) int64
 }
 
@@ -79,7 +79,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Parts are what an Engine works with. What is not marked as optional is needed.
+// Parts are the dependencies of an Engine. All are required unless their comment states the meaning
+// of nil.
 type Parts struct {
 	Source, Target record.Namespace
 	Direction      transform.Direction
@@ -87,119 +88,126 @@ type Parts struct {
 	Journal        Journal
 	Ownership      Ownership
 	Comparer       Comparer
-	Lease          func() coord.LeaseID // of this controller, for published progress
-	// TargetLacks returns in words what the target's collections lack besides records, such
-	// as an index that is being built; "" is nothing. It must not block. Nil lacks nothing.
+	Lease          func() coord.LeaseID // lease of this controller, for published progress
+	// TargetLacks describes missing parts of the target's collections besides records, such as an
+	// index build in progress. "" means that nothing is missing. It must not block. Nil means that
+	// nothing is missing.
 	TargetLacks func() string
-	// SourceLacks returns in words which of the source's collections cannot be followed now; "" is
-	// none. It must not block. Nil lacks nothing.
+	// SourceLacks describes source collections that cannot be followed now. "" means that all can
+	// be followed. It must not block. Nil means that all can be followed.
 	SourceLacks func() string
-	// Replaced is called again and again while the stream of the source ends at a place where an
-	// application has replaced its collection. seen is the record that the engine began with. It
-	// has the collection followed that bears the name now (upgradestate.Replace), which ends the
-	// engine, or returns for people why that cannot be yet. Nil: such a stream ends the engine.
+	// Replaced is called repeatedly after the source's stream has ended because an application
+	// replaced its collection. seen is the Deployment that the engine started with. Replaced makes
+	// the deployment follow the collection that has the name now (upgradestate.Replace), which ends
+	// the engine, or returns the reason for a delay. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
-	// Lives returns an error when source or target is older than was known, as after a restore
-	// from a backup. It is called for the checkpoints of a round after they were made, and none is
-	// stored before it has returned nil. Nil: nobody looks.
+	// Lives returns an error if the source or the target is older than known, as after a restore
+	// from a backup. It is called after each round's checkpoints are made. They are stored only if
+	// it returns nil. Nil skips the check.
 	Lives func(ctx context.Context) error
-	// Pacer holds bulk work back; nil is one that knows the record alone.
+	// Pacer throttles bulk work. Nil selects one that knows only the pace in the Deployment.
 	Pacer *throttle.Pacer
-	// Tracer makes spans of pages and batches: how long they took and how many records they
-	// had, never which; nil makes none.
+	// Tracer makes spans of pages and batches, with durations and numbers of records but no keys.
+	// Nil makes none.
 	Tracer trace.Tracer
 	Log    *zap.Logger
 }
 
-// Engine syncs one direction for the shards that its controller owns.
+// Engine syncs one direction for the shards of its controller. Its methods are safe for concurrent
+// use.
 type Engine struct {
 	Parts
 	cfg  Config
 	key  DirectionKey
 	plan Plan
-	// generation is that of upgradestate.Images when the engine began. It works for no other.
+	// generation is upgradestate.Images.Generation when the engine started. A record with another
+	// generation ends the engine.
 	generation uint64
-	bound      upgradestate.Deployment // the record that it began with
-	lineage    bool                    // some groups go by content
-	// targetStart is a version of the target from when this engine, or its latest rescan, began.
+	bound      upgradestate.Deployment // the Deployment that the engine started with
+	lineage    bool                    // the direction has groups by content
+	// targetStart is a version of the target at the start of this engine or of its latest rescan.
+	// No read of the target is older.
 	targetStart record.Version
-	// targetFloor is how far the target must be watched before a shard is drained.
+	// targetFloor is the version up to which the target must be watched before a shard is drained.
 	targetFloor record.Version
 
 	mu         sync.Mutex
 	shards     map[int]*shard
 	parked     map[transform.GroupID]Parked  // of the whole direction, as last listed
-	unlisted   map[transform.GroupID]bool    // changed here since a list of parked was asked for
-	failing    map[transform.GroupID]failure // units in late sets that may have to be parked
-	others     map[int]record.Version        // how far the shards of others were seen to be compared
+	unlisted   map[transform.GroupID]bool    // changed by this engine since the list was requested
+	failing    map[transform.GroupID]failure // late units that may have to be parked
+	others     map[int]record.Version        // compared versions last seen of other controllers' shards
 	record     upgradestate.Deployment
-	news       chan struct{} // closed and replaced when anything that waiters look at changed
-	restart    bool          // the tail must begin again at an earlier position
-	rewatch    bool          // so must the stream of the target
-	pass       *pass         // the rescan that runs
+	news       chan struct{} // closed and replaced when any state that waiters check has changed
+	restart    bool          // the tail must restart at an earlier position
+	rewatch    bool          // the stream of the target must restart
+	pass       *pass         // the running rescan
 	lastErr    string
-	replaced   string                          // why nothing of the source can be followed now; "" while it can
-	tenths     map[string]int                  // by what milestone says
-	complaints map[string]*reconcile.Complaint // by what is tried again
-	adopted    []int                           // shards that the log is still to tell of
+	replaced   string                          // why the source cannot be followed now; "" if it can
+	tenths     map[string]int                  // progress last logged, by message
+	complaints map[string]*reconcile.Complaint // logged errors of retried work, by work
+	adopted    []int                           // adopted shards that are not logged yet
 	changed    changed
 
-	rings atomic.Uint64 // of unique values that it has followed
+	rings atomic.Uint64 // number of rings followed, for fair order (nextRing)
 
-	// own is what this engine has written, and was not seen to in the target yet.
+	// own holds this engine's writes that the target's stream has not delivered yet.
 	own account
 
 	published   []Progress
-	next        *Engine      // of the direction after this one; it publishes the progress by now
-	deleted     []lateDelete // what next has to look at
-	deletedSize int          // about how many bytes deleted takes
-	// wake gets a token when housekeeping has something to do that would otherwise wait for it:
-	// the step of the upgrade changed, a shard is copied, loaders are fenced.
+	next        *Engine      // engine of the next direction; it publishes progress now
+	deleted     []lateDelete // late deletes for next to restore
+	deletedSize int          // approximate bytes of deleted
+	// wake receives a token when housekeeping has work that should not wait for its tick: a new
+	// step of the upgrade, a copied shard, a fence of loaders.
 	wake chan struct{}
-	// readopt gets a token when a lock has turned out to be lost.
+	// readopt receives a token when a lock turned out to be lost.
 	readopt chan struct{}
 
-	round    int       // of keep, which alone uses it
+	round    int       // rounds of keep; used by keep alone
 	savedAll time.Time // used by keep alone
-	// writeAfter is when checkpoints and progress may be written again; guarded by mu.
+	// writeAfter is when checkpoints and progress may be written again. Guarded by mu.
 	writeAfter time.Time
 	retried    time.Time      // used by housekeep alone
-	elsewhere  map[int]bool   // shards of others that were seen to be copied; used by housekeep alone
+	elsewhere  map[int]bool   // other controllers' shards seen to be copied; used by housekeep alone
 	busy       time.Time      // when the last page was copied or compared
-	recordSize map[string]int // by source kind: bytes of a record, on average of the page read last; guarded by mu
+	recordSize map[string]int // average bytes of a record in the last page, by source kind
 
-	// Each is held by one at a time, across calls of the coordination store.
-	saving  *semaphore.Weighted // an older checkpoint must not be stored later
-	listing *semaphore.Weighted // unlisted is of one list of parked
+	// Semaphores, since they are held across calls of the coordination store.
+	saving  *semaphore.Weighted // an older checkpoint must not overwrite a newer one
+	listing *semaphore.Weighted // unlisted belongs to one list at a time
 
-	spent   spent // by copies
+	spent   spent // time of copies by stage
 	sizes   transform.Sizer
-	holding *semaphore.Weighted // runs of groups that are in memory; as many as workers
+	holding *semaphore.Weighted // groups in memory; one unit for each worker (hold)
 }
 
-// ErrOtherTransform ends an engine whose transformation is not the one that is announced, or
-// that of the upgrade that runs: what it would write is not what the others write. Its process
-// must not own shards.
+// ErrOtherTransform ends an engine whose transformation differs from the announced one or from the
+// running upgrade's. Its writes would conflict with those of other controllers. The caller must
+// release its shards.
 var ErrOtherTransform = errors.New("another transformation is in use")
 
-// errOver ends an engine whose direction epoch has passed.
+// errOver ends an engine after its direction epoch has passed.
 var errOver = errors.New("direction is over")
 
-// Key names a direction's persisted state.
+// Key returns the key of a direction's persisted state.
 func Key(epoch uint64, d transform.Direction, generation uint64) DirectionKey {
 	return KeyOf(epoch, d.From(), d.To(), d.Hash(), generation)
 }
 
-// KeyOf is Key for a direction of which only the hash is known. generation is that of
-// upgradestate.Images: a transformation that comes back after another one begins anew.
+// KeyOf is Key for a direction known by versions and hash. generation is
+// upgradestate.Images.Generation: it separates a transformation that returns after another one from
+// its first use.
 func KeyOf(epoch uint64, from, to, hash string, generation uint64) DirectionKey {
+	// The first generation has no suffix, as in the keys of earlier binaries.
 	if generation > 0 {
 		hash += fmt.Sprintf(".g%d", generation)
 	}
 	return DirectionKey(fmt.Sprintf("%d-%s-%s-%s", epoch, from, to, hash))
 }
 
-// KeyIn is the key of the present direction of a record, to what is available.
+// KeyIn returns the key of the direction from the current version of a Deployment to an available
+// one.
 func KeyIn(d upgradestate.Deployment, to upgradestate.Available) DirectionKey {
 	m, ok := upgradestate.ImagesOf(d, to.TargetVersion)
 	if !ok || m.TransformHash != to.TransformHash {
@@ -208,7 +216,7 @@ func KeyIn(d upgradestate.Deployment, to upgradestate.Available) DirectionKey {
 	return KeyOf(d.Epoch, d.CurrentVersion, to.TargetVersion, to.TransformHash, m.Generation)
 }
 
-// New makes an engine; Run makes it work.
+// New returns an Engine that works once Run is called.
 func New(p Parts, cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	if p.Pacer == nil {
@@ -232,18 +240,19 @@ func New(p Parts, cfg Config) *Engine {
 	}
 }
 
-// HandOver makes the engine stop publishing progress: its direction is over, and next
-// does, with LateDeletes of this one. Next brings back what late deletes have removed.
+// HandOver makes the engine stop publishing progress after its direction is over. next publishes
+// from then on, includes the LateDeletes of this engine, and restores records that late deletes
+// have removed.
 func (e *Engine) HandOver(next *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.next = next
 	e.announce()
-	e.cfg.LateDeletes = nil // the one before this is no longer of interest
+	e.cfg.LateDeletes = nil // lets the engine before this one be freed
 }
 
-// LateDeletes counts what has passed a fence of a class that lets deletes through, in an
-// owned shard.
+// LateDeletes returns the number of deletes that passed a fence of the validator class in an owned
+// shard, 0 for other shards.
 func (e *Engine) LateDeletes(shard int) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -253,10 +262,10 @@ func (e *Engine) LateDeletes(shard int) int64 {
 	return 0
 }
 
-// Run works until ctx ends or the direction's epoch has passed, which is no error: the
-// caller then starts an engine for the new direction, if there is one. Before it returns it
-// saves the checkpoints of the shards it still owns. An error is one that trying again does
-// not cure; the ready reports of these shards are taken back then.
+// Run works until ctx ends or the direction's epoch has passed. Both return nil. After the latter
+// the caller starts an engine for the new direction, if there is one. Before Run returns it saves
+// the checkpoints of owned shards. A non-nil error is permanent. Run then withdraws the ready
+// reports of these shards.
 func (e *Engine) Run(parent context.Context) error {
 	if err := e.persist(parent, "read deployment", func() error { return e.refresh(parent) }); err != nil {
 		return ended(parent, err)
@@ -267,12 +276,14 @@ func (e *Engine) Run(parent context.Context) error {
 	if e.cfg.Snapshot {
 		return ended(parent, e.runSnapshot(parent))
 	}
+	// The record is watched from the beginning, since prepare waits for an upgrade in it.
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { return e.watchRecord(ctx) })
 	g.Go(func() error {
 		if err := e.prepare(ctx); err != nil {
 			return err
 		}
+		// The rest needs the plan.
 		g.Go(func() error { return e.watchOwnership(ctx) })
 		g.Go(func() error { return e.tail(ctx) })
 		g.Go(func() error { return e.watchTarget(ctx) })
@@ -285,11 +296,14 @@ func (e *Engine) Run(parent context.Context) error {
 		return nil
 	})
 	err := ended(parent, g.Wait())
+	// ctx is done here. The last save gets a short time of its own.
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
+	// A failed save costs repeated work and no data.
 	if _, saveErr := e.saveCheckpoints(stop, true); saveErr != nil {
 		e.Log.Debug("last checkpoint was not saved", zap.Error(saveErr))
 	}
+	// Without an engine the shards would stay reported ready while nothing follows their changes.
 	if err != nil {
 		if withdrawErr := e.withdrawAll(stop); withdrawErr != nil {
 			e.Log.Warn("ready reports stand although the engine has ended", zap.Error(withdrawErr))
@@ -298,7 +312,7 @@ func (e *Engine) Run(parent context.Context) error {
 	return err
 }
 
-// ended makes Run's error: that the caller or the direction ends is none.
+// ended drops errors that follow from the end of the caller or of the direction.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, errOver) {
 		return nil

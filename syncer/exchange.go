@@ -12,38 +12,37 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// This file is about groups that exchange unique values. At the source they did so in one
-// transaction, or one after the other. Here they are in several batches, shards or
-// controllers, or too large to be read together, so that each of them alone is refused: its
-// value is still in the record that gives it up. So what holds the value is brought along,
-// in one write, until nothing new is in the way. A group is parked only if its value is held
-// by a record that keeps it.
+// This file migrates groups that exchange unique values. The source exchanged them in one
+// transaction or one after the other. In the target, the groups may be in different batches, shards
+// or controllers, or be too large for one read. Each of them alone is refused, since another group
+// still holds its value. So the engine writes a group together with the holders of its values, and
+// adds holders until none is left. A group is parked only if the holder keeps the value.
 
 const (
-	// exchangeRounds bounds how long a ring of groups is followed from one to the next.
+	// exchangeRounds is the maximum length of a ring of groups to follow.
 	exchangeRounds = 50
-	// exchangeGroups bounds how many groups are brought together.
+	// exchangeGroups is the maximum number of groups written together.
 	exchangeGroups = 500
-	// exchangeSteps bounds how many steps the rings of all refused groups of a run are followed
-	// together: members of one large ring would each follow it for exchangeRounds. The first step
-	// of each is not counted.
+	// exchangeSteps bounds the steps for the rings of all refused groups of a run. Without it each
+	// member of a large ring would follow the ring for exchangeRounds. The first step of each group
+	// is free.
 	exchangeSteps = 100
 )
 
-// errExchange is why groups that exchange values are parked although none of them is wrong.
+// errExchange is the reason for parking groups that exchange values and are too large together.
 var errExchange = fmt.Errorf("it exchanges unique values with other records, and together they are more than %d records or %d bytes, which cannot be written at once: give one of them another value first, then the others theirs", exchangeGroups, transform.GroupBytes)
 
-// errLongRing is the same for a ring that is followed from one group to the next for too long.
+// errLongRing is the reason for parking a group in a ring longer than exchangeRounds.
 var errLongRing = fmt.Errorf("it exchanges unique values with other records in a ring of more than %d: give one of them another value first, then the others theirs", exchangeRounds)
 
-// errManyRings is why a group is parked whose ring was not followed to its end. Parked groups are
-// tried again, a hundred at a time.
+// errManyRings is the reason for parking a group whose ring was not followed to its end. Parked
+// groups are retried, a hundred at a time.
 var errManyRings = errors.New("it exchanges unique values with other records, and more of them are refused at once than can be followed: it is tried again; or give one of them another value first, then the others theirs")
 
-// exchange brings the groups that a unique index refused, with those that hold their values:
-// first all of them together, which is what exchanges of small groups need, however many
-// shards a ring goes through, and then each with its own ring. What is refused even so fails, each group for its own reason. A group
-// that is brought along for another one's sake does not.
+// exchange migrates groups that a unique index refused, together with the holders of their values.
+// It first tries all of them in one write, which resolves exchanges of small groups through any
+// number of shards. Then it tries each remaining group with its own ring. A group that is still
+// refused fails for its own reason. A holder that was only added for another group does not fail.
 func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 	refused, at := b.blocked, b.at
 	set := map[transform.GroupID]bool{}
@@ -52,6 +51,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 	}
 	blocked := refused
 	for round := range exchangeRounds {
+		// In the first round the refused groups may hold each other's values.
 		if grown := e.addHolders(set, blocked); !grown && (round > 0 || len(set) == 1) {
 			break
 		}
@@ -59,7 +59,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 		if err != nil {
 			return err
 		}
-		if tried == nil {
+		if tried == nil { // too many for one write; follow single rings below
 			break
 		}
 		settle(refused, set, tried)
@@ -67,6 +67,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 			break
 		}
 	}
+	// One group with a real conflict has made the common write fail for all of them.
 	for len(refused) > 0 {
 		first := nextRing(refused, e.rings.Add(1))
 		why, err := e.exchangeOne(ctx, first, refused, b)
@@ -77,6 +78,7 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 		if why == nil {
 			continue
 		}
+		// The entry must not be older than the state that was refused.
 		if b.at.Compare(at) > 0 {
 			at = b.at
 		}
@@ -88,22 +90,22 @@ func (e *Engine) exchange(ctx context.Context, b *bringing) error {
 }
 
 // nextRing picks the group whose ring is followed next. The steps of a run may not suffice for all
-// rings, and those that never come through are refused again in the next run. In a fixed order they
-// would take all steps of each run, and the groups behind them would never come through.
+// rings, and unsolvable groups return in each run. In a fixed order they would use up all steps,
+// and the groups behind them would never be tried.
 func nextRing(refused map[transform.GroupID]transform.Failure, turn uint64) transform.GroupID {
 	ids := slices.SortedFunc(maps.Keys(refused), compareIDs)
 	return ids[turn%uint64(len(ids))]
 }
 
-// exchangeOne follows a ring from one group on. It returns the reason why the group cannot be
-// migrated, nil if it was.
+// exchangeOne follows the ring of one group. why is the reason if the group cannot be migrated, nil
+// if it was. The second error is an error of the work itself.
 func (e *Engine) exchangeOne(ctx context.Context, first transform.GroupID, refused map[transform.GroupID]transform.Failure, b *bringing) (error, error) {
 	why := refused[first].Err
 	set := map[transform.GroupID]bool{first: true}
 	blocked := map[transform.GroupID]transform.Failure{first: refused[first]}
 	for round := range exchangeRounds {
 		if !e.addHolders(set, blocked) {
-			return why, nil // the holders keep the value, or nobody knows them
+			return why, nil // the holders keep the value, or are unknown
 		}
 		if round > 0 {
 			if b.steps++; b.steps > exchangeSteps {
@@ -117,6 +119,7 @@ func (e *Engine) exchangeOne(ctx context.Context, first transform.GroupID, refus
 		if tried == nil {
 			return fmt.Errorf("%w: %w", errExchange, why), nil
 		}
+		// Other members of the ring may have come through with this one.
 		settle(refused, set, tried)
 		f, still := tried[first]
 		if !still {
@@ -127,8 +130,8 @@ func (e *Engine) exchangeOne(ctx context.Context, first transform.GroupID, refus
 	return fmt.Errorf("%w: %w", errLongRing, why), nil
 }
 
-// addHolders adds the groups that hold the values for which others are blocked, and reports
-// whether there were any new ones.
+// addHolders adds the groups that hold the values of blocked groups, and reports whether any is
+// new.
 func (e *Engine) addHolders(set map[transform.GroupID]bool, blocked map[transform.GroupID]transform.Failure) (grown bool) {
 	for _, f := range blocked {
 		kind, key, ok := record.HolderOf(f.Err)
@@ -136,6 +139,7 @@ func (e *Engine) addHolders(set map[transform.GroupID]bool, blocked map[transfor
 			continue
 		}
 		id, ok, err := e.Direction.GroupOfTarget(kind, key)
+		// A holder that is no record of this direction cannot be moved.
 		if !ok || err != nil || set[id] {
 			continue
 		}
@@ -144,8 +148,8 @@ func (e *Engine) addHolders(set map[transform.GroupID]bool, blocked map[transfor
 	return grown
 }
 
-// attempt brings groups together. It returns those that a unique index refuses even so; nil
-// means that they are too many to be written at once.
+// attempt writes groups together and returns those that a unique index still refuses. nil means
+// that they do not fit into one write.
 func (e *Engine) attempt(ctx context.Context, set map[transform.GroupID]bool, b *bringing) (map[transform.GroupID]transform.Failure, error) {
 	if len(set) > exchangeGroups {
 		return nil, nil
@@ -164,7 +168,8 @@ func (e *Engine) attempt(ctx context.Context, set map[transform.GroupID]bool, b 
 	return next.blocked, err
 }
 
-// settle takes groups out of those that were refused that came through with others.
+// settle updates refused: it removes groups that came through and records the latest reason of the
+// others.
 func settle(refused map[transform.GroupID]transform.Failure, set map[transform.GroupID]bool, tried map[transform.GroupID]transform.Failure) {
 	for id := range refused {
 		f, still := tried[id]

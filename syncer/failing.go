@@ -9,40 +9,39 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// This file is about units that could not be migrated. That need not be their fault:
-// whom a group by content consists of is known only as far as changes were met, and its
-// other members may have changed in the same transaction and come in another batch, on
-// another controller, which may have been away. So a unit that fails waits, noted in the
-// lineage, where the change that completes its group takes it along, and among the late
-// changes of its shard, where it is tried again each time they are compared, and parked at
-// last. Its shard does not become ready meanwhile, its checkpoint does not move past it,
-// and a report is taken back where that lasts longer than changes may lag: no switch must
-// begin with it.
+// This file is about units that cannot be migrated yet. A group by content is known only as far as
+// changes were met. Its other members may have changed in the same transaction and arrive in
+// another batch or on another controller that was away.
+//
+// So a failing unit waits in two places. In the lineage, the change that completes its group picks
+// it up. In the late set of its shard, each comparison tries it again and finally parks it. Until
+// then its shard is not ready and its checkpoint does not pass the change. After more than the
+// allowed lag its ready report is withdrawn, since no switch may start with a failing unit.
 
-// failure is a unit that could not be migrated.
+// failure describes a unit that could not be migrated.
 type failure struct {
-	since   time.Time      // without a success in between
-	first   record.Version // of the source then
-	version record.Version // of the source at last
+	since   time.Time      // of the first failure without a success since
+	first   record.Version // source version at the first failure
+	version record.Version // source version at the latest failure
 	err     error
 }
 
 const (
-	// parkTries is for how many intervals of comparisons a unit fails before it is parked
-	// although all shards have come as far as the source was when it failed first.
+	// parkTries is the number of comparison intervals that a unit may fail before it is parked. It
+	// applies once all shards have applied the version of the first failure.
 	parkTries = 4
-	// parkTriesBehind is the same where shards have not, or others have not stored yet that
-	// they have. It is bounded, for a shard that waits keeps its checkpoint where it is.
+	// parkTriesBehind is the same for shards that are behind, or whose stored checkpoints do not
+	// show that they are not. It is bounded because a waiting shard's checkpoint stands still.
 	parkTriesBehind = 20
 )
 
-// maxFailing bounds how many units wait. More than that are not the halves of a few
-// transactions; they are parked as they are met, which also slows down what meets them.
+// maxFailing bounds the number of waiting units. More are not parts of a few transactions. They are
+// parked at once, which also slows down the work that finds them.
 const maxFailing = 2000
 
-// failUnit notes a unit by content that failed. In the middle of a copy groups are not
-// complete, and the comparison after it meets each of their records again. Outside of one,
-// what was not asked for waits already, with the engine that met its change.
+// failUnit records the failure of a unit by content. During a copy groups are incomplete, and the
+// comparison after it meets each record again. At other times a unit that was not asked for already
+// waits in the engine that met its change.
 func (e *Engine) failUnit(ctx context.Context, f transform.Failure, at record.Version, asked map[transform.GroupID]bool) error {
 	if !asked[f.Unit] || e.noteFailure(f.Unit, failure{version: at, err: f.Err}) {
 		return nil
@@ -50,14 +49,15 @@ func (e *Engine) failUnit(ctx context.Context, f transform.Failure, at record.Ve
 	return e.park(ctx, f.Unit, at, f.Err)
 }
 
-// noteFailure reports whether a unit is compared late here, so that it can wait. What is
-// parked stays so, with the reason of now.
+// noteFailure makes a unit wait in the late set. It returns false if the unit must be parked now:
+// it is parked already and only its reason changes, too many units wait, or its shard is not owned.
 func (e *Engine) noteFailure(id transform.GroupID, f failure) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, parked := e.parked[id]; parked {
 		return false
 	}
+	// A repeated failure keeps its first time, or the unit would wait forever.
 	f.since, f.first = time.Now(), f.version
 	if before, again := e.failing[id]; again {
 		f.since, f.first = before.since, before.first
@@ -66,6 +66,7 @@ func (e *Engine) noteFailure(id transform.GroupID, f failure) bool {
 	}
 	if !e.isLate(id) {
 		s := e.shards[e.shardOf(id)]
+		// Without the shard this engine has no late set for the unit.
 		if s == nil {
 			return false
 		}
@@ -75,8 +76,8 @@ func (e *Engine) noteFailure(id transform.GroupID, f failure) bool {
 	return true
 }
 
-// isLate reports whether a unit is in a late set: that of its shard, or of the one whose
-// range it was met in. e.mu is held.
+// isLate reports whether a unit is in a late set: its own shard's, or the one of the shard whose
+// range met it. e.mu is held.
 func (e *Engine) isLate(id transform.GroupID) bool {
 	if s := e.shards[e.shardOf(id)]; s != nil {
 		if _, late := s.late[id]; late {
@@ -91,7 +92,7 @@ func (e *Engine) isLate(id transform.GroupID) bool {
 	return false
 }
 
-// failingIn counts the units of a shard's late set that have been failing for a time. e.mu
+// failingIn counts the units in a shard's late set that have failed for at least a duration. e.mu
 // is held.
 func (e *Engine) failingIn(s *shard, least time.Duration) (n int) {
 	for id, f := range e.failing {
@@ -119,6 +120,8 @@ func (e *Engine) parkFailing(ctx context.Context) error {
 	if len(due) == 0 {
 		return nil
 	}
+	// The rest of a group may be in a shard that is behind. One answer for the newest version
+	// suffices.
 	behind, err := e.anyBehind(ctx, newest)
 	if err != nil {
 		return err
@@ -130,19 +133,20 @@ func (e *Engine) parkFailing(ctx context.Context) error {
 		if err := e.park(ctx, id, f.version, f.err); err != nil {
 			return err
 		}
+		// If the unit succeeded during the call to the journal, the new entry is wrong.
 		if e.dropFailing(id) {
 			continue
 		}
-		if err := e.unpark(ctx, id, f.version); err != nil { // it came through meanwhile
+		if err := e.unpark(ctx, id, f.version); err != nil { // it was migrated meanwhile
 			return err
 		}
 	}
 	return nil
 }
 
-// dropFailing has nothing wait for a unit that is parked, and reports whether it failed until
-// then. It is not left to the next comparison: the list of what is parked that is read before
-// that need not name it, for there may be more than the journal lists.
+// dropFailing removes a parked unit from the late sets and reports whether it was still failing. It
+// does not leave that to the next comparison: the list of parked entries read before that may omit
+// the unit, since the journal lists only so many.
 func (e *Engine) dropFailing(id transform.GroupID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,14 +157,15 @@ func (e *Engine) dropFailing(id transform.GroupID) bool {
 	for _, s := range e.shards {
 		if _, late := s.late[id]; late {
 			s.dropLate(id)
+			// The checkpoint may now pass the change.
 			s.moveCompared()
 		}
 	}
 	return true
 }
 
-// anyBehind reports whether a shard is not known to have applied what a version holds. What
-// was seen once of another controller's is not asked for again.
+// anyBehind reports whether some shard is not known to have applied a version. It remembers
+// positions of other controllers' shards and does not load them again once they suffice.
 func (e *Engine) anyBehind(ctx context.Context, version record.Version) (bool, error) {
 	for n := range e.cfg.Ring {
 		e.mu.Lock()
@@ -189,7 +194,7 @@ func (e *Engine) anyBehind(ctx context.Context, version record.Version) (bool, e
 	return false, nil
 }
 
-// compareLeft has groups compared late that units have left.
+// compareLeft adds the members that left their group to the late set.
 func (e *Engine) compareLeft(c *transform.Component) {
 	left := c.Left()
 	if len(left) == 0 {
@@ -199,6 +204,8 @@ func (e *Engine) compareLeft(c *transform.Component) {
 	defer e.mu.Unlock()
 	for _, id := range c.Units {
 		if s := e.shards[e.shardOf(id)]; s != nil {
+			// The shard of the unit that caused the change keeps its checkpoint until they are
+			// compared.
 			for _, member := range left {
 				s.addAgain(member)
 			}

@@ -13,17 +13,17 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// lateDelete is a delete behind the fence of a fixed-name kind, whose class lets deletes
-// through.
+// lateDelete is a delete after the fence of a fixed-name kind, under a fence class that lets
+// deletes through.
 type lateDelete struct {
 	shard *shard
 	kind  string
 	key   record.Key
 }
 
-// foreignDeletes counts, by shard, the late deletes that are somebody else's. After the
-// flip the reverse sync is synced into the same collection, by deletes too; these have left a
-// tombstone of a later direction epoch.
+// foreignDeletes counts late deletes by other clients, by shard. After the flip the reverse sync
+// writes to the same collection and also deletes. Its deletes leave tombstones of a later direction
+// epoch and do not count.
 func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefore record.Version) (map[*shard]int64, error) {
 	foreign := map[*shard]int64{}
 	if len(late) == 0 {
@@ -38,6 +38,8 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 		key  record.Key
 	}
 	ours := map[name]bool{}
+	// Tombstones are read no older than the batch, so that a tombstone of the reverse sync is
+	// visible.
 	err = transform.Each(&e.sizes, late, func(run []lateDelete, bytes int) error {
 		req := record.ReadRequest{Tokens: src, NotBefore: notBefore, Guards: true, Bytes: bytes}
 		for _, l := range run {
@@ -61,12 +63,13 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 			passed = append(passed, l)
 		}
 	}
-	if len(passed) > 0 { // together: one command may have deleted thousands
+	if len(passed) > 0 { // one line, since one command may have deleted thousands
 		e.Log.Warn("deletes passed the fence", zap.Int("count", len(passed)), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// All of them: that the reverse sync has written a record does not show who deleted it.
+	// All late deletes are restored, not only foreign ones: a guard of the reverse sync does not
+	// show that it also made this delete.
 	for _, l := range late {
 		if e.deletedSize += len(l.key) + lateDeleteSize; e.deletedSize > mostDeleted {
 			break
@@ -78,15 +81,15 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	return foreign, nil
 }
 
-// mostDeleted is how many bytes of late deletes are kept for the next engine, which may never
-// come; those beyond are counted only. One has lateDeleteSize in addition to its key.
+// mostDeleted bounds the bytes of late deletes kept for the next engine, which may never start.
+// Late deletes beyond it are only counted. Each has lateDeleteSize bytes besides its key.
 const (
 	mostDeleted    = 16 << 20
 	lateDeleteSize = 100
 )
 
-// restoreDeleted lets the next engine copy again what was deleted late in its target. The
-// namespace that is active holds it, and a rollback must find it.
+// restoreDeleted makes the next engine copy records again that late deletes removed from its
+// target. The active namespace still has them, and a rollback needs them.
 func (e *Engine) restoreDeleted(ctx context.Context) error {
 	for {
 		var next *Engine
@@ -98,12 +101,13 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// Without its plan the next engine does not know how old its reads may be.
 		if err := next.await(ctx, func() bool { return !next.plan.Start.IsZero() }); err != nil {
 			return err
 		}
 		ids := map[transform.GroupID]bool{}
 		for _, l := range late {
-			// A key without a group is of no record that the next engine has written.
+			// The next engine never wrote a record without a group.
 			if id, ok, err := next.Direction.GroupOfTarget(l.kind, l.key); ok && err == nil {
 				ids[id] = true
 			}
@@ -112,6 +116,7 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 			return fmt.Errorf("bring back what was deleted late: %w", err)
 		}
 		e.mu.Lock()
+		// The stream may have added late deletes meanwhile.
 		if e.deleted = e.deleted[len(late):]; len(e.deleted) == 0 {
 			e.deleted, e.deletedSize = nil, 0
 		}
@@ -122,9 +127,8 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 	}
 }
 
-// restored notes that a late delete was undone. Until all of a shard are, the place that is
-// stored stays before them, so that who takes the shard over meets them again. Engine.mu is
-// held.
+// restored notes that a late delete was undone. Until all late deletes of the shard are undone, the
+// stored position stays before them, so that a new owner meets them again. Engine.mu is held.
 func (s *shard) restored() {
 	if s.deleted--; s.deleted == 0 {
 		s.moveCompared()

@@ -9,17 +9,19 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// hasContent reports whether any groups of a direction go by content.
+// hasContent reports whether a direction has groups by content.
 func hasContent(d transform.Direction) bool {
 	return slices.ContainsFunc(d.TargetKinds(), func(k record.KindSpec) bool { return transform.IsLineage(k.Name) })
 }
 
-// byContent reports whether a group is a unit, whose real groups are yet to be found.
+// byContent reports whether an id is a unit of a group by content. The Resolver has yet to find its
+// groups.
 func (e *Engine) byContent(id transform.GroupID) bool {
 	return e.lineage && id.Spec >= 0 && e.Direction.LineageKind(id.Spec) != ""
 }
 
-// split separates groups by name from units. Without groups by content it costs nothing.
+// split separates groups by name from units. It is free of cost in a direction without groups by
+// content.
 func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupID) {
 	if !e.lineage {
 		return ids, nil
@@ -27,11 +29,12 @@ func (e *Engine) split(ids []transform.GroupID) (named, units []transform.GroupI
 	return transform.Split(e.Direction, ids)
 }
 
-// copiedEverywhere reports whether the ranges of all shards are copied, no matter which
-// controller owns them. Until then a group by content may lack members, and nobody can tell
-// a target record that belongs to nothing from one whose group has not come yet.
+// copiedEverywhere reports whether the ranges of all shards are copied, on any controller. Before
+// that a group by content may lack members. A target record without a source may belong to a group
+// that is not copied yet. Only housekeeping calls it.
 func (e *Engine) copiedEverywhere(ctx context.Context) (bool, error) {
 	for n := range e.cfg.Ring {
+		// A copied shard stays copied, so each checkpoint is loaded until it is done and no more.
 		if e.elsewhere[n] {
 			continue
 		}

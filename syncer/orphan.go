@@ -8,16 +8,15 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// orphanSpec marks the parked entry of a target record that belongs to no group. (-2 is
-// OverflowSpec.)
+// orphanSpec marks the parked entry of a target record that belongs to no group.
 const orphanSpec = -3
 
-// parkOrphans parks orphans, target records that the comparison found to belong to no group:
-// nothing that is migrated replaces or removes them, and they must not go with the switch
-// unseen.
+// parkOrphans parks orphans, target records that belong to no group. No migration replaces or
+// removes them, and the switch must not activate them unnoticed.
 func (e *Engine) parkOrphans(ctx context.Context, orphans []transform.Orphan) error {
 	for _, s := range orphans {
 		id := ungroupedKey{kind: s.Kind, key: s.Key}.id()
+		// A key that is too long keeps longSpec: its digest cannot be looked up again.
 		if id.Spec == noSpec {
 			id.Spec = orphanSpec
 		}
@@ -29,7 +28,7 @@ func (e *Engine) parkOrphans(ctx context.Context, orphans []transform.Orphan) er
 	return nil
 }
 
-// retryOrphans unparks orphans that are gone.
+// retryOrphans unparks orphans that the target no longer has.
 func (e *Engine) retryOrphans(ctx context.Context, ids []transform.GroupID) error {
 	if len(ids) == 0 {
 		return nil

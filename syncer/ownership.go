@@ -13,15 +13,15 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// watchOwnership adopts shards that were gained, hands over those that are to leave, and
-// forgets those that were lost.
+// watchOwnership adopts gained shards, hands over leaving ones, and drops lost ones.
 func (e *Engine) watchOwnership(ctx context.Context) error {
 	defer e.sayAdopted()
-	var say <-chan time.Time // while there is something to say
+	var say <-chan time.Time // set while adopted shards are not logged yet
 	for {
 		if err := e.adopt(ctx); err != nil {
 			return err
 		}
+		// One line for all shards that arrive within sayAdoptedAfter.
 		if e.hasAdopted() && say == nil {
 			say = time.After(sayAdoptedAfter)
 		}
@@ -37,18 +37,20 @@ func (e *Engine) watchOwnership(ctx context.Context) error {
 	}
 }
 
+// adopt brings the engine's shards in line with its ownership.
 func (e *Engine) adopt(ctx context.Context) error {
 	leaving := e.Ownership.Leaving()
 	e.mu.Lock()
 	for _, n := range leaving {
 		if s := e.shards[n]; s != nil {
+			// A leaving shard applies no further changes, so that its last checkpoint is exact.
 			s.leaving, s.dirty = true, true
 		}
 	}
 	e.mu.Unlock()
 	if len(leaving) > 0 {
 		if _, err := e.saveCheckpoints(ctx, false); err != nil {
-			// The next owner repeats what is not in the checkpoint; that is safe.
+			// The next owner repeats the missing work, which is safe.
 			e.Log.Info("shards leave without a last checkpoint", zap.String("shards", shards.Ranges(leaving)), zap.Error(err))
 		}
 	}
@@ -57,6 +59,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 			return fmt.Errorf("release shard %d: %w", n, err)
 		}
 	}
+	// Read after the releases, so that a released shard is dropped.
 	owned := e.Ownership.Owned()
 	e.mu.Lock()
 	e.dropLost(owned)
@@ -75,16 +78,17 @@ func (e *Engine) adopt(ctx context.Context) error {
 	return e.persist(ctx, "load checkpoints", func() error { return e.load(ctx, gained, owned) })
 }
 
-// dropLost lets go of shards that are owned no more, or anew. e.mu is held.
+// dropLost drops shards that are no longer owned, or owned under a new lock. e.mu is held.
 func (e *Engine) dropLost(owned map[int]shards.Lock) {
 	for n, s := range e.shards {
+		// Another owner may have worked between two locks. Its checkpoint counts, not this state.
 		if lock, ok := owned[n]; !ok || lock.Create != s.lock.Create {
 			delete(e.shards, n)
 		}
 	}
 }
 
-// load brings shards to where their checkpoints are, or to the plan's start.
+// load sets gained shards to their checkpoints, or to the start of the plan.
 func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lock) error {
 	loaded := map[int]Checkpoint{}
 	for _, n := range gained {
@@ -97,8 +101,8 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 		}
 		loaded[n] = c
 	}
-	// What the former owners have parked blocks a report from the beginning. Asked for after
-	// the checkpoints, nothing is missing that was parked before they were stored.
+	// Entries of former owners block a ready report. They are listed after the checkpoints are
+	// loaded, so that no entry parked before a checkpoint is missing.
 	if err := e.refreshParked(ctx); err != nil {
 		return err
 	}
@@ -108,13 +112,14 @@ func (e *Engine) load(ctx context.Context, gained []int, owned map[int]shards.Lo
 		e.install(owned[n], loaded[n])
 	}
 	e.adopted = append(e.adopted, gained...)
+	// The running streams may be past the positions of these shards.
 	e.restart, e.rewatch = true, true
 	e.setPace()
 	e.announce()
 	return nil
 }
 
-// install makes a shard of its checkpoint. e.mu is held.
+// install creates a shard from its checkpoint. e.mu is held.
 func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	at := place{at: c.Position, markers: c.Markers, lateDeletes: c.LateDeletes}
 	s := &shard{
@@ -123,8 +128,8 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 		watched: c.Target, repair: c.Repair,
 	}
 	if s.verified && s.watched.IsZero() {
-		// Nobody has looked at what others do in the target: an earlier binary has not, or its
-		// changes are lost. A plan InSync has no ranges to compare.
+		// The checkpoint has no position in the target's changes: an earlier binary wrote it, or
+		// those changes are lost. A plan InSync has no ranges to compare and needs a rescan.
 		s.verified, s.rescan = e.plan.InSync, s.rescan || e.plan.InSync
 	}
 	s.done = c.done(s.names)
@@ -134,6 +139,7 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 			return
 		}
 		rest, begun := c.Copied[name]
+		// A range that was never begun keeps its full length.
 		if begun {
 			r = rest
 		}

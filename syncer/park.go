@@ -16,15 +16,17 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// park stores that a group cannot be migrated, before anything that met it counts
-// as done.
+// park stores that a group cannot be migrated. The caller waits for it before the work that met the
+// group counts as done.
 func (e *Engine) park(ctx context.Context, id transform.GroupID, version record.Version, why error) error {
 	kind, key := e.parkedName(id)
 	return e.parkAs(ctx, id, kind, key, version, why)
 }
 
+// parkAs is park with the kind and key to show.
 func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key string, version record.Version, why error) error {
-	text := why.Error() // contains nothing of what the records hold
+	text := why.Error() // without values of records
+	// Error texts contain no values of records. Revealed adds them.
 	if e.cfg.ShowValues {
 		text = record.Revealed(why)
 	}
@@ -35,8 +37,9 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 	}
 	e.mu.Lock()
 	old, known := e.parked[id]
-	p.Waived = old.Waived && !old.Kept
+	p.Waived = old.Waived && !old.Kept // a waiver survives a new reason
 	e.mu.Unlock()
+	// The stored entry is as good. A write for each retry would fill the coordination store.
 	if known && old.Error == p.Error && old.version().Compare(version) >= 0 {
 		return nil
 	}
@@ -45,21 +48,23 @@ func (e *Engine) parkAs(ctx context.Context, id transform.GroupID, kind, key str
 		err = e.Journal.Park(ctx, p, right)
 	}
 	if err != nil {
+		// The lock is lost. Without a check the engine would go on with shards of another
+		// controller.
 		if errors.Is(err, coord.ErrConflict) {
 			e.lookAtOwned()
 		}
 		return fmt.Errorf("park %s/%s: %w", kind, key, err)
 	}
 	e.mu.Lock()
-	e.parked[id], e.unlisted[id] = p, true
+	e.parked[id], e.unlisted[id] = p, true // a list already on its way lacks the entry
 	e.mu.Unlock()
 	return nil
 }
 
-// rightToPark is the lock under which a group of a shard is parked: the shard's, or that of
-// another one, for who copies a range meets groups of all shards. A controller that has lost
-// its locks without noticing would otherwise park what others have applied since, which
-// ends a switch. It reads the group again instead.
+// rightToPark returns the lock for parking a group: its shard's, or any owned shard's, since a
+// copied range contains groups of all shards. Without it, a controller that lost its locks
+// unnoticed could park a group that others have applied since, which ends a switch. With it, the
+// store refuses and the controller reads the group again.
 func (e *Engine) rightToPark(shard int) (coord.Condition, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,9 +77,10 @@ func (e *Engine) rightToPark(shard int) (coord.Condition, error) {
 	return e.shards[slices.Min(slices.Collect(maps.Keys(e.shards)))].lock.Condition(), nil
 }
 
+// errNoShards is a temporary error: ownership may return.
 var errNoShards = errors.New("this controller no longer has a shard")
 
-// longestReason is how many bytes of an error are stored. A panic's has a stack.
+// longestReason is the maximum number of bytes of a stored error. A panic contains a stack.
 const longestReason = 4 << 10
 
 func shortened(text string) string {
@@ -84,8 +90,8 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:longestReason], "") + "..."
 }
 
-// parkedName is a name that people can find the group by: its first source selector, or
-// that of a target record that the source knows nothing of.
+// parkedName returns a kind and key by which people can find the group: its first source selector,
+// or its first target selector if the source has none.
 func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
 	sel := e.Direction.SourceSelect(id)
 	if len(sel) == 0 {
@@ -97,9 +103,9 @@ func (e *Engine) parkedName(id transform.GroupID) (kind, key string) {
 	return sel[0].Kind, sel[0].Key.String()
 }
 
-// unpark removes the entry of a group whose state at a version was written to the target. An
-// entry that was parked for a later state stays: what came through was older. So does one
-// that is parked because writing it does not make it equal (unparkEqual).
+// unpark removes the entry of a group after its state at a version was written to the target. It
+// keeps entries of a later state. It also keeps entries for differences, since writing the group
+// again does not make it equal (unparkEqual).
 func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version record.Version) error {
 	e.mu.Lock()
 	p, known := e.parked[id]
@@ -110,7 +116,7 @@ func (e *Engine) unpark(ctx context.Context, id transform.GroupID, version recor
 	return e.unparkEntry(ctx, id, p, version)
 }
 
-// unparkEqual removes the entry of a group that differed, and that a comparison has found equal.
+// unparkEqual removes the entry of a group that differed, after a comparison found it equal.
 func (e *Engine) unparkEqual(ctx context.Context, id transform.GroupID, version record.Version) error {
 	e.mu.Lock()
 	p := e.parked[id]
@@ -121,12 +127,14 @@ func (e *Engine) unparkEqual(ctx context.Context, id transform.GroupID, version 
 	return e.unparkEntry(ctx, id, p, version)
 }
 
+// unparkEntry removes an entry from the journal and then from memory.
 func (e *Engine) unparkEntry(ctx context.Context, id transform.GroupID, p Parked, version record.Version) error {
-	p.Version = version.String()
+	p.Version = version.String() // the journal keeps an entry for a later state
 	if err := e.Journal.Unpark(ctx, p); err != nil {
 		return fmt.Errorf("unpark %s/%s: %w", p.Kind, p.Key, err)
 	}
 	e.mu.Lock()
+	// Another worker may have parked a later state during the call.
 	if now := e.parked[id]; now.version().Compare(version) <= 0 {
 		delete(e.parked, id)
 	}
@@ -136,8 +144,8 @@ func (e *Engine) unparkEntry(ctx context.Context, id transform.GroupID, p Parked
 	return nil
 }
 
-// ID is the group that was parked. Where its Spec is negative it is none of the direction's,
-// and Kind and Key name a record.
+// ID returns the parked group. With a negative Spec the entry is for no group of the direction, and
+// Kind and Key name a record. The error is for a Group that is not base64.
 func (p Parked) ID() (transform.GroupID, error) {
 	name, err := base64.StdEncoding.DecodeString(p.Group)
 	if err != nil {
@@ -146,7 +154,7 @@ func (p Parked) ID() (transform.GroupID, error) {
 	return transform.GroupID{Spec: p.Spec, Name: string(name)}, nil
 }
 
-// version is the state that was parked; zero if it is not known.
+// version returns the source version of the parked state, zero if it is unknown.
 func (p Parked) version() (v record.Version) {
 	if err := v.UnmarshalText([]byte(p.Version)); err != nil {
 		return record.Version{}
@@ -154,28 +162,28 @@ func (p Parked) version() (v record.Version) {
 	return v
 }
 
-// ungroupedKey is a key from which no group follows.
+// ungroupedKey is a key that belongs to no group, with the reason.
 type ungroupedKey struct {
 	kind string
 	key  record.Key
 	err  error
 }
 
-// noSpec marks the parked entry of a key that no spec could group.
+// noSpec marks the parked entry of a key without a group.
 const noSpec = -1
 
-// OverflowSpec marks an entry that stands for groups of a kind which the journal does not
-// list, for there are too many of them.
+// OverflowSpec marks an entry that stands for further groups of a kind, too many for the journal to
+// list.
 const OverflowSpec = -2
 
-// UnreadableSpec marks an entry that the journal has and cannot read. It stands for a group that
-// nobody knows.
+// UnreadableSpec marks an entry that the journal cannot read. Its group is unknown.
 const UnreadableSpec = -5
 
-// longSpec marks the parked entry of a key that is too long to be stored. A digest stands
-// for it, so that only a change of the record itself shows that it is gone.
+// longSpec marks the parked entry of a key that is too long to store. The entry has a digest of the
+// key, so that only a change event of the record can show that it is gone.
 const longSpec = -4
 
+// id returns an id for the entry, unique to kind and key.
 func (k ungroupedKey) id() transform.GroupID {
 	if len(k.key) > record.MaxKey {
 		sum := sha256.Sum256([]byte(k.key))
@@ -184,7 +192,7 @@ func (k ungroupedKey) id() transform.GroupID {
 	return transform.GroupID{Spec: noSpec, Name: k.kind + "\x00" + string(k.key)}
 }
 
-// parkKeys parks keys that have no group, each under a group of its own.
+// parkKeys parks keys without a group, each under its own id.
 func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version record.Version) error {
 	for _, k := range keys {
 		if err := e.parkAs(ctx, k.id(), k.kind, k.key.String(), version, k.err); err != nil {
@@ -194,8 +202,8 @@ func (e *Engine) parkKeys(ctx context.Context, keys []ungroupedKey, version reco
 	return nil
 }
 
-// changedKeys parks keys that have changed and have no group, unless the source no longer
-// has them.
+// changedKeys parks changed keys without a group if the source still has them, and unparks the
+// others.
 func (e *Engine) changedKeys(ctx context.Context, keys []ungroupedKey, notBefore record.Version) error {
 	if len(keys) == 0 {
 		return nil
@@ -218,14 +226,14 @@ func (e *Engine) changedKeys(ctx context.Context, keys []ungroupedKey, notBefore
 	})
 }
 
-// lookFor reads records, few at a time if they are large, and reports of each whether it is
-// there.
+// lookFor reads records, few at a time if they are large, and calls found for each with the version
+// of the read.
 func (e *Engine) lookFor(ctx context.Context, ns record.Reader, v transform.View, sel []record.Selector, found func(i int, there bool, version record.Version) error) error {
 	type name struct {
 		kind string
 		key  record.Key
 	}
-	first := 0
+	first := 0 // index in sel of the first record of a run
 	return transform.Each(&e.sizes, sel, func(run []record.Selector, bytes int) error {
 		snap, err := ns.Read(ctx, record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: bytes, Select: run})
 		if err != nil {
@@ -266,7 +274,7 @@ func (e *Engine) retryKeys(ctx context.Context, ids []transform.GroupID, notBefo
 	return nil
 }
 
-// selectNamed selects the records that noSpec and orphanSpec entries are of.
+// selectNamed returns selectors for the records of noSpec and orphanSpec entries.
 func selectNamed(ids []transform.GroupID) []record.Selector {
 	sel := make([]record.Selector, len(ids))
 	for i, id := range ids {
@@ -276,20 +284,21 @@ func selectNamed(ids []transform.GroupID) []record.Selector {
 	return sel
 }
 
-// mostBeyond is how many groups an engine remembers as parked that the journal has no room for.
-// The rest differs until it is looked at again, which keeps a switch back.
+// mostBeyond is the maximum number of parked groups that an engine remembers beyond the journal's
+// list. Further ones differ again until the next retry, which delays a switch.
 const mostBeyond = 20_000
 
-// overflowed is a kind of which more groups of a shard are parked than are listed.
+// overflowed is a kind with more parked groups in a shard than the journal lists.
 type overflowed struct {
 	shard int
 	kind  string
 }
 
-// refreshParked lists what is parked in the whole direction: other controllers park
-// groups of our shards when they copy their ranges, and operators waive. What this engine
-// parks or unparks while the list is on its way is newer than the list.
+// refreshParked lists the parked entries of the whole direction. Other controllers park groups of
+// our shards while they copy their ranges, and operators waive entries. Changes that this engine
+// makes during the call are newer than the list and win.
 func (e *Engine) refreshParked(ctx context.Context) error {
+	// Two lists at a time would share unlisted, and the older one could win.
 	if err := e.listing.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -302,7 +311,7 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 		return fmt.Errorf("list parked: %w", err)
 	}
 	parked := map[transform.GroupID]Parked{}
-	beyond := map[overflowed]bool{} // whether it is waived
+	beyond := map[overflowed]bool{} // whether the overflow entry is waived
 	for _, p := range list {
 		id, err := p.ID()
 		if err != nil {
@@ -315,17 +324,18 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// Groups that the list has no room for are parked all the same: forgotten, they would count
-	// as different for ever, and a waiver of their kind would not let the switch begin.
+	// Keeps groups beyond the journal's list. Otherwise they would count as different forever, and
+	// a waiver of their kind would not let the switch start.
 	room := mostBeyond
 	for id, p := range e.parked {
 		waived, over := beyond[overflowed{p.Shard, p.Kind}]
 		if _, listed := parked[id]; !listed && over && id.Spec != OverflowSpec && e.shards[p.Shard] != nil && room > 0 {
-			p.Waived, p.Error = waived, "" // the entry of the others says one of the reasons
+			p.Waived, p.Error = waived, "" // the listed entries show examples of reasons
 			parked[id] = p
 			room--
 		}
 	}
+	// Changed by this engine while the list was read.
 	for id := range e.unlisted {
 		delete(parked, id)
 		if p, stands := e.parked[id]; stands {
@@ -336,34 +346,36 @@ func (e *Engine) refreshParked(ctx context.Context) error {
 	return nil
 }
 
-// retryEvery is how often parked groups are tried again, and retryAtOnce how many: what
-// refused them may be gone (a unique value that another record gave up since) without
-// the group itself having changed.
+// retryEvery is the interval of retries of parked groups, and retryAtOnce the number of groups per
+// retry. The cause may be gone, such as a unique value that another record has given up, although
+// the group itself has not changed.
 const (
 	retryEvery       = 5 * time.Second
 	retryInSwitching = 250 * time.Millisecond
 	retryAtOnce      = 100
 )
 
-// retryParked applies parked groups of owned shards, if that is possible by now.
+// retryParked applies parked groups of owned shards again.
 func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	if time.Since(e.retried) < every {
 		return nil
 	}
 	e.retried = time.Now()
 	var ids, keys, orphans, others []transform.GroupID
-	var notBefore record.Version // what was parked is not older than this
+	var notBefore record.Version // not older than any parked state
 	e.mu.Lock()
 	for id, p := range e.parked {
 		if p.Waived || len(ids)+len(keys)+len(orphans) == retryAtOnce {
 			continue
 		}
+		// Another controller retries these, but some may be needed to resolve an exchange below.
 		if e.shards[p.Shard] == nil {
 			if id.Spec >= 0 {
 				others = append(others, id)
 			}
 			continue
 		}
+		// The other negative specs cannot be looked up.
 		switch {
 		case id.Spec >= 0:
 			ids = append(ids, id)
@@ -384,8 +396,8 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 		return err
 	}
 	if len(ids) > 0 {
-		// Two groups that exchange a unique value keep each other out, unless they are
-		// applied together, and the other may be in the shard of somebody else.
+		// Groups that exchange a unique value block each other unless they are written together,
+		// and the other one may belong to another controller's shard.
 		ids = append(ids, others[:min(len(others), retryAtOnce)]...)
 	}
 	if err := e.bring(ctx, ids, notBefore, forRepair); err != nil {
@@ -394,7 +406,7 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range ids {
-		// Compared again like any change: it may have been parked for a difference.
+		// The group may have been parked for a difference, and only a comparison ends that.
 		if s := e.shards[e.shardOf(id)]; s != nil {
 			s.addDifferent(id)
 		}
@@ -402,7 +414,7 @@ func (e *Engine) retryParked(ctx context.Context, every time.Duration) error {
 	return nil
 }
 
-// parkedIn counts what is parked and not waived in a shard. e.mu is held.
+// parkedIn counts the entries of a shard that are not waived. e.mu is held.
 func (e *Engine) parkedIn(shard int) (n int64) {
 	for _, p := range e.parked {
 		if p.Shard == shard && !p.Waived {

@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// prepare makes or loads the plan. The start position is stored with it, before any
+// prepare loads the plan or makes it. The start position is stored with the plan, before the first
 // record is copied.
 func (e *Engine) prepare(ctx context.Context) error {
 	if err := e.idle(ctx); err != nil {
@@ -25,18 +25,20 @@ func (e *Engine) prepare(ctx context.Context) error {
 			return err
 		}
 		if !found {
-			// What others wrote by another transformation is kept out before the plan's start,
-			// so that whatever they had read is older.
+			// Writers with another transformation are fenced before the plan's start is read. All
+			// their reads are older than the start.
 			if _, err := e.awaitApply(ctx); err != nil {
 				return err
 			}
 			if plan, err = e.makePlan(ctx); err != nil {
 				return err
 			}
+			// Another controller's plan may have been first. Then that one counts.
 			if plan, err = e.Journal.CreatePlan(ctx, e.key, plan); err != nil {
 				return err
 			}
 		}
+		// A read of the target older than this could miss what an earlier direction left there.
 		began, err := e.Target.Position(ctx)
 		if err != nil {
 			return fmt.Errorf("position of the target: %w", err)
@@ -49,8 +51,8 @@ func (e *Engine) prepare(ctx context.Context) error {
 	})
 }
 
-// idle returns when there is something to do. Until then shards that are to leave are
-// handed over: other controllers would otherwise wait for them.
+// idle returns when the engine has work. Until then it releases shards that other controllers wait
+// for.
 func (e *Engine) idle(ctx context.Context) error {
 	for {
 		for _, n := range e.Ownership.Leaving() {
@@ -73,14 +75,15 @@ func (e *Engine) idle(ctx context.Context) error {
 	}
 }
 
-// switched is the plan of the reverse sync: the switch has left the namespace that was
-// current in sync with the one that is, at a position that it noted. What has been waived
-// is in the old namespace alone, and must not be taken for deleted. Records of the old
-// namespace that another transformation has made are in sync with nothing: after a
-// rollback to correct one they have to be made anew.
+// switched returns the plan of the reverse sync. The switch left the old namespace in sync with the
+// active one, at a position that it recorded. Waived records exist in the old namespace alone and
+// must not be taken for deleted. If another transformation made the records of the old namespace,
+// they are in sync with nothing: after a rollback that corrects a transformation, all records are
+// made again.
 func (e *Engine) switched() (Plan, bool) {
 	d := e.current()
 	last := d.LastSwitch
+	// The latest switch was not one from this target to this source, or left no position.
 	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
 		return Plan{}, false
 	}
@@ -93,6 +96,7 @@ func (e *Engine) switched() (Plan, bool) {
 		return Plan{}, false
 	}
 	plan := Plan{InSync: true}
+	// Comparing everything is slower but correct.
 	if err := json.Unmarshal([]byte(last.Position), &plan.Start); err != nil || plan.Start.IsZero() {
 		e.Log.Warn("position of the latest switch is not readable: everything is compared", zap.String("switch", last.ID))
 		return Plan{}, false
@@ -100,7 +104,10 @@ func (e *Engine) switched() (Plan, bool) {
 	return plan, true
 }
 
+// makePlan makes the plan of the direction: the reverse sync's after a switch, otherwise a full
+// copy.
 func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
+	// Stored before the plan: a kill in between must not leave a plan without these marks.
 	if err := e.keepWaived(ctx); err != nil {
 		return Plan{}, err
 	}
@@ -115,11 +122,13 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 		}
 		e.Log.Info("more was waived when this direction was last synced than is listed: everything is copied again", zap.String("version", e.Direction.To()))
 	}
+	// A full comparison would delete records that were waived and not listed.
 	if err := e.allKept(ctx); err != nil {
 		return Plan{}, err
 	}
 	plan := Plan{Ranges: map[string][]record.Range{}, Totals: map[string]int64{}}
 	var err error
+	// The position comes before the ranges and the copy, so that no change is missed.
 	if plan.Start, err = e.Source.Position(ctx); err != nil {
 		return Plan{}, fmt.Errorf("start position: %w", err)
 	}
@@ -130,16 +139,17 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 	return plan, e.cut(ctx, &plan, e.Source, src, e.syncedKinds())
 }
 
-// syncedKinds are the kinds of the source that are synced.
+// syncedKinds returns the source kinds that are synced.
 func (e *Engine) syncedKinds() []record.KindSpec {
 	return slices.DeleteFunc(slices.Clone(e.Direction.SourceKinds()), func(k record.KindSpec) bool { return !transform.SyncsFrom(e.Direction, k.Name) })
 }
 
-// parkAgain parks what was parked and waived when this direction was last synced, before
-// the rollback: a plan InSync does not meet what does not change, and a waiver is for one
-// switch. What can be migrated by now is applied when parked groups are tried again. It
-// reports whether all of it is listed.
+// parkAgain parks again the groups that were parked and waived in this direction's last sync,
+// before the rollback. A plan InSync does not meet unchanged records, and a waiver is valid for one
+// switch. Retries of parked groups apply those that can be migrated now. listed reports whether the
+// journal has listed all of them.
 func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
+	// This direction has no earlier epoch.
 	if e.cfg.Epoch < 3 {
 		return true, nil
 	}
@@ -152,9 +162,9 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	}
 	for _, p := range list {
 		if p.Spec < noSpec || p.Kept {
-			continue // it is in the target
+			continue // the record is in the target
 		}
-		// Versions are compared within one epoch only.
+		// Versions are comparable within one epoch only.
 		p.Direction, p.Version, p.Waived = e.key, record.Version{}.String(), false
 		if err := e.Journal.Park(ctx, p); err != nil {
 			return false, fmt.Errorf("park %s/%s again: %w", p.Kind, p.Key, err)
@@ -163,12 +173,12 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	return true, nil
 }
 
-// standsForOthers reports an entry that does not say which groups it stands for.
+// standsForOthers reports whether an entry stands for groups that it does not name.
 func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec || p.Spec == UnreadableSpec }
 
-// Left is the direction that the latest switch ended, if what is synced to a version now is the
-// rollback of it. (A switch to a snapshot has left everything behind; a new upgrade gives that
-// up.)
+// Left returns the direction that the latest switch ended, if a sync to a version is now its
+// rollback. ok is false after a switch to a snapshot: that leaves all later records behind, and a
+// new upgrade gives them up.
 func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
 	last := d.LastSwitch
 	if last == nil || last.Snapshot || last.To != d.CurrentVersion || last.From != to {
@@ -177,10 +187,11 @@ func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
 	return KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash, last.Generation), true
 }
 
-// left is what was parked there.
+// left returns the parked entries of the direction that the latest switch ended.
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	d := e.current()
 	key, ok := Left(d, e.Direction.To())
+	// The Deployment has moved on. Its latest switch is not the one before this engine.
 	if !ok || d.Epoch != e.cfg.Epoch || d.CurrentVersion != e.Direction.From() {
 		return nil, nil
 	}
@@ -191,9 +202,9 @@ func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	return list, nil
 }
 
-// keepWaived keeps what the latest switch left behind by a waiver from being taken for
-// deleted wherever everything is compared: for want of a position, or of the history. What
-// becomes of such a group in the active namespace still comes over.
+// keepWaived marks groups that the latest switch left behind by a waiver. A whole comparison, for
+// lack of a position or of the history, would otherwise take them for deleted. Later changes of
+// such a group in the active namespace are still applied.
 func (e *Engine) keepWaived(ctx context.Context) error {
 	list, err := e.left(ctx)
 	if err != nil {
@@ -212,7 +223,7 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 	return nil
 }
 
-// anyUnreadable reports whether there is an entry of a parked group that cannot be read.
+// anyUnreadable reports whether a parked entry cannot be read.
 func (e *Engine) anyUnreadable() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -224,8 +235,8 @@ func (e *Engine) anyUnreadable() bool {
 	return false
 }
 
-// allKept refuses to compare everything where more was left behind than is listed: nobody
-// could distinguish it from what was deleted since.
+// allKept refuses a whole comparison if more groups were left behind than the journal lists. They
+// could not be distinguished from deleted ones.
 func (e *Engine) allKept(ctx context.Context) error {
 	list, err := e.left(ctx)
 	if err != nil {

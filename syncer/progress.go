@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Progress returns what is known of the owned shards, ordered by shard.
+// Progress returns the progress of owned shards, ordered by shard.
 func (e *Engine) Progress() []Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -20,6 +20,7 @@ func (e *Engine) Progress() []Progress {
 	total := map[int]int64{}
 	for kind, ranges := range e.plan.Ranges {
 		for i := range ranges {
+			// Totals are estimates per kind, so each range counts an equal part.
 			total[e.plan.shardOf(kind, i, e.cfg.Ring)] += e.plan.Totals[kind] / int64(len(ranges))
 		}
 	}
@@ -33,6 +34,7 @@ func (e *Engine) Progress() []Progress {
 			LateDeletes: s.applied.lateDeletes, WaitsFor: waits.Text, Code: waits.Code, Version: waits.Place.Version, LastError: e.lastErr,
 			Epoch: e.cfg.Epoch, Generation: e.generation,
 		}
+		// The estimate of a finished copy is replaced by the exact number.
 		if len(s.todo) == 0 {
 			p.Total = s.copied
 		}
@@ -47,6 +49,7 @@ func (e *Engine) Progress() []Progress {
 	return ps
 }
 
+// lagMillis returns nil after a silence of the stream: the lag is then unknown, not zero.
 func (s *shard) lagMillis(now time.Time) *int64 {
 	if s.heard.IsZero() || now.Sub(s.heard) > silence {
 		return nil
@@ -55,7 +58,7 @@ func (s *shard) lagMillis(now time.Time) *int64 {
 	return &millis
 }
 
-// differing counts the groups that have differed too often to be under way.
+// differing counts the groups that differed too often for a change on its way to explain it.
 func (s *shard) differing() (n int64) {
 	for _, entry := range s.late {
 		if entry.tries >= recheckTries {
@@ -65,22 +68,24 @@ func (s *shard) differing() (n int64) {
 	return n
 }
 
-// StateCopying is the Progress.State of a shard that has ranges to copy.
+// StateCopying is the Progress.State of a shard with ranges left to copy.
 const StateCopying = "copying"
 
-// StateStopped is the Progress.State of a shard whose engine has ended with an error. Its
+// StateStopped is the Progress.State of a shard after its engine has ended with an error. The
 // controller publishes it.
 const StateStopped = "stopped"
 
-// agreedStates are the states of a shard that has copied and compared everything.
+// agreedStates are the states of shards that have copied and compared everything.
 var agreedStates = []string{"following", "ready", "draining", "drained", "switched"}
 
-// States are all that Progress.State may be.
+// States are the possible values of Progress.State.
 var States = slices.Concat([]string{StateCopying, "rescan", "comparing"}, agreedStates, []string{StateStopped})
 
+// stateOf returns the Progress.State of a shard that waits for something, or for nothing ("").
 func (e *Engine) stateOf(s *shard, waits string) string {
 	switching := e.record.Upgrade != nil && e.record.Upgrade.State == upgradestate.Switching
 	switch {
+	// The order matters: each case assumes that the ones above are done.
 	case e.over():
 		return "switched"
 	case len(s.todo) > 0:
@@ -100,7 +105,7 @@ func (e *Engine) stateOf(s *shard, waits string) string {
 	}
 }
 
-// publish stores the progress when it has changed.
+// publish stores the progress if it has changed, and returns the approximate bytes written.
 func (e *Engine) publish(ctx context.Context) (written int, err error) {
 	lease := e.Lease()
 	if lease == 0 {
@@ -118,6 +123,7 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 		written += ps[i].size()
 	}
 	err = e.Journal.PublishProgress(ctx, e.cfg.Owner, ps, lease)
+	// The controller gets a new lease soon, and the next round publishes under it.
 	if errors.Is(err, coord.ErrLeaseLost) {
 		return written, nil
 	}
@@ -130,13 +136,13 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 	return written, nil
 }
 
-// size is about what a shard's progress takes in the coordination store.
+// size returns the approximate bytes of the progress in the coordination store.
 func (p Progress) size() int {
-	const numbers = 380 // with the names of all fields
+	const numbers = 380 // numbers and the names of all fields
 	return numbers + len(p.Owner) + len(p.WaitsFor) + len(p.Code) + len(p.Version) + len(p.LastError) + len(p.Pace) + len(p.PaceCause)
 }
 
-// meter is a rate over the recent seconds.
+// meter computes a rate over the last second. The zero value is ready for use.
 type meter struct {
 	at    time.Time
 	count int64
@@ -148,6 +154,7 @@ func (m *meter) observe(now time.Time, count int64) float64 {
 		m.at, m.count = now, count
 		return 0
 	}
+	// A shorter span would make the rate jump with each page.
 	if span := now.Sub(m.at).Seconds(); span >= 0.9 {
 		m.rate = float64(count-m.count) / span
 		m.at, m.count = now, count

@@ -16,13 +16,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Provision makes the collections of a version's kinds and describes them for the
-// record. Kinds that the record has already are left alone. The kinds of a version that is
-// not current get the Early part of their indexes; TTL indexes among the declared ones are
-// noted and delete nothing. current means that clients use this version now: its
-// fixed-name kinds must be there under their own name, while those of another version are
-// built under a hidden one. fence names the class wanted for a fixed-name kind, empty
-// for the strongest that the database allows.
+// Provision makes the collections for the kinds of a version and returns their description for the
+// Deployment. It leaves out kinds that the Deployment already has. Kinds of a version that is not
+// current get the Early part of their indexes. Their TTL indexes are recorded and delete nothing.
+//
+// The current version is in use by clients: its fixed-name kinds must exist under their own names.
+// Fixed-name kinds of another version are built under a hidden name. fence returns the wanted fence
+// class of a fixed-name kind; "" selects the strongest that the database allows.
 func Provision(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version, location string, kinds []record.KindSpec, fence func(kind string) record.FenceClass) (upgradestate.Namespace, error) {
 	out := upgradestate.Namespace{Version: version, Location: location}
 	known, _ := d.Namespace(version)
@@ -30,6 +30,7 @@ func Provision(ctx context.Context, ns record.Namespace, d upgradestate.Deployme
 		_, there := known.Kind(spec.Name)
 		return there
 	})
+	// Workers write to their own elements, so no lock is needed.
 	made := make([]upgradestate.Kind, len(missing))
 	err := together(ctx, missing, func(ctx context.Context, i int, spec record.KindSpec) error {
 		var err error
@@ -45,8 +46,8 @@ func Provision(ctx context.Context, ns record.Namespace, d upgradestate.Deployme
 	return out, nil
 }
 
-// together does something for each kind, for a few of them at a time: one after the other
-// hundreds of kinds would take minutes.
+// together calls do for each kind, a few at a time. Hundreds of kinds in sequence would take
+// minutes.
 func together(ctx context.Context, kinds []record.KindSpec, do func(ctx context.Context, i int, spec record.KindSpec) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(splitters)
@@ -56,14 +57,15 @@ func together(ctx context.Context, kinds []record.KindSpec, do func(ctx context.
 	return g.Wait()
 }
 
-// Inspect refuses, before anything is made, what Provision would refuse of an
-// application's collections.
+// Inspect returns the error with which Provision would refuse an application's collections, before
+// any collection is made.
 func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) error {
 	known, _ := d.Namespace(version)
 	return together(ctx, kinds, func(ctx context.Context, _ int, spec record.KindSpec) error {
 		if _, there := known.Kind(spec.Name); there {
 			return nil
 		}
+		// Provision makes managed kinds itself, so only their names can be refused here.
 		if err := nameFits(ctx, ns, spec); err != nil || !spec.Fixed {
 			return err
 		}
@@ -74,7 +76,8 @@ func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment
 	})
 }
 
-// nameFits refuses a kind whose collection could not have the names that it is given on its way.
+// nameFits refuses a kind whose name is too long for the names that its collection gets during an
+// upgrade.
 func nameFits(ctx context.Context, ns record.Namespace, spec record.KindSpec) error {
 	_, err := ns.Describe(ctx, spec, record.LongestName(spec.Name))
 	var refused *record.UnsupportedError
@@ -85,9 +88,8 @@ func nameFits(ctx context.Context, ns record.Namespace, spec record.KindSpec) er
 	return err
 }
 
-// describeFixed describes a fixed-name kind under its own name: the application's
-// collection in the current version, which must be there, and in another version
-// nothing.
+// describeFixed describes a fixed-name kind under its own name. In the current version the
+// collection must exist. In another version it must not, since the switch needs its name.
 func describeFixed(ctx context.Context, ns record.Namespace, spec record.KindSpec, current bool) (record.Info, error) {
 	own, err := ns.Describe(ctx, spec, spec.Name)
 	switch {
@@ -103,6 +105,7 @@ func describeFixed(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	return own, nil
 }
 
+// provisionKind makes or describes the collection of one kind and prepares its fence.
 func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpec, current bool, want record.FenceClass) (upgradestate.Kind, error) {
 	var tok record.Token
 	if spec.Fixed {
@@ -115,12 +118,13 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	var expiry map[string]int64
 	var carried []string
 	if !current {
+		// A target with running TTL indexes would delete records that sync has just written.
 		spec.Shape, expiry = record.Unexpiring(spec.Shape)
 		if err := tryIndexes(ctx, ns, spec); err != nil {
 			return upgradestate.Kind{}, err
 		}
 		spec.Shape = Early(spec.Shape)
-		if spec.Fixed { // noted with the collection, since its source may drop them at once
+		if spec.Fixed { // recorded with the collection, since its source may drop them at any time
 			for _, ix := range spec.Shape.Indexes {
 				carried = append(carried, record.IndexName(ix))
 			}
@@ -132,6 +136,7 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 			return upgradestate.Kind{}, err
 		}
 	}
+	// Prepared now, so that a missing privilege shows before the copy and not at the switch.
 	class, restore, err := ns.Prepare(ctx, tok, want)
 	if err != nil {
 		return upgradestate.Kind{}, err
@@ -142,32 +147,34 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	}, nil
 }
 
-// TrialPrefix begins the names of the collections that indexes are tried in. One whose maker
-// was killed holds nothing, and stays until somebody sweeps it.
+// TrialPrefix is the prefix of collections made to test index builds. If its maker is killed, an
+// empty one stays until a sweep removes it.
 const TrialPrefix = record.TrialKinds
 
-// tryIndexes has the database refuse what it cannot build now, and not when everything is
-// copied: it builds the indexes in an empty collection, which goes again.
+// tryIndexes builds indexes in an empty collection and drops it. An index that the database refuses
+// is thereby reported before the copy, not after it.
 func tryIndexes(ctx context.Context, ns record.Namespace, spec record.KindSpec) error {
 	if len(spec.Shape.Indexes) == len(Early(spec.Shape).Indexes) {
-		return nil // they are built at once
+		return nil // the indexes are built at once
 	}
 	trial := record.KindSpec{Name: TrialPrefix + strings.ToLower(rand.Text()[:10])}
 	tok, err := ns.Provision(ctx, trial, record.PhysicalName(trial.Name, 1))
 	if err != nil {
 		return fmt.Errorf("a collection to try indexes in: %w", err)
 	}
+	// The collection is made without indexes, so that BuildIndexes reports their errors.
 	trial.Shape.Indexes = spec.Shape.Indexes
 	built := ns.BuildIndexes(ctx, tok, trial)
 	if built != nil {
 		built = fmt.Errorf("try the indexes in an empty collection: %w", built)
 	}
+	// The drop must run even if ctx ends.
 	return errors.Join(built, ns.Drop(context.WithoutCancel(ctx), tok))
 }
 
-// Early is the part of a shape that a target is made with before anything is copied: its
-// options, and the indexes that refuse records, so that what breaks them is parked one by
-// one. The others are cheaper to build once everything is there.
+// Early returns the part of a shape with which a target is made before the copy: its options and
+// the indexes that refuse records. Records that violate those are parked one by one. The other
+// indexes are cheaper to build after the copy.
 func Early(s record.Shape) record.Shape {
 	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(spec bson.Raw) bool { return !record.Refuses(spec) })
 	return s

@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// rangesPerShard is how many ranges a kind has for each shard. Databases estimate where to
-	// cut, and ranges differ by several times in size: with one each, most workers stand idle
-	// while the last ones read the largest.
+	// rangesPerShard is the number of ranges of a kind per shard. Databases estimate where to cut,
+	// and sizes of ranges differ several times. With one range per shard most workers would be idle
+	// while the last ones read the largest ranges.
 	rangesPerShard = 4
-	// maxRanges bounds the ranges of a plan, and with it its size and that of checkpoints,
-	// whatever the number of kinds and shards. A kind has fewer ranges then than there are
-	// shards, and never less than one.
+	// maxRanges bounds the ranges of a plan, and thereby the sizes of the plan and of checkpoints
+	// for any number of kinds and shards. Above it a kind has fewer ranges than there are shards,
+	// but at least one.
 	maxRanges = 16 << 10
 )
 
-// splitters is how many kinds are read together: a database answers each at once, and
-// one after the other hundreds of kinds take minutes.
+// splitters is the number of kinds read in parallel. A database answers each at once, but hundreds
+// of kinds in sequence take minutes.
 const splitters = 8
 
-// cut fills a plan with the ranges of kinds, and with their totals if it has a place for
-// them.
+// cut fills a plan with the ranges of kinds. It also fills the totals if plan.Totals is not nil.
 func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks record.Tokens, kinds []record.KindSpec) error {
 	type piece struct {
 		ranges []record.Range
@@ -49,6 +48,7 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 	if err != nil {
 		return err
 	}
+	// Plans of earlier binaries lack the mark, and their ranges stay where they were.
 	plan.Dealt = true
 	for i, k := range kinds {
 		plan.Ranges[k.Name] = pieces[i].ranges
@@ -59,8 +59,8 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 	return nil
 }
 
-// first is the shard that has a kind's first range; the next ones have the others. Kinds of
-// a single range would all fall to one shard, did they not begin at different ones.
+// first returns the shard of a kind's first range. Further ranges go to the following shards. Kinds
+// start at different shards. Otherwise all kinds with a single range would belong to one shard.
 func (p Plan) first(kind string, ring int) int {
 	if !p.Dealt {
 		return 0
@@ -68,10 +68,11 @@ func (p Plan) first(kind string, ring int) int {
 	return shards.Of(kind, ring)
 }
 
-// shardOf is the shard that copies range i of a kind.
+// shardOf returns the shard that copies range i of a kind.
 func (p Plan) shardOf(kind string, i, ring int) int { return (p.first(kind, ring) + i) % ring }
 
-// part calls do with each range of a shard, always in the same order.
+// part calls do for each range of a shard, ordered by kind and index. Checkpoint.DoneBits depends
+// on this order.
 func (p Plan) part(shard, ring int, do func(kind string, i int, r record.Range)) {
 	for _, kind := range slices.Sorted(maps.Keys(p.Ranges)) {
 		ranges := p.Ranges[kind]
@@ -81,14 +82,14 @@ func (p Plan) part(shard, ring int, do func(kind string, i int, r record.Range))
 	}
 }
 
-// names are the ranges of a shard, in the order of part.
+// names returns the range names of a shard, in the order of part.
 func (p Plan) names(shard, ring int) []string {
 	var names []string
 	p.part(shard, ring, func(kind string, i int, _ record.Range) { names = append(names, rangeName(kind, i)) })
 	return names
 }
 
-// setDone notes which ranges are copied whole, a bit for each of names.
+// setDone sets DoneBits: one bit per name, set for each completely copied range.
 func (c *Checkpoint) setDone(names []string, done map[string]bool) {
 	if len(done) == 0 {
 		return
@@ -101,9 +102,10 @@ func (c *Checkpoint) setDone(names []string, done map[string]bool) {
 	}
 }
 
-// done are the ranges that are copied whole.
+// done returns the completely copied ranges.
 func (c Checkpoint) done(names []string) map[string]bool {
 	done := map[string]bool{}
+	// Written by earlier binaries only.
 	for _, name := range c.Done {
 		done[name] = true
 	}
@@ -115,7 +117,7 @@ func (c Checkpoint) done(names []string) map[string]bool {
 	return done
 }
 
-// size is about what a checkpoint takes in the coordination store, with its key.
+// size returns the approximate bytes of a checkpoint in the coordination store, with its key.
 func (c Checkpoint) size() int {
 	const head = 300 // key and field names
 	n := head + len(c.Repair) + len(c.Position.Token) + len(c.Target.Token) + len(c.DoneBits)*4/3

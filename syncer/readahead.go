@@ -10,25 +10,25 @@ import (
 	"dbcontroller.dev/throttle"
 )
 
-// readAhead is the page of a range that a worker reads while it writes the one before: otherwise
-// the source, and the processors here, stand idle while the target's journal is waited for.
+// readAhead is the next page of a range, which a worker reads while it writes the page before.
+// Without it the source and this process would be idle while the target's journal syncs.
 //
-// A page that was read ahead is one that lay for a while between its read and its write, as any
-// does whose process is asleep. What makes it good nevertheless is asked for after it was read,
-// with the tokens that it is written by.
+// The page ages between its read and its write, as any page does while its process sleeps. That is
+// safe because permission to write is requested after the read, and the write uses the tokens
+// granted with it.
 type readAhead struct {
 	task *rangeTask
 	from record.Cursor
-	page chan record.Page // is closed without one where it could not be read
+	page chan record.Page // closed without a page if the read failed
 	stop context.CancelFunc
 }
 
-// freshFor is how long a worker may rest before it reads anew what it has read ahead: what was
-// deleted meanwhile would come over, and be there until it is compared.
+// freshFor is the maximum age of a page after a pause of the worker. An older page would bring back
+// records deleted meanwhile, until the comparison removes them.
 const freshFor = 5 * time.Second
 
-// readAhead begins to read a page, unless copies are held back: they are to put no load on the
-// source then, and a page would grow old.
+// readAhead starts to read a page. It returns nil while copies are throttled, since a read would
+// load the source and the page would grow old.
 func (e *Engine) readAhead(ctx context.Context, t *rangeTask, from record.Cursor) *readAhead {
 	if e.Pacer.Cause() != throttle.CauseNone {
 		return nil
@@ -38,14 +38,16 @@ func (e *Engine) readAhead(ctx context.Context, t *rangeTask, from record.Cursor
 	rest := record.Range{From: from, To: t.rest.To}
 	go func() {
 		defer close(a.page)
-		if page, err := e.scan(ctx, t.kind, rest); err == nil { // who needs it meets the error himself
+		// A failed read leaves the channel empty. The worker then reads itself and meets the error.
+		if page, err := e.scan(ctx, t.kind, rest); err == nil {
 			a.page <- page
 		}
 	}()
 	return a
 }
 
-// fits reports whether the page is the next one of its range, which nobody works on. e.mu is held.
+// fits reports whether the page is the next one of a range without a worker. a may be nil. e.mu is
+// held.
 func (a *readAhead) fits(e *Engine) bool {
 	if a == nil || a.task.taken {
 		return false
@@ -54,7 +56,7 @@ func (a *readAhead) fits(e *Engine) bool {
 	return s != nil && !s.leaving && s.todo[a.task.name] == a.task && bytes.Equal(a.task.rest.From, a.from)
 }
 
-// take returns the page, once it is read; false if there is none.
+// take waits for the page and returns it, or false if there is none. a may be nil.
 func (a *readAhead) take() (record.Page, bool) {
 	if a == nil {
 		return record.Page{}, false
@@ -64,7 +66,7 @@ func (a *readAhead) take() (record.Page, bool) {
 	return page, ok
 }
 
-// drop ends the reading, and waits for its end.
+// drop cancels the read and waits for its end. a may be nil.
 func (a *readAhead) drop() {
 	if a != nil {
 		a.stop()
@@ -73,7 +75,7 @@ func (a *readAhead) drop() {
 	}
 }
 
-// scan reads a page of what is left of a range: the keys alone where records are read as groups.
+// scan reads a page of a range. If the kind's records are read as groups, it reads keys only.
 func (e *Engine) scan(ctx context.Context, kind string, rest record.Range) (page record.Page, err error) {
 	err = e.unfenced(ctx, func() error {
 		src, err := e.sourceView(ctx, record.Version{})

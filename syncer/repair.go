@@ -9,8 +9,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// obeyRepair has shards compared and corrected as a whole for the latest request, and reports
-// those that have been, once that is stored.
+// obeyRepair starts a rescan of shards for the latest repair request and reports the shards that
+// have finished one, after their checkpoints are stored.
 func (e *Engine) obeyRepair(ctx context.Context) error {
 	locks := map[int]coord.Condition{}
 	e.mu.Lock()
@@ -27,8 +27,9 @@ func (e *Engine) obeyRepair(ctx context.Context) error {
 			s.repair = ask.ID
 			s.compareAnew()
 			if e.pass != nil {
-				delete(e.pass.shards, s) // what it has compared of this shard was too early
+				delete(e.pass.shards, s) // the running pass compared part of this shard too early
 			}
+		// An unstored result could be lost with this process.
 		case s.complete() && s.stored && slices.Contains(x.Left, n):
 			ask.Shards = append(ask.Shards, n)
 			locks[n] = s.lock.Condition()
@@ -37,6 +38,7 @@ func (e *Engine) obeyRepair(ctx context.Context) error {
 	e.announce()
 	e.mu.Unlock()
 	slices.Sort(ask.Shards)
+	// Chunks keep each transaction below coord.MaxOps.
 	for chunk := range slices.Chunk(ask.Shards, reportsAtOnce) {
 		var conds []coord.Condition
 		for _, n := range chunk {
@@ -49,7 +51,7 @@ func (e *Engine) obeyRepair(ctx context.Context) error {
 	return nil
 }
 
-// repairs reports whether a shard is rescanned for a request. e.mu is held.
+// repairs reports whether a shard is rescanned for a repair request. e.mu is held.
 func (e *Engine) repairs(s *shard) bool {
 	x := upgradestate.OpenDifferent(e.record)
 	return x != nil && x.Repair != "" && s.repair == x.Repair

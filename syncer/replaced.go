@@ -8,9 +8,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// awaitReplaced waits until the collection that an application has put in the place of its own is
-// followed, which ends this engine: another one copies everything anew. Until then no shard is
-// ready, and the target stays as it is. If the direction is over nobody needs the stream.
+// awaitReplaced waits until the deployment follows the collection that an application has put in
+// place of its own. That ends this engine, and another one copies everything again. Meanwhile no
+// shard is ready and the target stays unchanged. Once the direction is over, the stream is not
+// needed and the error ends the engine.
 func (e *Engine) awaitReplaced(ctx context.Context, what *record.ReplacedError) error {
 	e.mu.Lock()
 	over := e.over()
@@ -20,8 +21,9 @@ func (e *Engine) awaitReplaced(ctx context.Context, what *record.ReplacedError) 
 	}
 	defer e.setReplaced("")
 	e.setReplaced(what.Error())
+	// Reported shards would let a switch start without the new collection's records.
 	if err := e.withdrawAll(ctx); err != nil {
-		e.Log.Debug("reports are taken back later", zap.Error(err)) // housekeeping does
+		e.Log.Debug("reports are taken back later", zap.Error(err)) // housekeeping retries
 	}
 	for {
 		err := e.Replaced(ctx, e.bound, what)
@@ -32,6 +34,7 @@ func (e *Engine) awaitReplaced(ctx context.Context, what *record.ReplacedError) 
 			e.setReplaced(err.Error())
 			e.failed(following, err)
 		}
+		// The watch may be behind, and the new record ends this engine.
 		if refreshErr := e.refresh(ctx); refreshErr != nil {
 			e.Log.Debug("refresh", zap.Error(refreshErr))
 		}

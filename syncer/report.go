@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// housekeep does what is done now and then: comparisons and reports. While an upgrade
-// switches it runs at every piece of news instead, and does only what the switch waits for.
+// housekeep does the periodic work: plans, comparisons and reports. During a switch it runs at each
+// change of state and does only the work that the switch waits for.
 func (e *Engine) housekeep(ctx context.Context) error {
 	tick := time.NewTicker(e.cfg.Every)
 	defer tick.Stop()
@@ -32,12 +32,14 @@ func (e *Engine) housekeep(ctx context.Context) error {
 			err = e.serveSwitch(ctx)
 		} else {
 			err = e.serveSync(ctx)
+			// Every page and batch changes the state. Outside of a switch the tick is soon enough.
 			news = nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil && !errors.Is(err, errOver) {
+			// An immediate retry could spin, so the next one waits for the tick.
 			e.failed("housekeeping", err)
 			news = nil
 			if err := e.refresh(ctx); err != nil {
@@ -56,13 +58,15 @@ func (e *Engine) housekeep(ctx context.Context) error {
 	}
 }
 
-// switching reports that an upgrade is in SWITCHING. e.mu is held.
+// switching reports whether the upgrade is in the phase SWITCHING. e.mu is held.
 func (e *Engine) switching() bool {
 	u := e.record.Upgrade
 	return !e.over() && u != nil && u.State == upgradestate.Switching
 }
 
+// serveSync runs one round of housekeeping outside of a switch.
 func (e *Engine) serveSync(ctx context.Context) error {
+	// First, since every later step depends on the parked entries.
 	if err := e.refreshParked(ctx); err != nil {
 		return err
 	}
@@ -81,12 +85,12 @@ func (e *Engine) serveSync(ctx context.Context) error {
 	if err := e.compareLate(ctx); err != nil {
 		return err
 	}
-	// What is reported must not be lost with this process: a shard is reported once keep has stored
-	// its checkpoint.
+	// reportReady only reports shards with stored checkpoints, since a reported state must survive
+	// this process.
 	return e.reportReady(ctx)
 }
 
-// unstored reports that a shard waits for nothing but its checkpoint.
+// unstored reports whether a shard waits only for its checkpoint.
 func (e *Engine) unstored() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,8 +102,9 @@ func (e *Engine) unstored() bool {
 	return false
 }
 
-// serveSwitch compares what changed late and reports the shards that are drained.
+// serveSwitch compares late groups and reports drained shards.
 func (e *Engine) serveSwitch(ctx context.Context) error {
+	// A group parked at the last moment holds up the switch, so retries are frequent.
 	if upgradestate.ApplyAllowed(e.current()) && time.Since(e.retried) >= retryInSwitching {
 		if err := e.refreshParked(ctx); err != nil {
 			return err
@@ -114,7 +119,8 @@ func (e *Engine) serveSwitch(ctx context.Context) error {
 	return e.reportReady(ctx)
 }
 
-// lostOwnership causes a check of what is owned now when a commit was refused for a lock.
+// lostOwnership drops the error of a commit that was refused because of a lock, and has ownership
+// checked.
 func (e *Engine) lostOwnership(err error) error {
 	if errors.Is(err, coord.ErrConflict) {
 		e.lookAtOwned()
@@ -123,22 +129,23 @@ func (e *Engine) lostOwnership(err error) error {
 	return err
 }
 
-// lookAtOwned has watchOwnership ask for what is owned now.
+// lookAtOwned makes watchOwnership read the ownership again.
 func (e *Engine) lookAtOwned() {
 	select {
 	case e.readopt <- struct{}{}:
-	default:
+	default: // a check is already due
 	}
 }
 
 // reportsAtOnce keeps a report and its locks below coord.MaxOps.
 const reportsAtOnce = 48
 
-// reportReady reports shards that are ready for the present phase, and withdraws those
-// that no longer are. What the record holds already is not reported again.
+// reportReady reports shards that are ready for the present phase and withdraws those that no
+// longer are. It does not repeat reports that the Deployment holds.
 func (e *Engine) reportReady(ctx context.Context) error {
 	e.mu.Lock()
 	up := e.record.Upgrade
+	// There is no upgrade, or it belongs to another engine.
 	if up == nil || e.over() || up.TargetVersion != e.Direction.To() || e.foreign(e.record) != nil {
 		e.mu.Unlock()
 		return nil
@@ -152,10 +159,12 @@ func (e *Engine) reportReady(ctx context.Context) error {
 			ready = append(ready, n)
 			locks[n] = s.lock.Condition()
 		}
+		// During a switch a report stands: the fence keeps the shard as it was.
 		if !isReady && reported && up.State == upgradestate.InitialSyncing && e.badly(n, s) {
 			unready = append(unready, n)
 		}
 	}
+	// A drained shard names the fences that it has seen. A report for other fences does not count.
 	fences := upgradestate.FenceNames(e.record)
 	e.mu.Unlock()
 	slices.Sort(ready)
@@ -172,6 +181,7 @@ func (e *Engine) reportReady(ctx context.Context) error {
 			return fmt.Errorf("report ready: %w", err)
 		}
 	}
+	// A withdrawal needs no lock: it can only delay a switch.
 	if len(unready) > 0 {
 		if err := e.apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: unready}); err != nil {
 			return fmt.Errorf("withdraw report: %w", err)
@@ -180,7 +190,7 @@ func (e *Engine) reportReady(ctx context.Context) error {
 	return nil
 }
 
-// apply makes a transition; that it is outdated is no error, the newer record shows why.
+// apply makes a transition. An outdated event is no error, since the newer record shows the reason.
 func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coord.Condition) error {
 	d, err := e.Deployments.Apply(ctx, ev, conds...)
 	if errors.Is(err, upgradestate.ErrOutdated) {
@@ -193,7 +203,8 @@ func (e *Engine) apply(ctx context.Context, ev upgradestate.Event, conds ...coor
 	return nil
 }
 
-// badly reports that a shard is so far from ready that its report must be taken back.
+// badly reports whether a shard is too far from ready for its report to stand. It tolerates short
+// lags, so that reports do not come and go with every batch. e.mu is held.
 func (e *Engine) badly(n int, s *shard) bool {
 	lagging := !s.behind.IsZero() && time.Since(s.behind) > 4*e.cfg.LagBound
 	return e.sourceLacks() != "" || len(s.todo) > 0 || !s.verified || s.rescan || e.parkedIn(n) > 0 || e.failingIn(s, e.cfg.LagBound) > 0 || lagging || time.Since(s.heard) > silence ||
@@ -201,11 +212,11 @@ func (e *Engine) badly(n int, s *shard) bool {
 		e.targetLacks() != ""
 }
 
-// silence is how long a stream, which delivers something at least about once a second, may
-// deliver nothing before it is no longer known how far behind a shard is.
+// silence is the maximum time without a delivery before a shard's lag counts as unknown. A stream
+// delivers at least about once a second.
 const silence = 5 * time.Second
 
-// withdrawAll takes back the reports of all owned shards.
+// withdrawAll withdraws the reports of all owned shards.
 func (e *Engine) withdrawAll(ctx context.Context) error {
 	e.mu.Lock()
 	up := e.record.Upgrade
@@ -215,16 +226,18 @@ func (e *Engine) withdrawAll(ctx context.Context) error {
 		return nil
 	}
 	_, err := e.Deployments.Apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: mine})
+	// The upgrade is over, or its reports can no longer be withdrawn.
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return nil
 	}
 	return err
 }
 
-// waitsFor returns what keeps a shard from being ready; the zero value is ready. ForSwitch has no
-// code: the switch waits for others. e.mu is held.
+// waitsFor returns the reason why a shard is not ready. The zero value means ready. The text
+// ForSwitch has no code, since the switch then waits for others. e.mu is held.
 func (e *Engine) waitsFor(n int, s *shard) upgradestate.Blocker {
 	waits := e.lacks(n, s)
+	// A paused copy looks like a slow one unless the reason is shown.
 	if why, standstill := e.Pacer.Reason(); standstill && waits.Text != "" && s.bulk() {
 		waits.Text += ", which is paused: " + why
 		switch e.Pacer.Cause() {
@@ -239,6 +252,8 @@ func (e *Engine) waitsFor(n int, s *shard) upgradestate.Blocker {
 	return waits
 }
 
+// lacks is waitsFor without the pace. The first missing condition counts. Later ones depend on it.
+// e.mu is held.
 func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	if e.cfg.Snapshot {
 		return e.lacksForSnapshot()
@@ -273,7 +288,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	case !s.verified:
 		return because(upgradestate.BlockCompare, "comparison of %d ranges", len(s.verify))
 	case !switching && e.targetLacks() != "":
-		// Before what a comparison waits for: where a collection is gone nothing can be compared.
+		// Before the results of comparisons: a collection that is gone cannot be compared.
 		return in(to, because(upgradestate.BlockIndexes, "%s", e.targetLacks()))
 	case s.found > 0:
 		return because(upgradestate.BlockFound, "%d groups that differ", s.found)
@@ -283,6 +298,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 		return in(to, because(upgradestate.BlockForeign, "%d groups that others may have changed in %s", s.foreign, to))
 	case !s.stored:
 		return because(upgradestate.BlockCheckpoint, "its checkpoint to be stored")
+	// Before the drain step there is nothing to report, though the shard itself lacks nothing.
 	case switching && e.record.Upgrade.Step != upgradestate.StepDrain:
 		return upgradestate.Blocker{Text: ForSwitch}
 	case switching && !e.seenFences(s):
@@ -291,6 +307,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 		return in(to, because(upgradestate.BlockDrain, "changes of the target up to the switch"))
 	case switching && len(s.late) > 0:
 		return because(upgradestate.BlockLate, "second comparison of %d groups", len(s.late))
+	// Lag no longer matters: the fence bounds the changes.
 	case switching:
 		return upgradestate.Blocker{}
 	case s.took > e.cfg.LagBound && !silent:
@@ -303,8 +320,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	case time.Since(s.watchedAt) > silence:
 		return in(to, because(upgradestate.BlockTargetLook, "changes of the target that are not looked at"))
 	case time.Since(s.inSync) < e.cfg.StableFor || time.Since(e.busy) < e.cfg.StableFor:
-		// Copying and comparing slow clients down; what they have queued up would count
-		// towards the pause.
+		// Copies and comparisons slow clients down. Their queued writes would lengthen the switch.
 		return because(upgradestate.BlockSettling, "being in sync for a while")
 	case len(s.late) > e.cfg.LateBound:
 		return because(upgradestate.BlockLate, "second comparison of %d groups", len(s.late))
@@ -313,13 +329,13 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	}
 }
 
-// transformed reports that records of the target are made by another transform than this
-// engine's: it works no longer, and reports nothing. e.mu is held.
+// transformed reports whether another transformation than this engine's now makes the target's
+// records. The engine then stops its work and reports nothing. e.mu is held.
 func (e *Engine) transformed() bool { return errors.Is(e.foreign(e.record), ErrOtherTransform) }
 
-// seenFences reports that the shard has applied everything up to the fences in force, of
-// the kinds that it follows: lineage that an earlier direction left in the source is
-// fenced with the rest, and is unowned.
+// seenFences reports whether a shard has applied all changes up to the fences in force, for the
+// kinds that it follows. It skips lineage that an earlier direction left in the source: that is
+// fenced, too, but no engine follows it. e.mu is held.
 func (e *Engine) seenFences(s *shard) bool {
 	for _, ns := range e.record.Namespaces {
 		if ns.Version != e.Direction.From() {

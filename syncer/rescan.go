@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// historyLost means that the changes after a place are no longer to be had.
+// historyLost means that the changes after a position are no longer available.
 type historyLost struct {
 	at record.Position
 	error
@@ -22,7 +22,7 @@ type historyLost struct {
 
 func (l *historyLost) Unwrap() error { return l.error }
 
-// lostAt notes the place of a stream that ended because the history was lost.
+// lostAt adds the position of the stream to an error for a lost history.
 func lostAt(at record.Position, err error) error {
 	if !errors.Is(err, record.ErrHistoryLost) {
 		return err
@@ -30,8 +30,8 @@ func lostAt(at record.Position, err error) error {
 	return &historyLost{at, err}
 }
 
-// beginAgain has the shards whose changes are lost follow the source from its present end.
-// What was copied is not copied again: it is compared from both sides and repaired.
+// beginAgain makes the shards with lost changes follow the source from its present end. It copies
+// nothing again: a rescan compares both sides and repairs.
 func (e *Engine) beginAgain(ctx context.Context, lost *historyLost) error {
 	e.Log.Error("the change history of the source is lost: what may have changed is compared",
 		zap.String("direction", string(e.key)), zap.Error(lost))
@@ -39,9 +39,10 @@ func (e *Engine) beginAgain(ctx context.Context, lost *historyLost) error {
 	if err != nil {
 		return err
 	}
-	return wait(ctx, e.cfg.Every) // a history that does not last is not asked for without rest
+	return wait(ctx, e.cfg.Every) // a short history must not cause a busy loop
 }
 
+// wait sleeps for a duration or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -53,8 +54,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// reposition stores, for the shards that are no further than lost, that they begin again
-// at the present, before anything is compared or counts as done.
+// reposition stores, for each shard that is no further than lost, that it resumes at the present
+// and needs a rescan. It does so before anything is compared or counts as done.
 func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err := e.refresh(ctx); err != nil {
 		return err
@@ -62,8 +63,8 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	if err := e.sameSource(ctx); err != nil {
 		return err
 	}
-	// The history of a source that was restored is another one. What the target has is then the
-	// only copy of what the restore has undone: nothing is compared before a person has decided.
+	// A restored source has another history. The target may then hold the only copy of the changes
+	// that the restore has undone, so an operator decides before anything is compared.
 	if err := e.lives(ctx); err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	over, up := e.over(), e.record.Upgrade
 	for n, s := range e.shards {
 		if s.followed && s.applied.at.Compare(lost) <= 0 {
-			s.rescan = !over // at once: a shard that is not caught up does not report
+			s.rescan = !over // at once: a shard that needs a rescan does not report
 			behind = append(behind, n)
 		}
 	}
@@ -80,20 +81,21 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	e.mu.Unlock()
 	slices.Sort(behind)
 	if over {
-		// The direction's work is done; only deletes that pass the fence are watched.
+		// The direction is over. The stream only watches for deletes that pass the fence.
 		e.Log.Warn("deletes that passed the fence while the history was lost are not known: compare the two versions with 'verify'")
 	}
-	// What has drained stays: it had followed the source up to its fence.
+	// A drained shard stays reported: it has followed the source up to its fence.
 	if up != nil && up.State == upgradestate.InitialSyncing && len(behind) > 0 {
 		if err := e.apply(ctx, upgradestate.Withdraw{ID: up.ID, Shards: behind}); err != nil {
 			return fmt.Errorf("withdraw report: %w", err)
 		}
 	}
+	// The withdrawal comes first, so that no switch starts while a shard is behind.
 	now, err := e.Source.Position(ctx)
 	if err != nil {
 		return fmt.Errorf("position: %w", err)
 	}
-	// Read after the position: a fence beyond these is announced after it.
+	// Read after the position, so that later fences are announced after it.
 	if err := e.refresh(ctx); err != nil {
 		return err
 	}
@@ -105,8 +107,9 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	return nil
 }
 
-// storeBeginning moves one shard to a place, once that is stored under its lock.
+// storeBeginning stores a new position of one shard under its lock, and then moves the shard to it.
 func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position, rescan bool) error {
+	// A checkpoint made earlier must not overwrite this one.
 	if err := e.saving.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -117,19 +120,20 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 		e.mu.Unlock()
 		return nil
 	}
-	// Fences that were met before stay met; one that lies in what was lost is never met, so
-	// that no shard is drained to it.
+	// Seen fences stay seen. A fence within the lost history is never seen, so that no shard drains
+	// to it.
 	at := place{at: now, markers: s.applied.markers, lateDeletes: s.applied.lateDeletes}
 	c := s.checkpoint()
 	c.Position, c.Markers, c.LateDeletes = at.at, at.markers, at.lateDeletes
 	c.Verified, c.Rescan = c.Verified && !rescan, rescan
+	// Loaders may hold reads from before the loss. The rescan waits for a later fence.
 	if seen, ok := upgradestate.ImagesOf(e.record, e.Direction.To()); ok {
 		c.Fences = seen.Fences
 	}
 	e.mu.Unlock()
 	err := e.Journal.SaveCheckpoints(ctx, e.key, map[int]Checkpoint{n: c}, s.lock.Condition())
 	if errors.Is(err, coord.ErrConflict) {
-		return e.lostOwnership(err) // its next owner does the same
+		return e.lostOwnership(err) // the next owner does the same
 	}
 	if err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
@@ -146,20 +150,22 @@ func (e *Engine) storeBeginning(ctx context.Context, n int, now record.Position,
 		s.addDifferent(id) // the position no longer shows that they were not compared
 	}
 	if e.pass != nil {
-		delete(e.pass.shards, s) // what it has compared of this shard was too early
+		delete(e.pass.shards, s) // the pass compared part of this shard too early
 	}
 	e.announce()
 	return nil
 }
 
-// sameSource refuses to go on with a source whose collections are no longer those that
-// were copied: no comparison can show what was meant to be deleted.
+// sameSource returns a permanent error if a source collection is not the one that was copied. No
+// comparison can show which records were meant to be deleted.
 func (e *Engine) sameSource(ctx context.Context) error {
 	toks, err := e.sourceTokens(ctx)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return err
 	}
 	for kind, places := range upgradestate.EnginePlaces(e.current(), e.Direction.From()) {
+		// toks is nil if a collection was not found. The record's identity then shows which one it
+		// was.
 		id := places[0].ID
 		if tok, ok := toks[kind]; ok {
 			id = tok.ID
@@ -169,6 +175,7 @@ func (e *Engine) sameSource(ctx context.Context) error {
 		}
 		_, err := e.Source.Locate(ctx, id)
 		if source, _ := e.current().Namespace(e.Direction.From()); errors.Is(err, record.ErrNotFound) {
+			// An application may replace its own collection. The engine then waits for the new one.
 			if k, ok := source.Kind(kind); ok && k.Fixed && e.Replaced != nil {
 				return &record.ReplacedError{Kind: kind, What: fmt.Sprintf("%s of %s (%s) is gone", kind, e.Direction.From(), id)}
 			}
@@ -182,18 +189,18 @@ func (e *Engine) sameSource(ctx context.Context) error {
 	return nil
 }
 
-// pass is one comparison of everything for the shards of this controller that begin again.
-// The changes that were lost may be of any group of theirs, and so in any range.
+// pass is one rescan for the shards of this controller that need it. The lost changes may concern
+// any of their groups, and so lie in any range.
 type pass struct {
-	shards map[*shard]bool // those whose groups it compares; one that is lost, or begins again, leaves it
-	floor  record.Version  // what it reads of the source is not older
-	tasks  []*rangeTask
+	shards map[*shard]bool // shards to compare; a lost or restarted shard is removed
+	floor  record.Version  // reads of the source are not older
+	tasks  []*rangeTask    // remaining ranges of both sides
 
 	compared, repaired int
 }
 
-// planRescan begins a pass when shards need one and none runs. Until all is copied, on
-// every controller, what is not there yet would seem to differ.
+// planRescan starts a pass if shards need one and none runs. It waits until all controllers have
+// copied everything, since missing records would otherwise seem to differ.
 func (e *Engine) planRescan(ctx context.Context) error {
 	if !e.needsPass() {
 		return nil
@@ -203,8 +210,8 @@ func (e *Engine) planRescan(ctx context.Context) error {
 		return err
 	}
 	if e.anyUnreadable() {
-		// It may be of a record that is kept although only the target has it. Without its mark the
-		// pass would take that for deleted.
+		// The unreadable entry may mark a record that is kept although only the target has it.
+		// Without its mark the pass would delete that record.
 		if err := e.keepWaived(ctx); err != nil {
 			return err
 		}
@@ -219,14 +226,17 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rescan plan: %w", err)
 	}
+	// No lock is held during these calls. The shards are checked again below.
 	present, err := e.Source.Position(ctx)
 	if err != nil {
 		return fmt.Errorf("position: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // what others wrote while the history was lost is in sight
-	// Not older than any guard of the target: what somebody changed there is repaired over it.
+	// Reads of the target include foreign writes made while the history was lost.
+	e.targetStart = now.At
+	// The floor is not older than any guard in the target, so that a repair overwrites foreign
+	// changes.
 	p := &pass{shards: map[*shard]bool{}, floor: present.At}
 	for _, s := range e.shards {
 		if !s.rescan || s.leaving || !upgradestate.LoadersFenced(e.record, e.Direction.To(), s.fences) {
@@ -236,6 +246,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 		if s.watched.IsZero() {
 			e.watchFromNow(s, now)
 		}
+		// Nor older than the new beginning of any shard, where its changes are followed again.
 		if s.compared.at.At.Compare(p.floor) > 0 {
 			p.floor = s.compared.at.At
 		}
@@ -243,20 +254,21 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if len(p.shards) == 0 {
 		return nil
 	}
+	// All ranges, since groups of a shard lie in the ranges of every shard.
 	for n := range e.cfg.Ring {
 		p.tasks = append(append(p.tasks, e.rangesOf(n, source, false)...), e.rangesOf(n, target, true)...)
 	}
 	for _, t := range p.tasks {
-		t.job, t.shard = rescans, -1
+		t.job, t.shard = rescans, -1 // a task belongs to no shard
 	}
 	e.pass = p
-	e.endPass()
+	e.endPass() // there may be no ranges at all
 	e.announce()
 	return nil
 }
 
-// fencesBefore is how many fences of loaders there were when the latest of the shards that wait
-// for a pass began again.
+// fencesBefore returns the highest number of loader fences at the start of a rescan, over the
+// shards that wait for a pass.
 func (e *Engine) fencesBefore() (most uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,8 +280,7 @@ func (e *Engine) fencesBefore() (most uint64) {
 	return most
 }
 
-// needsPass reports whether shards wait for a pass. One whose shards are all gone is
-// given up.
+// needsPass reports whether shards wait for a pass. It gives up a running pass without shards.
 func (e *Engine) needsPass() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -292,8 +303,8 @@ func (e *Engine) needsPass() bool {
 	return false
 }
 
-// sourcePlan is the plan by which the source's side is compared. The rollback from a
-// switch copies nothing; its ranges are cut when they are needed first.
+// sourcePlan returns the plan for comparing the source's side. A rollback copies nothing, so its
+// ranges are cut when first needed.
 func (e *Engine) sourcePlan(ctx context.Context) (Plan, error) {
 	if !e.plan.InSync {
 		return e.plan, nil
@@ -314,7 +325,7 @@ func (e *Engine) sourcePlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// endPass ends a pass that has compared everything. e.mu is held.
+// endPass ends a pass without remaining tasks. e.mu is held.
 func (e *Engine) endPass() {
 	p := e.pass
 	if p == nil || len(p.tasks) > 0 {
@@ -323,7 +334,7 @@ func (e *Engine) endPass() {
 	e.pass = nil
 	for s := range p.shards {
 		s.rescan, s.rescanned, s.dirty = false, true, true
-		if len(p.shards) == e.cfg.Ring { // then every group was compared, in every range
+		if len(p.shards) == e.cfg.Ring { // then the pass has compared every group in every range
 			s.verified, s.verify = true, nil
 		}
 	}
@@ -331,7 +342,7 @@ func (e *Engine) endPass() {
 		zap.Int("shards", len(p.shards)), zap.Int("groups", p.compared), zap.Int("repaired", p.repaired))
 }
 
-// rescanWaits returns what a shard that begins again waits for. e.mu is held.
+// rescanWaits returns a text for the state of a shard's rescan. e.mu is held.
 func (e *Engine) rescanWaits(s *shard) string {
 	why := "rescan after the change history was lost: "
 	if e.repairs(s) {

@@ -11,11 +11,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// rescanPage compares one page of a range for the shards of the pass, applies at once what
-// differs, and returns how many records it read. What differs still joins the late set.
+// rescanPage compares one page of a range for the shards of the pass and repairs differences at
+// once. Groups that still differ join the late set. It returns the number of records read.
 func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	e.mu.Lock()
 	p, mine := e.pass, map[int]*shard{}
+	// The pass has ended or was given up since the task was taken.
 	if p == nil || !slices.Contains(p.tasks, t) {
 		e.mu.Unlock()
 		return 0, nil
@@ -30,6 +31,7 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 		return 0, err
 	}
 	notBefore := p.floor
+	// A read older than the page could miss records of the page.
 	if !t.target && page.Version.Compare(notBefore) > 0 {
 		notBefore = page.Version
 	}
@@ -38,7 +40,8 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 		return 0, err
 	}
 	if !t.target && !upgradestate.Fenceable(e.current(), e.Direction.To()) {
-		// Nobody can be kept out who has read the source before: a guard in every record is.
+		// The target cannot be renamed to stop old loaders. A guard in each record stops them
+		// instead, so every group is written.
 		differ = ids
 	}
 	var still []transform.GroupID
@@ -46,6 +49,7 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 		if err := e.bring(ctx, differ, notBefore, forRepair); err != nil {
 			return 0, err
 		}
+		// A newer change or a refused write may still be in the way.
 		if still, err = e.differing(ctx, t, differ, notBefore); err != nil {
 			return 0, err
 		}
@@ -53,13 +57,14 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.taken, e.busy = false, time.Now()
+	// The pass changed meanwhile. The repairs are valid, only the progress is not counted.
 	if e.pass != p || !slices.Contains(p.tasks, t) {
 		return len(page.Records), nil
 	}
 	for _, id := range still {
 		s := mine[e.shardOf(id)]
 		if s == nil {
-			s = one // of a target record by content, whose source nobody knows
+			s = one // a target record by content, whose source is unknown
 		}
 		s.addDifferent(id)
 	}
@@ -74,8 +79,8 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	return len(page.Records), nil
 }
 
-// rescanScan reads a page of keys and returns the groups of the pass's shards. Keys
-// without a group are parked, as a copy and a comparison do.
+// rescanScan reads a page of keys and returns the groups of the pass's shards. It parks keys
+// without a group, like a copy and a comparison.
 func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map[int]*shard) (page record.Page, ids []transform.GroupID, err error) {
 	if page, err = e.scanKeys(ctx, p, t); err != nil {
 		return page, nil, fmt.Errorf("scan %s: %w", t.kind, err)
@@ -96,7 +101,8 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 		case err != nil:
 			ungrouped = append(ungrouped, ungroupedKey{r.Kind, r.Key, err})
 		case mine[e.shardOf(id)] != nil || t.target && e.byContent(id):
-			// Of a target record by content only the lineage shows which source's it is.
+			// Only the lineage shows which source a target record by content comes from, so any
+			// pass compares it.
 			seen[id] = true
 			ids = append(ids, id)
 		}
@@ -107,6 +113,7 @@ func (e *Engine) rescanScan(ctx context.Context, p *pass, t *rangeTask, mine map
 	return page, ids, e.parkKeys(ctx, ungrouped, page.Version)
 }
 
+// scanKeys reads the keys of a page from the task's side.
 func (e *Engine) scanKeys(ctx context.Context, p *pass, t *rangeTask) (page record.Page, err error) {
 	err = e.unfenced(ctx, func() error {
 		from := e.Source
@@ -126,8 +133,8 @@ func (e *Engine) scanKeys(ctx context.Context, p *pass, t *rangeTask) (page reco
 	return page, err
 }
 
-// differing returns those of some groups whose sides differ. What a switch has left in the
-// target alone, by a waiver, is not taken for deleted.
+// differing returns the groups that differ. On the target's side it skips groups that a switch left
+// there by a waiver, since those must not be deleted.
 func (e *Engine) differing(ctx context.Context, t *rangeTask, ids []transform.GroupID, notBefore record.Version) ([]transform.GroupID, error) {
 	set, err := e.compareGroups(ctx, ids, notBefore)
 	if err != nil {

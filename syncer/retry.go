@@ -12,12 +12,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// persist repeats f, with backoff, until it succeeds, ctx ends, or its error is one that
-// repeating cannot cure.
+// persist calls f with backoff until it succeeds, ctx ends, or its error is permanent. what names
+// the work in logs and progress.
 func (e *Engine) persist(ctx context.Context, what string, f func() error) error {
 	policy := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(0))
+		backoff.WithMaxElapsedTime(0)) // an outage of hours must not end the engine
 	tries := 0
 	return backoff.Retry(func() error {
 		err := f()
@@ -27,6 +27,7 @@ func (e *Engine) persist(ctx context.Context, what string, f func() error) error
 			}
 			return nil
 		}
+		// Errors after the end of ctx are its consequence, and are not reported.
 		if ctx.Err() != nil {
 			return backoff.Permanent(ctx.Err())
 		}
@@ -39,16 +40,18 @@ func (e *Engine) persist(ctx context.Context, what string, f func() error) error
 	}, backoff.WithContext(policy, ctx))
 }
 
-// permanent errors end an engine; a person, or a new plan, has to help.
+// permanent reports whether an error ends the engine, since only an operator or a new plan can
+// resolve it.
 func permanent(err error) bool {
 	var unsupported *record.UnsupportedError
 	return errors.Is(err, errOver) || errors.Is(err, record.ErrTooLarge) || errors.Is(err, ErrOtherTransform) || errors.Is(err, record.ErrHistoryLost) ||
 		errors.Is(err, record.ErrBroken) || errors.As(err, &unsupported)
 }
 
-// failed notes an error that work goes on after, for people.
+// failed logs and records an error of work that will be retried.
 func (e *Engine) failed(what string, err error) {
 	e.complain(what, err)
+	// Bulk work slows down while a database has problems.
 	e.Pacer.Failed()
 	e.mu.Lock()
 	e.lastErr = fmt.Sprintf("%s: %v", what, err)
@@ -58,7 +61,7 @@ func (e *Engine) failed(what string, err error) {
 	e.mu.Unlock()
 }
 
-// recovered takes back what failed noted, unless something else failed since.
+// recovered clears the error that failed recorded for a work, unless another work has failed since.
 func (e *Engine) recovered(what string) {
 	e.mu.Lock()
 	delete(e.complaints, what)

@@ -9,12 +9,12 @@ import (
 	"dbcontroller.dev/shards"
 )
 
-// What happens to every shard, and errors that come again as long as a database is away, must
-// not fill the log: there may be 1,024 shards, and a database may be away for hours.
+// This file limits the log. There may be 1,024 shards, and a database may be away for hours. So
+// events of every shard and repeated errors must not be logged one by one.
 
-// milestones logs how many of the owned shards are copied, and how many compared, each time that
-// it is a tenth more of them, and when it is all. While shards come one after the other, each is
-// all of them so far, and nothing is said until sayAdopted says which came. e.mu is held.
+// milestones logs the numbers of copied and of compared shards at each further tenth of the owned
+// ones. It logs nothing while adopted shards are not logged yet: while they arrive one by one, each
+// would complete a hundred percent. e.mu is held.
 func (e *Engine) milestones() {
 	if len(e.adopted) > 0 {
 		return
@@ -35,10 +35,10 @@ func (e *Engine) milestone(what string, there func(*shard) (is bool, count int64
 	if tenths > e.tenths[what] {
 		e.Log.Info(what, zap.Int("shards", n), zap.Int("of", len(e.shards)), zap.Int64(counted, total))
 	}
-	e.tenths[what] = tenths // less, where shards were gained that are not there yet
+	e.tenths[what] = tenths // falls when shards are gained
 }
 
-// complain logs an error of what is tried again, unless it is known.
+// complain logs an error of work that will be retried, unless it logged the same one before.
 func (e *Engine) complain(what string, err error) {
 	e.mu.Lock()
 	c := e.complaints[what]
@@ -47,13 +47,14 @@ func (e *Engine) complain(what string, err error) {
 		e.complaints[what] = c
 	}
 	e.mu.Unlock()
+	// The log call is outside of e.mu, which every worker needs.
 	if c.News(err) {
 		e.Log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
 	}
 }
 
-// sayAdopted logs which shards were adopted since it was called last. They come some at a
-// time: one that was given up by another controller after the other.
+// sayAdopted logs the shards adopted since its last call. They arrive a few at a time while other
+// controllers release them.
 func (e *Engine) sayAdopted() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,6 +63,7 @@ func (e *Engine) sayAdopted() {
 	}
 	ranges, copied := 0, int64(0)
 	for _, n := range e.adopted {
+		// An adopted shard may be lost again by now.
 		if s := e.shards[n]; s != nil {
 			ranges += len(s.todo)
 			copied += s.copied
@@ -79,5 +81,5 @@ func (e *Engine) hasAdopted() bool {
 	return len(e.adopted) > 0
 }
 
-// sayAdoptedAfter is how long shards that come one after the other make one line.
+// sayAdoptedAfter is the time during which adopted shards share one log line.
 const sayAdoptedAfter = 2 * time.Second

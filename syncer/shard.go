@@ -10,74 +10,75 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// shard is what the engine knows of a shard that it owns. Guarded by Engine.mu.
+// shard is the engine's state of an owned shard. Engine.mu guards it.
 type shard struct {
 	lock    shards.Lock
 	leaving bool
-	// followed: the running stream began at or before the shard's position. Without it
-	// the shard waits for another stream.
+	// followed means that the running stream began at or before the shard's position. A shard
+	// without it waits for another stream.
 	followed bool
 
-	// copying
-	todo   map[string]*rangeTask // by "<kind>/<index>", what is not copied yet
-	names  []string              // of all its ranges, in the order of a checkpoint's bits
-	done   map[string]bool       // by name
+	// The copy.
+	todo   map[string]*rangeTask // remaining ranges, by "<kind>/<index>"
+	names  []string              // of all ranges, in the order of Checkpoint.DoneBits
+	done   map[string]bool       // copied ranges, by name
 	copied int64
 
-	// following: applied is how far changes are applied, compared how far they are also
-	// compared again. late holds the groups applied since and not compared yet.
+	// The stream. applied is the place up to which changes are applied, and compared the place up
+	// to which they are also compared. late holds the groups applied and not compared yet.
 	applied  place
 	compared place
 	late     map[transform.GroupID]lateEntry
-	deleted  int // of Engine.deleted, those of this shard
+	deleted  int // entries of Engine.deleted for this shard
 	lateSeq  uint64
-	lateSize int       // about how many bytes late takes
-	heard    time.Time // when the stream last delivered something; zero: not yet
+	lateSize int       // approximate bytes of late
+	heard    time.Time // last delivery of the stream; zero: none yet
 	lag      time.Duration
-	inSync   time.Time     // since when changes are applied as they come; zero while they are not
+	inSync   time.Time     // since when batches are applied within LagBound; zero while they are not
 	behind   time.Time     // since when they are not; zero while they are
-	took     time.Duration // for the latest batch of changes, from its arrival on
+	took     time.Duration // time to apply the latest batch, from its arrival
 
-	// comparing the whole
-	verify   []*rangeTask // nil: none were planned yet
+	// The whole comparison.
+	verify   []*rangeTask // remaining ranges; nil before they are planned
 	verified bool
-	found    int // entries of late that this comparison, or a rescan, found
-	// rescan: the history of the source was lost. The shard's groups wait to be compared
-	// from both sides, at reads that are not older than compared. rescanned: that was done
-	// here at least once, so that found may be of it.
+	found    int // entries of late that the comparison or a rescan has found
+	// rescan means that the history of the source was lost: the shard's groups wait for a
+	// comparison of both sides at reads not older than compared. rescanned means that a rescan has
+	// run here, so that found may count its differences.
 	rescan, rescanned bool
 	fences            uint64 // Checkpoint.Fences
 	repair            string // Checkpoint.Repair
 
-	// watching the target: watched is how far its changes were looked at for those of others. The
-	// zero position: not at all, for everything is still to be compared. foreign counts entries of
-	// late that others have changed there.
+	// The stream of the target. watched is the place up to which foreign changes of the target were
+	// checked. The zero position means that the shard needs a whole comparison first. foreign
+	// counts entries of late with foreign changes.
 	watched   record.Position
 	watching  bool      // the running stream of the target began at or before watched
-	watchedAt time.Time // when that stream last delivered something
+	watchedAt time.Time // last delivery of that stream
 	foreign   int
 
-	dirty  bool // the checkpoint in memory is ahead of the stored one
-	stored bool // by the stored checkpoint the shard is complete
-	anew   int  // how often compareAnew was called: a checkpoint from before it shows nothing
+	dirty  bool // the state is ahead of the stored checkpoint
+	stored bool // the stored checkpoint shows the shard complete
+	anew   int  // calls of compareAnew; a checkpoint made before the last one proves nothing
 
 	appliedCount, comparedCount, retries int64
 	rate                                 meter
 }
 
-// place is how far a shard has followed the changes, and what it met up to there.
+// place is a position in the source's changes, with facts that hold up to there.
 type place struct {
 	at          record.Position
-	markers     map[string]string // the latest fence of each kind; never modified
+	markers     map[string]string // latest fence of each kind; never modified in place
 	lateDeletes int64
 }
 
-// after is the place behind a batch.
+// after returns the place behind a batch.
 func (p place) after(b record.ChangeBatch, lateDeletes int64) place {
 	p.at = b.Pos
 	p.lateDeletes += lateDeletes
 	for _, c := range b.Changes {
 		if c.Marker != "" && p.markers[c.Kind] != c.Marker {
+			// Other places share the map, so it is copied before the change.
 			markers := map[string]string{}
 			maps.Copy(markers, p.markers)
 			markers[c.Kind] = c.Marker
@@ -87,8 +88,8 @@ func (p place) after(b record.ChangeBatch, lateDeletes int64) place {
 	return p
 }
 
-// addLate notes a group that changed for a comparison. The position of the change must not
-// count as applied yet. Engine.mu is held.
+// addLate adds a changed group to the late set. Call it before applied moves past the change, or
+// the checkpoint could pass a change that is not compared. Engine.mu is held.
 func (s *shard) addLate(id transform.GroupID) {
 	s.lateSeq++
 	if _, there := s.late[id]; !there {
@@ -98,8 +99,8 @@ func (s *shard) addLate(id transform.GroupID) {
 	s.late[id] = lateEntry{seq: s.lateSeq, found: before.found, noted: before.noted, from: s.applied, target: before.target}
 }
 
-// addAgain notes a group for another comparison, without a change of its own: what it waits
-// for already is not compared for that. Engine.mu is held.
+// addAgain adds a group for another comparison without a change of its own. A group that is already
+// late keeps its earlier place. Engine.mu is held.
 func (s *shard) addAgain(id transform.GroupID) {
 	before, late := s.late[id]
 	s.addLate(id)
@@ -109,8 +110,8 @@ func (s *shard) addAgain(id transform.GroupID) {
 	}
 }
 
-// moveCompared moves the compared position as far as nothing that was applied before it
-// waits to be compared, and reports whether it did. Engine.mu is held.
+// moveCompared advances compared up to the earliest late group, and reports whether it moved.
+// Engine.mu is held.
 func (s *shard) moveCompared() bool {
 	to := s.applied
 	for _, entry := range s.late {
@@ -126,9 +127,8 @@ func (s *shard) moveCompared() bool {
 	return true
 }
 
-// addDifferent notes a group that the comparison of a range found different. Until it
-// has agreed the shard does not count as compared, no matter which controller owns it.
-// Engine.mu is held.
+// addDifferent adds a group that the comparison of a range found different. The shard does not
+// count as compared until the group is equal, on whichever controller owns it. Engine.mu is held.
 func (s *shard) addDifferent(id transform.GroupID) {
 	s.addAgain(id)
 	entry := s.late[id]
@@ -139,7 +139,7 @@ func (s *shard) addDifferent(id transform.GroupID) {
 	s.late[id] = entry
 }
 
-// dropLate forgets a group that is equal, or parked. Engine.mu is held.
+// dropLate removes a group that is equal or parked. Engine.mu is held.
 func (s *shard) dropLate(id transform.GroupID) {
 	if _, there := s.late[id]; !there {
 		return
@@ -149,8 +149,8 @@ func (s *shard) dropLate(id transform.GroupID) {
 	s.lateSize -= lateSize(id)
 }
 
-// dropNotes forgets that a comparison found a group different, and that others changed it, and
-// reports whether one of these was noted. Engine.mu is held.
+// dropNotes clears found and target of a late group, and reports whether one of them was set.
+// Engine.mu is held.
 func (s *shard) dropNotes(id transform.GroupID) bool {
 	entry := s.late[id]
 	if !entry.found && entry.target.IsZero() {
@@ -167,11 +167,11 @@ func (s *shard) dropNotes(id transform.GroupID) bool {
 	return true
 }
 
-// lateSize is about what an entry of late takes, while a round compares it as well.
+// lateSize is the approximate size of a late entry in bytes, including its part of a round.
 func lateSize(id transform.GroupID) int { return 2*len(id.Name) + 300 }
 
-// roomForLate reports whether more groups may wait for their second comparison. What would
-// add some waits: changes, and comparisons of ranges. Engine.mu is held.
+// roomForLate reports whether the late sets have room. Without it the stream and the comparison of
+// ranges wait. Engine.mu is held.
 func (e *Engine) roomForLate() bool {
 	size := 0
 	for _, s := range e.shards {
@@ -180,13 +180,13 @@ func (e *Engine) roomForLate() bool {
 	return size < e.cfg.LateBytes
 }
 
-// complete reports whether the shard is copied and compared as a whole, and what that
-// found agrees now. Engine.mu is held.
+// complete reports whether the shard is copied and compared as a whole, and all differences are
+// gone. Engine.mu is held.
 func (s *shard) complete() bool {
 	return len(s.todo) == 0 && s.verified && !s.rescan && s.found == 0 && !s.watched.IsZero()
 }
 
-// job is what is done with a range.
+// job is the kind of work on a range.
 type job int
 
 const (
@@ -199,28 +199,29 @@ func (j job) String() string {
 	return [...]string{copies: "copy", compares: "compare", rescans: "rescan"}[j]
 }
 
-// rangeTask is one range of one kind, being copied or compared.
+// rangeTask is one range of a kind with work to do.
 type rangeTask struct {
 	job   job
-	shard int    // that it is a part of, -1 for a rescan
+	shard int    // the shard it belongs to, -1 for a rescan
 	name  string // "<kind>/<index>"
 	kind  string
 	rest  record.Range
 	begun bool // rest is no longer the whole range
-	// mark is what a checkpoint holds of rest.From: the latest place that is short enough
-	// to be stored. From there on a few records are copied twice.
+	// mark is the stored form of rest.From: the latest cursor that is short enough for a
+	// checkpoint. A new owner copies the records between mark and rest.From twice.
 	mark   record.Cursor
-	target bool // compare from the target's side
-	taken  bool
+	target bool // compares from the target's side
+	taken  bool // a worker has it
 }
 
-// what is the work as people read it.
+// what returns a name of the work for people.
 func (t *rangeTask) what() string { return t.job.String() + " " + t.name }
 
-// longestMark is how many bytes of a place are stored, many times a minute for each range.
+// longestMark is the maximum length of a stored cursor in bytes. Each range stores one several
+// times a minute.
 const longestMark = 4 << 10
 
-// moveTo begins the rest of a range that is copied at a later place.
+// moveTo advances a range that is copied.
 func (t *rangeTask) moveTo(at record.Cursor) {
 	t.rest.From, t.begun = at, true
 	if len(at) <= longestMark {
@@ -228,13 +229,13 @@ func (t *rangeTask) moveTo(at record.Cursor) {
 	}
 }
 
-// compareAnew makes nothing count that was compared until now. Engine.mu is held.
+// compareAnew discards all results of comparisons. Engine.mu is held.
 func (s *shard) compareAnew() {
 	s.rescan, s.stored, s.dirty = true, false, true
 	s.anew++
 }
 
-// stored is the rest of a range as a checkpoint has it.
+// stored returns the rest of a range for a checkpoint.
 func (t *rangeTask) stored() record.Range { return record.Range{From: t.mark, To: t.rest.To} }
 
 func rangeName(kind string, i int) string { return kind + "/" + strconv.Itoa(i) }

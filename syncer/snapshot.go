@@ -11,11 +11,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// runSnapshot serves an upgrade to the snapshot: the rollback to the old data as they are.
-// There is nothing to plan, to copy, to follow or to compare, and neither database is
-// touched. The protocol of the switch is the same, so that no write is possible in both
-// versions at once: the shards are ready at once, and drained when the fences are in force,
-// for what lies before them is left behind.
+// runSnapshot serves an upgrade to the snapshot: the rollback to the old data as they are. It
+// plans, copies, follows and compares nothing, and touches neither database. The switch protocol is
+// the same, so that no write is possible in both versions at once. Shards are ready at once, and
+// drained as soon as the fences are in force, since the changes before the fences are given up.
 func (e *Engine) runSnapshot(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.watchRecord(ctx) })
@@ -30,6 +29,7 @@ func (e *Engine) reportSnapshot(ctx context.Context) error {
 		e.mu.Lock()
 		news := e.news
 		e.mu.Unlock()
+		// An error is retried at the tick. The next news must not make it spin.
 		if err := e.serveSnapshot(ctx); err != nil && ctx.Err() == nil {
 			e.failed("report", err)
 			news = nil
@@ -47,6 +47,7 @@ func (e *Engine) reportSnapshot(ctx context.Context) error {
 	}
 }
 
+// serveSnapshot runs one round: it follows the ownership, reports and publishes.
 func (e *Engine) serveSnapshot(ctx context.Context) error {
 	for _, n := range e.Ownership.Leaving() {
 		if err := e.Ownership.Release(ctx, n); err != nil {
@@ -56,6 +57,7 @@ func (e *Engine) serveSnapshot(ctx context.Context) error {
 	owned := e.Ownership.Owned()
 	e.mu.Lock()
 	e.dropLost(owned)
+	// Nothing is compared, so a new shard counts as verified from the start.
 	for n, lock := range owned {
 		if e.shards[n] == nil {
 			e.shards[n] = &shard{lock: lock, verified: true, late: map[transform.GroupID]lateEntry{}}
@@ -69,7 +71,7 @@ func (e *Engine) serveSnapshot(ctx context.Context) error {
 	return err
 }
 
-// lacksForSnapshot is what a shard waits for in an upgrade to the snapshot. e.mu is held.
+// lacksForSnapshot is lacks in an upgrade to the snapshot. e.mu is held.
 func (e *Engine) lacksForSnapshot() upgradestate.Blocker {
 	if e.switching() && e.record.Upgrade.Step != upgradestate.StepDrain {
 		return upgradestate.Blocker{Text: ForSwitch}
@@ -77,8 +79,8 @@ func (e *Engine) lacksForSnapshot() upgradestate.Blocker {
 	return upgradestate.Blocker{}
 }
 
-// asked reports whether a record still asks for what this engine does in its direction: to
-// sync, or to go back to the snapshot. The other one is another engine's.
+// asked reports whether a Deployment asks for this engine's task in its direction: a sync, or the
+// snapshot. The other task belongs to another engine.
 func (e *Engine) asked(d upgradestate.Deployment) bool {
 	if d.Upgrade == nil {
 		return !e.cfg.Snapshot

@@ -8,15 +8,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Stage is one of the things that a copy spends its time on.
+// Stage is a part of the work of a copy.
 type Stage int
 
 const (
-	Wait      Stage = iota // for the pace that is allowed, and for a target that may be written
+	Wait      Stage = iota // for the pace, and for a writable target
 	Read                   // pages of the source
-	Transform              // what was read
-	Write                  // what is not there yet
-	Again                  // what was there already, or cannot be stored: read, transformed and applied in transactions
+	Transform              // the pages
+	Write                  // new records
+	Again                  // records that exist already or cannot be stored, by transactions
 	stages
 )
 
@@ -24,11 +24,10 @@ func (s Stage) String() string {
 	return [stages]string{"wait", "read", "transform", "write", "again"}[s]
 }
 
-// spent is how long the workers of the copy were at each stage, in nanoseconds.
+// spent is the time of all copying workers by stage, in nanoseconds.
 type spent [stages]atomic.Int64
 
-// since adds the time since a moment to a stage, also to the trace of the page that is copied, and
-// returns the present one.
+// since adds the time since begun to a stage and to the page's trace, and returns the present time.
 func (e *Engine) since(ctx context.Context, at Stage, begun time.Time) time.Time {
 	now := time.Now()
 	e.spent[at].Add(int64(now.Sub(begun)))
@@ -39,8 +38,8 @@ func (e *Engine) since(ctx context.Context, at Stage, begun time.Time) time.Time
 	return now
 }
 
-// Stages returns how long this engine's copies have taken at each stage, all workers added up:
-// four workers that only write for a second spend four.
+// Stages returns the time that this engine's copies have spent at each stage, summed over workers:
+// four workers that write for a second spend four seconds.
 func (e *Engine) Stages() map[Stage]time.Duration {
 	out := make(map[Stage]time.Duration, stages)
 	for at := range stages {

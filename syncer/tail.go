@@ -16,10 +16,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// tail follows the source's changes for all owned shards with one stream, from the
-// earliest of their positions. It begins again when a shard with an earlier position
-// was gained; the others skip what they have. Shards whose changes are no longer there
-// begin again at the present.
+// tail follows the source's changes for all owned shards with one stream from the earliest of their
+// positions. It restarts when a shard with an earlier position is gained. The other shards skip
+// changes that they have applied. Shards with a lost history resume at the present.
 func (e *Engine) tail(ctx context.Context) error {
 	for {
 		if err := e.await(ctx, func() bool { return len(e.shards) > 0 }); err != nil {
@@ -40,16 +39,17 @@ func (e *Engine) tail(ctx context.Context) error {
 	}
 }
 
-// following is the work that an error of the stream is noted under.
+// following names the stream's work in logs and progress.
 const following = "follow changes"
 
-// follow reads one stream until it fails or has to begin at an earlier position (nil).
+// follow reads one stream until it fails, or returns nil when it must restart at an earlier
+// position.
 func (e *Engine) follow(ctx context.Context) error {
 	from, ok := e.earliest()
 	if !ok {
 		return nil
 	}
-	// A shard that was gained does not wait until the stream has something to deliver.
+	// A gained shard must not wait for the stream's next delivery, so its arrival cancels the read.
 	listen, restart := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
@@ -57,6 +57,7 @@ func (e *Engine) follow(ctx context.Context) error {
 			restart()
 		}
 	})
+	// Deferred calls run in reverse: restart first ends the goroutine, then Wait returns.
 	defer waiting.Wait()
 	defer restart()
 	stream, err := e.Source.Watch(ctx, from, e.Direction.SourceKinds())
@@ -64,6 +65,7 @@ func (e *Engine) follow(ctx context.Context) error {
 		return lostAt(from, err)
 	}
 	defer func() {
+		// ctx may be done, and the server should still learn that the stream is closed.
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if err := stream.Close(stop); err != nil {
@@ -72,6 +74,7 @@ func (e *Engine) follow(ctx context.Context) error {
 	}()
 	for {
 		b, err := stream.Next(listen)
+		// The read was cancelled for a restart.
 		if err != nil && listen.Err() != nil && ctx.Err() == nil {
 			return nil
 		}
@@ -88,18 +91,18 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// gatherTime is how long changes are gathered while a shard copies. Nobody waits for them then,
-// and a transaction for each few of them would take from the copy what a few larger ones do not.
+// gatherTime is how long changes are gathered while a shard copies. No client waits for them then,
+// and one larger transaction takes less from the copy than many small ones.
 const gatherTime = 200 * time.Millisecond
 
-// gather lets changes come together, but not longer than the copy goes on.
+// gather waits for further changes, at most until the copy ends.
 func (e *Engine) gather(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, gatherTime)
 	defer cancel()
-	_ = e.await(ctx, func() bool { return !e.copying() }) // that the time is up is no error
+	_ = e.await(ctx, func() bool { return !e.copying() }) // a timeout is the normal end
 }
 
-// traced is consume as a span, for a batch that has anything in it.
+// traced is consume within a span, if the batch has changes.
 func (e *Engine) traced(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
 	if len(b.Changes) > 0 {
 		var span trace.Span
@@ -109,8 +112,9 @@ func (e *Engine) traced(ctx context.Context, b record.ChangeBatch) (again bool, 
 	return e.consume(ctx, b)
 }
 
-// earliest is where the stream has to begin for all owned shards. Only these follow it:
-// a shard that is adopted later has an earlier position, which this stream has passed.
+// earliest returns the position where the stream must begin, and false without shards. It marks the
+// present shards as followed: a shard adopted later has an earlier position, which this stream has
+// passed.
 func (e *Engine) earliest() (record.Position, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,28 +129,30 @@ func (e *Engine) earliest() (record.Position, bool) {
 	return from, len(e.shards) > 0
 }
 
-// backlog is the size of a batch from which on the stream has more waiting.
+// backlog is the batch size at which the stream has probably more waiting.
 const backlog = 1000
 
-// consume applies one batch and advances the shards past it. A batch that ends where a
-// shard is already is consumed again: several changes can share one position. again asks
-// for a new stream.
+// consume applies one batch and advances the shards past it. It also consumes a batch that ends
+// exactly at a shard's position, since several changes may share one position. again asks for a new
+// stream.
 func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.restart }); err != nil {
 			return false, err
 		}
 	}
+	// Taken after the wait for room, which is backpressure and no lag.
 	arrived := time.Now()
 	marked := slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
 	if marked {
-		// A fence is announced before it is set, but the stream may be faster than the watch,
-		// and what comes after the marker has to be distinguished.
+		// A fence is announced before it is set, but the stream may be faster than the watch. The
+		// newest record is needed to tell late deletes after the marker from earlier changes.
 		if err := e.refresh(ctx); err != nil {
 			return false, err
 		}
 	}
 	d := e.dirtyGroups(b)
+	// Everything that may fail comes before the shards advance, so that an error repeats the batch.
 	late, err := e.foreignDeletes(ctx, d.lateDeletes, b.Pos.At)
 	if err != nil {
 		return false, err
@@ -157,7 +163,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	if len(d.ids) > 0 {
 		err := e.syncGroups(ctx, d.ids, b.Pos.At)
 		if errors.Is(err, errOver) {
-			// Late changes of a fixed-name kind, after the flip: counted, never applied.
+			// Late changes of a fixed-name kind after the flip are counted and never applied.
 			err = nil
 		}
 		if err != nil {
@@ -172,6 +178,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 			continue
 		}
 		if !e.over() {
+			// Before applied moves: a late entry records the place before its change.
 			for _, id := range d.hits[s] {
 				s.addLate(id)
 			}
@@ -183,8 +190,8 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		if b.Wall > 0 {
 			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
 		}
-		// Wall clocks of two machines may disagree, so that only what this process took
-		// decides, and whether the stream had a backlog to deliver.
+		// The clocks of two machines may disagree. So only the time in this process decides, and
+		// whether the stream had a backlog.
 		s.took = time.Since(arrived)
 		if s.took > e.cfg.LagBound || len(b.Changes) >= backlog {
 			s.inSync = time.Time{}
@@ -195,7 +202,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 			s.inSync = time.Now()
 		}
 		s.dirty = s.dirty || len(d.hits[s]) > 0 || marked
-		// While the direction goes on, a late delete is a change like others.
+		// While the direction goes on, late deletes are changes like others.
 		if len(s.late) == 0 && (s.deleted == 0 || !e.over()) {
 			s.compared = s.applied
 		}
@@ -204,15 +211,14 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	return again, nil
 }
 
-// follows reports whether a batch of the running stream is this shard's. One that is
-// leaving stays where it is: what is no longer applied must not seem to be. Engine.mu
-// is held.
+// follows reports whether a batch of the running stream concerns this shard. A leaving shard stands
+// still: it applies nothing more and must not seem to. Engine.mu is held.
 func (s *shard) follows(b record.ChangeBatch) bool {
 	return s.followed && !s.leaving && b.Pos.Compare(s.applied.at) >= 0
 }
 
-// fences reports that a marker is the fence of a fixed-name kind that is in force, or
-// announced: it is set before it is confirmed. e.mu is held.
+// fences reports whether a marker is the fence of a fixed-name kind, in force or announced. The
+// database sets it before it is confirmed. e.mu is held.
 func (e *Engine) fences(kind, marker string) bool {
 	source, _ := e.record.Namespace(e.Direction.From())
 	k, _ := source.Kind(kind)
@@ -223,8 +229,8 @@ func (e *Engine) fences(kind, marker string) bool {
 		k.Pending != nil && k.Pending.Reason == upgradestate.PendingFence && marker == k.Pending.To
 }
 
-// dirt is what a batch asks for: the groups that belong to owned shards which have not
-// seen it yet, each once, also by shard, and the deletes behind a fence.
+// dirt is the work of a batch: groups of owned shards that have not seen it yet, without repetition
+// and also by shard, and deletes behind a fence.
 type dirt struct {
 	ids         []transform.GroupID
 	hits        map[*shard][]transform.GroupID
@@ -232,10 +238,11 @@ type dirt struct {
 	ungrouped   []ungroupedKey
 }
 
+// dirtyGroups returns the work of a batch.
 func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 	d := dirt{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]bool{}
-	markers := map[string]string{} // of this batch so far
+	markers := map[string]string{} // latest in this batch so far
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	copying := e.copying()
@@ -255,6 +262,7 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 		if !ok {
 			continue
 		}
+		// Also for groups of other shards: this controller copies some of them.
 		if copying {
 			e.changed.add(id)
 		}

@@ -10,27 +10,28 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// sourceTokens returns where the source's kinds are now. While renames are announced
-// and not confirmed, the identity decides between the names that the record allows.
+// sourceTokens returns the present places of the source's kinds. While a rename is announced and
+// not confirmed, the collection's identity decides between its names.
 func (e *Engine) sourceTokens(ctx context.Context) (record.Tokens, error) {
 	return e.tokens(ctx, e.Source, e.Direction.From())
 }
 
+// targetTokens is sourceTokens for the target.
 func (e *Engine) targetTokens(ctx context.Context) (record.Tokens, error) {
 	return e.tokens(ctx, e.Target, e.Direction.To())
 }
 
-// sourceView is how the source is read: not from before the plan's start, of which nobody
-// follows the changes, and not before notBefore. (A plan InSync starts at the switch: before
-// it the source was not in sync with anything.)
+// sourceView returns the view for reads of the source: not older than notBefore and not older than
+// the plan's start, since the engine does not follow earlier changes. Before the start of a plan
+// InSync, the source was in sync with nothing.
 func (e *Engine) sourceView(ctx context.Context, notBefore record.Version) (transform.View, error) {
 	toks, err := e.sourceTokens(ctx)
 	return transform.View{Tokens: toks, NotBefore: e.start().Start.At}.AtLeast(notBefore), err
 }
 
-// targetView is how the target is read: not from before this engine began. What others had
-// written by then, and what an earlier direction left there, is in sight, so that an orphan
-// is.
+// targetView returns the view for reads of the target: not older than the start of this engine.
+// They include earlier writes of other controllers and the remains of an earlier direction, so that
+// orphans are found.
 func (e *Engine) targetView(ctx context.Context) (transform.View, error) {
 	toks, err := e.targetTokens(ctx)
 	return e.target(toks), err
@@ -42,7 +43,7 @@ func (e *Engine) target(toks record.Tokens) transform.View {
 	return transform.View{Tokens: toks, NotBefore: e.targetStart}
 }
 
-// start is the plan, once it is there.
+// start returns the plan, or the zero Plan before prepare.
 func (e *Engine) start() Plan {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,6 +55,7 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 	for kind, places := range upgradestate.EnginePlaces(e.current(), version) {
 		at := places[0]
 		if len(places) > 1 && at.ID != "" {
+			// The record cannot show whether the rename has happened. The database can.
 			name, err := ns.Locate(ctx, at.ID)
 			if err != nil {
 				return nil, fmt.Errorf("locate %s: %w", kind, err)
@@ -69,8 +71,8 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 	return toks, nil
 }
 
-// Tokens returns where the record has a version's kinds, by kind: under the names from before
-// renames that are announced and not confirmed.
+// Tokens returns the places of a version's kinds in a Deployment, by kind. An announced and
+// unconfirmed rename does not count yet.
 func Tokens(d upgradestate.Deployment, version string) record.Tokens {
 	toks := record.Tokens{}
 	for kind, places := range upgradestate.EnginePlaces(d, version) {
@@ -79,17 +81,17 @@ func Tokens(d upgradestate.Deployment, version string) record.Tokens {
 	return toks
 }
 
-// TokenAt returns the token of a kind at a place.
+// TokenAt returns the token for a place.
 func TokenAt(p upgradestate.Place) record.Token {
 	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
 }
 
-// TokenOf returns the token of a kind where the record has it.
+// TokenOf returns the token for a kind's confirmed place.
 func TokenOf(k upgradestate.Kind) record.Token {
 	return record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 }
 
-// refresh reads the record after a refusal by the database.
+// refresh reads the Deployment, when the watch may be behind.
 func (e *Engine) refresh(ctx context.Context) error {
 	d, err := e.Deployments.Get(ctx)
 	if err != nil {
@@ -99,17 +101,17 @@ func (e *Engine) refresh(ctx context.Context) error {
 	return nil
 }
 
-// awaitApply blocks while the target must not be written, and ends with errOver when it
-// never may be again in this direction, with ErrOtherTransform when others write by another
-// transformation. The tokens are those of the very record that allows it: a caller who
-// asked for them later could get names that were announced to keep it out.
+// awaitApply waits until the target may be written and returns its tokens. It returns errOver if
+// this direction may never write again, and ErrOtherTransform if the target is made by another
+// transformation. The tokens come from the very record that permits the write: tokens of a later
+// record could carry names that were announced to keep this caller out.
 func (e *Engine) awaitApply(ctx context.Context) (record.Tokens, error) {
 	toks, _, err := e.awaitLoad(ctx)
 	return toks, err
 }
 
-// awaitLoad is awaitApply, and reports by the same record whether what is not there may be
-// inserted without guards.
+// awaitLoad is awaitApply. loads reports, by the same record, whether inserts without guards are
+// permitted.
 func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool, err error) {
 	var never error
 	err = e.await(ctx, func() bool {
@@ -132,11 +134,13 @@ func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool,
 	return toks, loads, err
 }
 
-// loadersFenced reports whether everybody is kept out of the target who has read the source
-// before its fences of loaders were more than so many. If not, it has one announced; the driver
-// sets it, and the record shows when it is in force.
+// loadersFenced reports whether loaders are fenced more than a given number of times. Loaders that
+// read the source before such a fence can no longer write to the target. If the fence is missing,
+// loadersFenced announces it: the driver of the switch sets it, and the Deployment shows when it is
+// in force.
 func (e *Engine) loadersFenced(ctx context.Context, more uint64) (bool, error) {
 	d, to := e.current(), e.Direction.To()
+	// No fence can be announced now. Housekeeping asks again.
 	if d.Epoch != e.cfg.Epoch || e.foreign(d) != nil || !upgradestate.ApplyAllowed(d) {
 		return false, nil
 	}
@@ -147,8 +151,8 @@ func (e *Engine) loadersFenced(ctx context.Context, more uint64) (bool, error) {
 	return false, e.apply(ctx, upgradestate.FenceLoaders{Version: to, Seen: seen})
 }
 
-// bind binds the engine to the generation in its record, or refuses one that is made
-// by another transformation.
+// bind binds the engine to the generation of images in its record. It refuses a target made by
+// another transformation.
 func (e *Engine) bind() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -159,9 +163,10 @@ func (e *Engine) bind() error {
 	return e.foreign(e.record)
 }
 
-// foreign returns why the images of this engine are not those that a record asks for. e.mu
-// is held, or nobody else has the record.
+// foreign returns an error if a Deployment asks for other images than this engine makes. e.mu is
+// held, or the caller alone has the record.
 func (e *Engine) foreign(d upgradestate.Deployment) error {
+	// The record is about another direction.
 	if d.Epoch != e.cfg.Epoch {
 		return nil
 	}
@@ -177,17 +182,17 @@ func (e *Engine) foreign(d upgradestate.Deployment) error {
 		return fmt.Errorf("%w: records of %s are made with transform %s now, this process has %s",
 			ErrOtherTransform, e.Direction.To(), m.TransformHash, e.Direction.Hash())
 	case m.Generation != e.generation:
-		return errOver // another engine begins anew
+		return errOver // another engine copies again
 	}
 	return nil
 }
 
-// fencedTries is how often work is started again at once when the database reports that a
-// kind has moved; each time with a record that is newer or with the name it moved to.
+// fencedTries is the number of immediate retries after the database reports that a kind has moved.
+// Each retry has a newer record or the kind's new name.
 const fencedTries = 5
 
-// unfenced runs f, and again with fresh tokens when it met a fence: what f had read is
-// dropped. A switch waits for what runs here, so it does not back off at first.
+// unfenced runs f and retries it with fresh tokens if it met a fence. f must read again on each
+// call. The retries are immediate since a switch waits for them.
 func (e *Engine) unfenced(ctx context.Context, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()

@@ -7,7 +7,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// watchRecord keeps e.record fresh and ends the engine when its epoch has passed.
+// watchRecord keeps e.record fresh and ends the engine when its work is over or belongs to another
+// engine.
 func (e *Engine) watchRecord(ctx context.Context) error {
 	for d := range e.Deployments.Watch(ctx) {
 		e.setRecord(d)
@@ -18,7 +19,7 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 			return errOver
 		}
 		if u := d.Upgrade; u != nil && d.Epoch == e.cfg.Epoch && u.TargetVersion != e.Direction.To() {
-			return errOver // another version is wanted now
+			return errOver // another version is the target now
 		}
 		if err := e.foreign(d); err != nil {
 			return err
@@ -27,8 +28,8 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// keepsLateWatch reports whether the old stream must stay open after the flip: a fence
-// of the validator class lets deletes through, and they have to be reported.
+// keepsLateWatch reports whether the stream of the old direction must stay open after the flip. A
+// fence of the validator class lets deletes through, and they must be reported.
 func (e *Engine) keepsLateWatch(d upgradestate.Deployment) bool {
 	if d.Epoch != e.cfg.Epoch+1 || e.cfg.Snapshot {
 		return false
@@ -46,12 +47,15 @@ func (e *Engine) keepsLateWatch(d upgradestate.Deployment) bool {
 	return false
 }
 
+// setRecord installs a record unless it is older than the present one, and wakes its users.
 func (e *Engine) setRecord(d upgradestate.Deployment) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// A refresh and the watch may deliver out of order.
 	if d.Revision < e.record.Revision {
 		return
 	}
+	// Shards have new work at each step of a switch. The tick would delay it.
 	if step(e.record) != step(d) || upgradestate.ApplyAllowed(e.record) != upgradestate.ApplyAllowed(d) {
 		e.wakeHousekeeping()
 	}
@@ -61,11 +65,11 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 	e.announce()
 }
 
-// wakeHousekeeping has what is done now and then done now.
+// wakeHousekeeping starts a round of housekeeping at once.
 func (e *Engine) wakeHousekeeping() {
 	select {
 	case e.wake <- struct{}{}:
-	default:
+	default: // a round is already due
 	}
 }
 
@@ -76,16 +80,18 @@ func step(d upgradestate.Deployment) upgradestate.Step {
 	return d.Upgrade.Step
 }
 
-// announce wakes everyone in await. e.mu is held.
+// announce wakes all callers of await. e.mu is held.
 func (e *Engine) announce() {
+	// A closed channel wakes any number of waiters. The next wait needs a new one.
 	close(e.news)
 	e.news = make(chan struct{})
 }
 
-// await blocks until ok, which is called with e.mu held, is true.
+// await blocks until ok returns true. It calls ok with e.mu held.
 func (e *Engine) await(ctx context.Context, ok func() bool) error {
 	for {
 		e.mu.Lock()
+		// Taken under the same lock as ok, so that no announcement is missed in between.
 		done, news := ok(), e.news
 		e.mu.Unlock()
 		if done {
@@ -105,5 +111,5 @@ func (e *Engine) current() upgradestate.Deployment {
 	return e.record
 }
 
-// over reports that this engine's direction has ended (e.mu is held by the caller of await).
+// over reports whether the direction of this engine has ended. e.mu is held.
 func (e *Engine) over() bool { return e.record.Epoch > e.cfg.Epoch }

@@ -16,15 +16,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// This file follows the changes of the target, from the whole comparison on. What nobody of ours
-// has made is repaired at once and compared, so that no comparison is believed for longer than it
-// is true. What may be ours, and is not known to be, as after a restart, is compared.
+// This file follows the changes of the target from the whole comparison on. Foreign changes are
+// repaired and compared at once, so that no result of a comparison outlives the state that it
+// compared. Changes that may be this deployment's own, as after a restart, are only compared.
 
-// watching is the work that an error of the target's stream is noted under.
+// watching names the work on the target's stream in logs and progress.
 const watching = "watch the target"
 
-// watchTarget follows the target for all owned shards that were, or are being, compared as a
-// whole. It ends with the direction: clients write to the target then.
+// watchTarget follows the target for owned shards with a place in its changes. It ends with the
+// direction, since clients then write to the target.
 func (e *Engine) watchTarget(ctx context.Context) error {
 	for {
 		over := false
@@ -46,7 +46,7 @@ func (e *Engine) watchTarget(ctx context.Context) error {
 	}
 }
 
-// anyWatched reports whether a shard has a place in the target's changes. e.mu is held.
+// anyWatched reports whether an owned shard has a place in the target's changes. e.mu is held.
 func (e *Engine) anyWatched() bool {
 	for _, s := range e.shards {
 		if !s.watched.IsZero() {
@@ -56,8 +56,8 @@ func (e *Engine) anyWatched() bool {
 	return false
 }
 
-// watchOnce reads one stream until it fails, the direction ends, or another shard needs an
-// earlier beginning (nil).
+// watchOnce reads one stream until it fails, or returns nil when the direction ends or a shard
+// needs an earlier beginning.
 func (e *Engine) watchOnce(ctx context.Context) error {
 	from := e.watchFrom()
 	if from.IsZero() {
@@ -74,8 +74,10 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 			restart()
 		}
 	})
+	// In reverse order: restart ends the goroutine, then Wait returns.
 	defer waiting.Wait()
 	defer restart()
+	// Open before the stream, or the stream would compare this engine's first writes for nothing.
 	e.own.begin(true)
 	defer e.own.begin(false)
 	stream, err := e.Target.Follow(ctx, from, toks)
@@ -91,6 +93,7 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 	}()
 	for {
 		b, err := stream.Next(listen)
+		// The read was cancelled for a restart or the end of the direction.
 		if err != nil && listen.Err() != nil && ctx.Err() == nil {
 			return nil
 		}
@@ -105,7 +108,7 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 	}
 }
 
-// watchFrom is where the target's stream has to begin for all shards that have a place in it.
+// watchFrom returns the position where the target's stream must begin, zero without watched shards.
 func (e *Engine) watchFrom() (from record.Position) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,8 +121,8 @@ func (e *Engine) watchFrom() (from record.Position) {
 	return from
 }
 
-// watchedTokens are the collections of the target that are synced. What lies in the lineage
-// is of no client.
+// watchedTokens returns the synced collections of the target. Lineage is left out, since no client
+// reads it.
 func (e *Engine) watchedTokens(ctx context.Context) (record.Tokens, error) {
 	toks, err := e.targetTokens(ctx)
 	if err != nil {
@@ -133,14 +136,15 @@ func (e *Engine) watchedTokens(ctx context.Context) (record.Tokens, error) {
 	return toks, nil
 }
 
-// intruded is what a batch of the target's changes asks for.
+// intruded is the work of a batch of the target's changes.
 type intruded struct {
-	repair  []transform.GroupID            // changed by others
-	hits    map[*shard][]transform.GroupID // these, and what may be ours
+	repair  []transform.GroupID            // with foreign changes
+	hits    map[*shard][]transform.GroupID // these and groups with changes of unknown origin, by shard
 	orphans []transform.Orphan
 }
 
-// consumeTarget repairs what others have changed, has it compared, and advances the shards.
+// consumeTarget repairs groups with foreign changes, adds them to the late sets and advances the
+// shards.
 func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.rewatch }); err != nil {
@@ -148,13 +152,14 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 		}
 	}
 	in := e.intrusions(b)
+	// Everything that may fail comes before the shards advance, so that an error repeats the batch.
 	if err := e.parkOrphans(ctx, in.orphans); err != nil {
 		return err
 	}
 	if len(in.repair) > 0 {
 		e.Log.Warn("others have written to the target: its records are made anew", zap.Int("groups", len(in.repair)),
 			zap.String("direction", string(e.key)))
-		// No guard that the target has is later.
+		// A position read now is not older than any guard in the target, so that the repair wins.
 		now, err := e.Source.Position(ctx)
 		if err != nil {
 			return fmt.Errorf("position: %w", err)
@@ -165,6 +170,7 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// Clients write to the target now. Its changes are no longer foreign.
 	if e.over() {
 		return nil
 	}
@@ -185,11 +191,12 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 	return nil
 }
 
-// watches reports whether a batch of the target's stream is this shard's. Engine.mu is held.
+// watches reports whether a batch of the target's stream concerns this shard. Engine.mu is held.
 func (s *shard) watches(b record.ChangeBatch) bool {
 	return s.watching && !s.leaving && b.Pos.Compare(s.watched) >= 0
 }
 
+// intrusions returns the work of a batch.
 func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 	in := intruded{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]record.Origin{}
@@ -202,10 +209,11 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 		case c.Origin == record.GuardedChange && e.own.take(c):
 			continue
 		case c.Delete && e.passesLate(c.Kind):
-			continue // the engine that was before counts it, and has it brought back
+			continue // the previous direction's engine counts and restores it
 		}
 		id, ok, err := e.Direction.GroupOfTarget(c.Kind, c.Key)
 		if err != nil {
+			// A deleted orphan needs no entry.
 			if !c.Delete {
 				in.orphans = append(in.orphans, transform.Orphan{Kind: c.Kind, Key: c.Key, Err: err})
 			}
@@ -213,12 +221,13 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 		}
 		s := e.shards[e.shardOf(id)]
 		if _, parked := e.parked[id]; !ok || parked || s == nil || !s.watches(b) {
-			continue // what is parked is brought when that ends; what a switch left behind must stay
+			continue // a parked group is written when it is unparked; a waived one must stay
 		}
 		before, again := seen[id]
 		if !again {
 			in.hits[s] = append(in.hits[s], id)
 		}
+		// An earlier change of the batch may have been of unknown origin. The foreign one decides.
 		if c.Origin == record.ForeignChange && (!again || before != record.ForeignChange) {
 			in.repair = append(in.repair, id)
 		}
@@ -229,7 +238,7 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 	return in
 }
 
-// passesLate reports whether deletes in a kind of the target are what passed the fence of the
+// passesLate reports whether deletes of a target kind may be late deletes after the fence of the
 // latest switch. e.mu is held.
 func (e *Engine) passesLate(kind string) bool {
 	target, _ := e.record.Namespace(e.Direction.To())
@@ -237,7 +246,8 @@ func (e *Engine) passesLate(kind string) bool {
 	return e.plan.InSync && k.Fixed && !k.Hidden && k.Fence == string(record.FenceValidator)
 }
 
-// watchAgain has the shards whose target's changes are lost compared as a whole, from both sides.
+// watchAgain makes the shards that lost changes of the target compare everything again, from both
+// sides.
 func (e *Engine) watchAgain(ctx context.Context, lost *historyLost) error {
 	e.Log.Error("the change history of the target is lost: everything is compared", zap.String("direction", string(e.key)), zap.Error(lost))
 	var behind []int
@@ -249,7 +259,7 @@ func (e *Engine) watchAgain(ctx context.Context, lost *historyLost) error {
 		}
 		s.unwatch()
 		if e.pass != nil {
-			delete(e.pass.shards, s) // what it has compared of this shard was too early
+			delete(e.pass.shards, s) // the pass compared part of this shard too early
 		}
 		behind = append(behind, n)
 	}
@@ -262,26 +272,27 @@ func (e *Engine) watchAgain(ctx context.Context, lost *historyLost) error {
 			return err
 		}
 	}
-	return wait(ctx, e.cfg.Every) // a history that does not last is not asked for without rest
+	return wait(ctx, e.cfg.Every) // a short history must not cause a busy loop
 }
 
-// unwatch forgets the shard's place in the target's changes: nothing that was compared counts.
-// Engine.mu is held.
+// unwatch discards the shard's place in the target's changes, and with it all results of
+// comparisons. Engine.mu is held.
 func (s *shard) unwatch() {
 	s.watched, s.watching = record.Position{}, false
 	s.compareAnew()
 }
 
-// watchFromNow begins to watch a shard at a place from before all that is compared of it.
-// Engine.mu is held.
+// watchFromNow sets a shard's place in the target's changes, taken before its comparison. Engine.mu
+// is held.
 func (e *Engine) watchFromNow(s *shard, now record.Position) {
 	s.watched, s.watching, e.rewatch = now, false, true
 }
 
-// addForeign notes a group that others may have changed in the target. Engine.mu is held.
+// addForeign adds a group with a possibly foreign change in the target. Engine.mu is held.
 func (s *shard) addForeign(id transform.GroupID) {
 	s.addAgain(id)
 	entry := s.late[id]
+	// The earliest change counts: the stored place must not pass it.
 	if entry.target.IsZero() {
 		entry.target = s.watched
 		s.foreign++
@@ -290,8 +301,8 @@ func (s *shard) addForeign(id transform.GroupID) {
 	s.late[id] = entry
 }
 
-// targetMark is the place in the target's changes that can be stored: what is before it was looked
-// at, and compared where others had changed it. Engine.mu is held.
+// targetMark returns the place in the target's changes for a checkpoint. Foreign changes before it
+// are compared. Engine.mu is held.
 func (s *shard) targetMark() record.Position {
 	to := s.watched
 	for _, entry := range s.late {
@@ -302,7 +313,8 @@ func (s *shard) targetMark() record.Position {
 	return to
 }
 
-// foreignStays counts the groups that others have changed and that a repair did not mend.
+// foreignStays counts groups with foreign changes that a repair has not made equal. Engine.mu is
+// held.
 func (s *shard) foreignStays() (n int) {
 	for _, entry := range s.late {
 		if !entry.target.IsZero() && entry.tries >= recheckTries {
@@ -312,8 +324,9 @@ func (s *shard) foreignStays() (n int) {
 	return n
 }
 
-// leftAt is a place in the changes of the target from before anybody but its application, which
-// the latest switch has fenced, can have changed it. Zero: there is none any longer.
+// leftAt returns a place in the target's changes before any foreign change. The latest switch has
+// fenced the application there, so earlier changes are its own. Zero means that no such place is
+// left.
 func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	d := e.current()
 	key, ok := Left(d, e.Direction.To())
@@ -326,6 +339,7 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 		if err != nil {
 			return first, fmt.Errorf("checkpoint of the direction before: %w", err)
 		}
+		// Without the position of each shard no place is known to be early enough.
 		if !found || c.Position.IsZero() {
 			return record.Position{}, nil
 		}
@@ -348,8 +362,10 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
 	}
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // it was read only
+	// The stream is only read, so an error of Close loses nothing.
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
 	target, _ := d.Namespace(e.Direction.To())
+	// Searches from the earliest checkpoint of the old direction for the first fence.
 	for at := first; at.At.Compare(now.At) < 0; {
 		b, err := stream.Next(ctx)
 		if errors.Is(err, record.ErrHistoryLost) {
@@ -358,7 +374,7 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 		if err != nil {
 			return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
 		}
-		// Up to the fence they are the application's own.
+		// The application made the changes up to the fence.
 		for _, c := range b.Changes {
 			if k, ok := target.Kind(c.Kind); ok && c.Marker != "" && c.Marker == k.Fenced {
 				return at, nil
@@ -366,15 +382,15 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 		}
 		at = b.Pos
 	}
-	return first, nil // it is behind the fence already
+	return first, nil // the position is behind the fence already
 }
 
-// targetFloor is the place in the target's changes that a switch began at.
+// targetFloor returns the version of the target at which a switch began, zero without a switch.
 func targetFloor(d upgradestate.Deployment) record.Version {
 	var at record.Position
 	if u := d.Upgrade; u != nil && u.TargetSince != "" {
 		if err := json.Unmarshal([]byte(u.TargetSince), &at); err != nil {
-			return record.Version{} // of a newer binary, which compares by itself
+			return record.Version{} // from a newer binary, which makes the comparison itself
 		}
 	}
 	return at.At

@@ -1,36 +1,35 @@
 package upgradestate
 
-// Action is one thing that a driver should do now. Actions are level-triggered: they
-// follow from the record alone, so any driver may take over at any point, and doing one
-// twice is harmless.
+// Action is one task for a driver. Actions follow from the record alone, so any driver may take
+// over at any point. Executing one twice is harmless.
 type Action interface{ action() }
 
 type (
-	// Hold asks for the servers' acknowledgements of {ID, Attempt}; with all of them, or
-	// after a while without (the fence does not need them), apply Held{ID}.
+	// Hold asks for the servers' acknowledgements of {ID, Attempt}. After all of them, or after a
+	// timeout (the fence does not need them), the driver applies Held{ID}.
 	Hold struct {
 		ID      string
 		Attempt uint64
 	}
 
-	// Execute is an announced operation: Class on the kind at Place (its name last confirmed; it
-	// may bear Pending.To already), towards Pending.To. When it is confirmed at the
-	// database, apply Confirmed{Version, Place.Kind, Pending.To, Pending.From}. Class
-	// "uuid" is a plain rename by identity, also for a fixed-name kind that is hidden; to
-	// its own name it replaces the view that an earlier fence may have left there.
-	// Several Executes of one record can be done in parallel.
+	// Execute asks for an announced operation: Class on the kind at Place, towards Pending.To.
+	// Place has the last confirmed name. The kind may have Pending.To already. After the database
+	// confirms it, the driver applies Confirmed{Version, Place.Kind, Pending.To, Pending.From}.
+	// Class "uuid" is a plain rename by identity, also for a hidden fixed-name kind. A rename to
+	// the kind's own name replaces a view that an earlier fence may have left there. Several
+	// Executes of one record may run in parallel.
 	Execute struct {
 		Version string
 		Place   Place
 		Class   string // uuid, view, writeBlock, validator
 		Restore string
 		Pending Pending
-		Ends    string // the name or mark of the fence that it ends; empty: none
+		Ends    string // name or mark of the fence that it ends; "" for none
 	}
 
-	// Prevent is an announced rename of a source kind that an abort must not wait for: it
-	// has happened, or it is made impossible (record.Fencer.Prevent). Apply Confirmed, as
-	// for Execute, or Prevented{Version, Place.Kind, Pending.To}.
+	// Prevent asks to resolve an announced rename of a source kind that an abort must not wait for:
+	// the rename has happened, or the driver makes it impossible (record.Fencer.Prevent). The
+	// driver then applies Confirmed, as for Execute, or Prevented{Version, Place.Kind, Pending.To}.
 	Prevent struct {
 		Version string
 		Place   Place
@@ -38,11 +37,11 @@ type (
 		Pending Pending
 	}
 
-	// Unfence gives a fenced kind back to those who write it under its own name: the name
-	// (class view), the validator, the cluster. It must have an effect only if From (the
-	// present hidden name, or the mark) is still in force, so that one that was sent
-	// long ago cannot undo a later fence; a fence that was announced and never sent is
-	// removed by doing nothing. When it is confirmed, apply Unfenced{Version, Place.Kind, From}.
+	// Unfence asks to give a fenced kind back to the clients that write it under its own name: it
+	// restores the name (class view), the validator or the cluster. It must act only if From (the
+	// present hidden name, or the mark) is still in force. So a late Unfence cannot undo a later
+	// fence. A fence that was announced and never sent needs no action. After confirmation the
+	// driver applies Unfenced{Version, Place.Kind, From}.
 	Unfence struct {
 		Version string
 		Place   Place
@@ -52,16 +51,16 @@ type (
 		To      string // the name afterwards
 	}
 
-	// AwaitReports: nothing to do but wait for the reports of Shards.
+	// AwaitReports asks to wait for the reports of Shards.
 	AwaitReports struct {
 		ID      string
 		State   Phase
 		Attempt uint64
-		Fences  string // what Report.Fences must be; empty in INITIAL_SYNCING
+		Fences  string // required Report.Fences; empty in INITIAL_SYNCING
 		Shards  []int
 	}
 
-	// FinishAbort: apply Aborted{ID}.
+	// FinishAbort asks to apply Aborted{ID}.
 	FinishAbort struct{ ID string }
 )
 
@@ -72,15 +71,14 @@ func (Unfence) action()      {}
 func (AwaitReports) action() {}
 func (FinishAbort) action()  {}
 
-// The events StartSwitch, Drained and Flip are actions too: apply them as they are
-// (StartSwitch once lag, verification and parked groups allow it; Flip with the
-// measured Switch filled in).
+// The events StartSwitch, Drained and Flip are also actions, to be applied as they are: StartSwitch
+// once lag, verification and parked groups allow it, Flip with the measured Switch filled in.
 func (StartSwitch) action() {}
 func (Drained) action()     {}
 func (Flip) action()        {}
 
-// Actions returns what a driver should do now, all of it independent of each other.
-// Nothing is returned for a record at rest.
+// Actions returns the tasks of a driver for a record, independent of each other. A record at rest
+// has none.
 func Actions(d Deployment) []Action {
 	u := d.Upgrade
 	if u == nil {
@@ -88,10 +86,12 @@ func Actions(d Deployment) []Action {
 	}
 	switch u.Step {
 	case StepNone:
+		// Seals from an earlier attempt have to end before the next switch.
 		as := leftovers(d)
 		switch {
 		case ReadyToSwitch(d):
 			as = append(as, StartSwitch{ID: u.ID, Attempt: u.Attempt})
+		// An upgrade that is ready and blocked has no action until the record changes.
 		case !AllReady(d):
 			as = append(as, AwaitReports{ID: u.ID, State: u.State, Attempt: u.Attempt, Shards: PendingShards(d)})
 		}
@@ -101,6 +101,7 @@ func Actions(d Deployment) []Action {
 	case StepFence:
 		return operations(d, d.CurrentVersion)
 	case StepDrain:
+		// The reports are bound to the fences in force, so nothing more has to be checked here.
 		if AllReady(d) {
 			return []Action{Drained{ID: u.ID}}
 		}
@@ -111,12 +112,13 @@ func Actions(d Deployment) []Action {
 	case StepSealTarget:
 		return operations(d, u.TargetVersion)
 	case StepSealSource:
+		// The flip waits for the last renames, or a stale reader could read old data after it.
 		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
 		return []Action{Flip{ID: u.ID}}
 	case StepAbort:
-		// The target's leftovers wait: an abort must not depend on a target that is down.
+		// The target's operations wait: an abort must not depend on a target that is down.
 		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
@@ -126,8 +128,8 @@ func Actions(d Deployment) []Action {
 	}
 }
 
-// NextFences are the operations that StepFence would have if it began now: what can be made
-// ready for them needs not be done while writes are held.
+// NextFences returns the operations that StepFence would have if it started now. Drivers prepare
+// them before clients' writes are held.
 func NextFences(d Deployment) []Execute {
 	d = Clone(d)
 	var next []Execute
@@ -142,8 +144,8 @@ func NextFences(d Deployment) []Execute {
 	return next
 }
 
-// leftovers are the operations that survive a flip (opening the new namespace) or an abort
-// (the target's seals).
+// leftovers returns the operations that survive a flip (opening the new namespace) or an abort
+// (seals of the target).
 func leftovers(d Deployment) []Action {
 	var as []Action
 	for _, ns := range d.Namespaces {
@@ -152,7 +154,7 @@ func leftovers(d Deployment) []Action {
 	return as
 }
 
-// operations are the pending operations of one namespace.
+// operations returns the pending operations of one namespace.
 func operations(d Deployment, version string) []Action {
 	ns, _ := d.Namespace(version)
 	var as []Action
@@ -161,10 +163,12 @@ func operations(d Deployment, version string) []Action {
 			continue
 		}
 		p := *k.Pending
+		// An abort does not wait for a rename of the source. It makes the rename impossible.
 		if d.Upgrade != nil && d.Upgrade.Step == StepAbort && version == d.CurrentVersion && k.preventable() {
 			as = append(as, Prevent{Version: version, Place: k.place(), Class: k.Fence, Pending: p})
 			continue
 		}
+		// The fence is still where it was set, so its removal opens the kind.
 		if p.Reason == PendingOpen && k.unfenceable() {
 			as = append(as, Unfence{
 				Version: version, Place: k.place(), Class: k.Fence, Restore: k.Restore,

@@ -2,27 +2,27 @@ package upgradestate
 
 import "slices"
 
-// Adopt takes collections that were made anew under their names, as a sharded cluster does
-// when a shard is moved or resharded, for those that the record knows. The database refuses
-// every process that knows the old ones, so that no process has to be stopped for it: another epoch
-// begins, in which servers make their stacks anew and engines their plans. Nothing counts as
-// in sync in it, and the version that the latest switch left stays as it is until an upgrade to
-// it begins.
+// Adopt replaces collections in the record that were recreated under their names, as a sharded
+// cluster does when it moves a shard. The database refuses every process that knows the old ones,
+// so no process has to be stopped. Adopt starts another epoch: servers rebuild their stacks and
+// engines their plans. Nothing counts as in sync in the new epoch. The version that the latest
+// switch left stays as it is until an upgrade to it begins.
 //
-// Epoch is the one that it was decided in; any other is ErrOutdated. Not while an upgrade, a
-// data update or a retirement runs. Repeated, a no-op.
+// Epoch is the epoch of the decision. For another one the event is ErrOutdated. Adopt is refused
+// during an upgrade, a data update or a retirement. A repetition is a no-op.
 type Adopt struct {
 	Epoch       uint64
 	Collections []Adopted
 }
 
-// Adopted is a kind of a version whose collection was Was and is Is.
+// Adopted is a kind of a version with the former (Was) and the present (Is) identity of its
+// collection.
 type Adopted struct{ Version, Kind, Was, Is string }
 
 func (Adopt) event() {}
 
-// adoptedEpochs: an engine that watches what comes late after a switch takes the next epoch
-// for the one of the switch, and goes on. This is none.
+// adoptedEpochs is the number of epochs that Adopt advances. After a switch an engine watches for
+// late changes during the next epoch. A step of two ends that engine.
 const adoptedEpochs = 2
 
 func (d *Deployment) adopt(e Adopt) error {
@@ -46,6 +46,7 @@ func (d *Deployment) adopt(e Adopt) error {
 			done++
 		}
 	}
+	// A repetition after an unknown outcome.
 	if done == len(kinds) {
 		return nil
 	}
@@ -60,6 +61,7 @@ func (d *Deployment) adopt(e Adopt) error {
 	case d.Retire != nil:
 		return refused("adopt: %s is being retired: wait for its end", d.Retire.Version)
 	}
+	// All checks come before the first change, so that a refusal changes nothing.
 	for i, c := range e.Collections {
 		k := kinds[i]
 		taken := func(o *Kind) bool { return o != k && o.ID == c.Is }
@@ -68,6 +70,7 @@ func (d *Deployment) adopt(e Adopt) error {
 			return outdated("adopt: kind %s of %s is collection %s, not %s", c.Kind, c.Version, k.ID, c.Was)
 		case k.Pending != nil:
 			return refused("adopt: kind %s of %s is about to be renamed: wait for its end", c.Kind, c.Version)
+		// Two kinds must not share a collection.
 		case slices.ContainsFunc(d.kinds(c.Version), taken):
 			return refused("adopt: collection %s is another kind of %s", c.Is, c.Version)
 		}
@@ -76,6 +79,7 @@ func (d *Deployment) adopt(e Adopt) error {
 		kinds[i].ID = c.Is
 		d.addEntry(Entry{What: "adopt", ID: c.Kind, To: c.Version, Detail: "collection " + c.Is + " was made anew for " + c.Was})
 	}
+	// A new epoch voids the guards, plans and stacks of the old collections.
 	d.newEpoch()
 	return nil
 }

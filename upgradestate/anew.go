@@ -2,27 +2,27 @@ package upgradestate
 
 import "slices"
 
-// Anew says which collections of the current version were replaced (Replace), and that what was
-// copied from them is not compared again yet. It is for people and decides nothing. It counts for
-// one direction: see OpenAnew.
+// Anew records which collections of the current version were replaced (Replace), while the copies
+// from them are not compared again yet. It is for people. No decision depends on it. It counts for
+// one direction, see OpenAnew.
 type Anew struct {
-	Version string     `json:"version"` // whose collections were replaced
-	To      string     `json:"to"`      // that is copied and compared anew
+	Version string     `json:"version"` // version with replaced collections
+	To      string     `json:"to"`      // version that is copied again
 	Epoch   uint64     `json:"epoch"`
 	Kinds   []AnewKind `json:"kinds"` // in the order of their latest replacements
 }
 
-// AnewKind is the latest replacement of a kind's collection. Was is the one before it, and the
-// present one where that was away under another name.
+// AnewKind is the latest replacement of a kind's collection. Was is the collection before it. It
+// equals the present one if that was away under another name.
 type AnewKind struct {
 	Kind string `json:"kind"`
 	Was  string `json:"was"`
 	At   string `json:"at,omitempty"` // RFC 3339, for people
 }
 
-// CopiedAnew says that every shard has copied and compared everything since the replacements, as
-// the record was at Epoch and Seen. After another replacement, and in a switch, it is ErrOutdated.
-// Where nothing is copied anew it changes nothing.
+// CopiedAnew reports that every shard has copied and compared everything since the replacements, as
+// of Epoch and Seen. After another replacement, and during a switch, it is ErrOutdated. Without a
+// replacement it is a no-op.
 type CopiedAnew struct {
 	To    string
 	Epoch uint64
@@ -31,8 +31,8 @@ type CopiedAnew struct {
 
 func (CopiedAnew) event() {}
 
-// OpenAnew is what is copied and compared anew now because collections were replaced; nil: nothing.
-// While nothing follows the current version nothing is.
+// OpenAnew returns the replacements for which a copy is in progress, or nil. Without a version that
+// follows the current one there is none.
 func OpenAnew(d Deployment) *Anew {
 	x := d.Anew
 	if x == nil || x.Epoch != d.Epoch || x.Version != d.CurrentVersion || d.Upgrade != nil && d.Upgrade.Snapshot {
@@ -44,13 +44,14 @@ func OpenAnew(d Deployment) *Anew {
 	return x
 }
 
-// noteAnew notes the replacements of an event for people.
+// noteAnew records the replacements of an event for people.
 func (d *Deployment) noteAnew(e Replace) {
 	to, ok := Followed(*d)
 	if !ok || d.Upgrade != nil && d.Upgrade.Snapshot {
 		return // nothing was in sync with the former collections
 	}
 	next := &Anew{Version: d.CurrentVersion, To: to.TargetVersion, Epoch: d.Epoch}
+	// A copy in progress for an earlier replacement goes on for both.
 	if x := OpenAnew(*d); x != nil {
 		next.Kinds = slices.Clone(x.Kinds)
 	}

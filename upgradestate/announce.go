@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// announceNamespace adds what is not there yet and leaves alone what is.
+// announceNamespace adds missing kinds and leaves existing ones alone.
 func (d *Deployment) announceNamespace(ns Namespace) error {
 	if ns.Version == "" {
 		return refused("announce namespace: the version is empty")
@@ -20,6 +20,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 		i = len(d.Namespaces) - 1
 	}
 	have := &d.Namespaces[i]
+	// A wrong database must not join: its records would be synced and fenced as this version's.
 	if have.Location != ns.Location {
 		return refused("announce namespace: %s is at %s in the deployment, not at %s: correct the configuration",
 			ns.Version, have.Location, ns.Location)
@@ -27,6 +28,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 	if have.Identity.Differs(ns.Identity) {
 		return refused("announce namespace: %s is in another database than the deployment means: correct its endpoint, or its database or prefix, in dbs of the configuration", ns.Version)
 	}
+	// Two versions in one database would each take the other's collections for their own.
 	for _, other := range d.Namespaces {
 		if db := ns.Identity.Database; other.Version != ns.Version && db != "" && other.Identity.Database == db && !other.Identity.Differs(ns.Identity) {
 			return refused("announce namespace: %s and %s are one database: give each version its own", other.Version, ns.Version)
@@ -37,6 +39,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 		have.Hosts = ns.Hosts
 	}
 	for _, k := range ns.Kinds {
+		// A kind with another identity is another collection, and its history is unknown.
 		if old, ok := have.Kind(k.Kind); ok {
 			if old.ID != k.ID || old.Fixed != k.Fixed {
 				return refused("announce namespace: kind %s of %s is collection %q in the deployment, not %q: a collection was replaced by hand, put it back or remove the deployment",
@@ -44,6 +47,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 			}
 			continue
 		}
+		// Reports and fences of the upgrade do not cover a kind that joins later.
 		if u := d.Upgrade; u != nil && (ns.Version == d.CurrentVersion || ns.Version == u.TargetVersion) {
 			return refused("announce namespace: kind %s cannot join %s while upgrade %s runs: abort it or wait for its end",
 				k.Kind, ns.Version, u.ID)
@@ -53,6 +57,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 			return refused("announce namespace: %s of %s: %v", k.Kind, ns.Version, err)
 		}
 		have.Kinds = append(have.Kinds, k)
+		// The update started without this kind and has to cover it, too.
 		if u := d.Update; u != nil && u.Version == ns.Version {
 			u.cover(k)
 		}
@@ -60,7 +65,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 	return nil
 }
 
-// freshKind completes a kind that is announced for the first time.
+// freshKind completes the fields of a kind that is announced for the first time.
 func freshKind(k Kind, current bool) (Kind, error) {
 	if !k.Fixed && k.Fence == "" {
 		k.Fence = classUUID
@@ -72,6 +77,7 @@ func freshKind(k Kind, current bool) (Kind, error) {
 	if current && k.Hidden {
 		return k, fmt.Errorf("it bears the name %s, and clients of the current version use %s", k.Physical, k.Kind)
 	}
+	// The name in use must not be announced again.
 	if seq, ok := seqOf(k.Kind, k.Physical); ok {
 		k.NextSeq = max(k.NextSeq, seq+1)
 	}
@@ -90,6 +96,7 @@ func (d *Deployment) announceAvailable(a Available) error {
 		return refused("announce available: upgrade %s to %s runs with transform %s, not with %s: run the binary and lenses that it was begun with, or abort it first",
 			u.ID, u.TargetVersion, u.TransformHash, a.TransformHash)
 	}
+	// bindImages needs the list from before this change.
 	before := slices.Clone(d.Available)
 	if a.Precopied {
 		for i := range d.Available {
@@ -107,6 +114,7 @@ func (d *Deployment) announceAvailable(a Available) error {
 }
 
 func (d *Deployment) withdrawAvailable(e WithdrawAvailable) error {
+	// The running upgrade goes on. Other controllers may still offer it.
 	if u := d.Upgrade; u != nil && u.TargetVersion == e.TargetVersion {
 		return nil
 	}
@@ -137,6 +145,8 @@ func (d *Deployment) begin(e Begin) error {
 	if available >= 0 && e.TransformHash == "" {
 		e.TransformHash = d.Available[available].TransformHash
 	}
+	// A repeated request must not start a second upgrade, and a different one must not be lost
+	// silently.
 	if u := d.Upgrade; u != nil {
 		switch {
 		case u.Step == StepAbort:
@@ -177,9 +187,11 @@ func (d *Deployment) begin(e Begin) error {
 	case available >= 0 && d.Available[available].TransformHash != e.TransformHash:
 		return refused("begin-upgrade: the controllers transform to %s with %s, not %s: ask for theirs or update them",
 			e.TargetVersion, d.Available[available].TransformHash, e.TransformHash)
+	// A late event of the old upgrade would otherwise count for the new one.
 	case e.ID == d.LastUpgradeID:
 		return refused("begin-upgrade: upgrade id %s was used before: make a new one", e.ID)
 	}
+	// All checks are done. From here on the record changes.
 	d.yieldUpdate(e.ID)
 	d.LastUpgradeID = e.ID
 	d.Upgrade = &Upgrade{

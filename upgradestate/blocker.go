@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// BlockCode is the kind of a reason that keeps a switch from beginning, or from going on. Programs
-// and alerts compare it, so a code never changes its meaning.
+// BlockCode classifies a reason that prevents a switch from starting or continuing. Programs and
+// alerts compare codes, so a code never changes its meaning.
 type BlockCode string
 
-// The codes of all reasons. A new reason gets a code here and a row in BlockCodes.
+// The codes of all reasons. A new reason needs a code here and an entry in BlockCodes.
 const (
-	// Of the record.
+	// From the record.
 	BlockDifferent BlockCode = "different"         // a comparison found differences
 	BlockPaused    BlockCode = "paused"            // an operator paused the deployment
 	BlockHeld      BlockCode = "held"              // the upgrade holds at ready
@@ -19,7 +19,7 @@ const (
 	BlockRestored  BlockCode = "restored"          // a database was restored
 	BlockPending   BlockCode = "pending_operation" // an announced rename is not confirmed
 
-	// Of the driver.
+	// From the driver.
 	BlockUndriven   BlockCode = "driver"            // no controller has looked at the switch yet
 	BlockParked     BlockCode = "parked"            // parked groups are not waived
 	BlockUncounted  BlockCode = "parked_unknown"    // parked groups cannot be counted
@@ -39,7 +39,7 @@ const (
 	BlockPosition   BlockCode = "position"          // the target gives no place in its changes
 	BlockStep       BlockCode = "step"              // a step of the switch fails and is retried
 
-	// Of controllers.
+	// From controllers.
 	BlockController BlockCode = "controller"     // a controller cannot work yet, as for want of a database
 	BlockUnowned    BlockCode = "no_controller"  // no controller owns the shard
 	BlockReplaced   BlockCode = "replaced"       // an application's collection was replaced and is not followed
@@ -47,7 +47,7 @@ const (
 	BlockReport     BlockCode = "report"         // the owner is done and has not reported yet
 	BlockUncoded    BlockCode = "older_reporter" // a controller from before codes gives the reason in its text alone
 
-	// Of shards.
+	// From shards.
 	BlockShards      BlockCode = "shards"            // not all shards are ready
 	BlockCopy        BlockCode = "copying"           // ranges are still to be copied
 	BlockThrottled   BlockCode = "throttled"         // bulk work stands still
@@ -66,15 +66,16 @@ const (
 	BlockDrain       BlockCode = "draining"          // changes up to the fence are applied
 )
 
-// Resolution is what a reader of a code needs to know.
+// Resolution tells a reader of a code how to proceed.
 type Resolution struct {
-	Act string // the verb, in quotes, or the act that resolves it
-	// Work marks reasons that are work under way or an operator's own wish. They end by
-	// themselves, or as the operator likes, and no alert is due for them.
+	// Act is the command, in quotes, or the action that resolves the reason.
+	Act string
+	// Work marks work in progress or an operator's own request. It ends by itself or at the
+	// operator's wish, and needs no alert.
 	Work bool
 }
 
-// BlockCodes are all codes.
+// BlockCodes has an entry for each code.
 var BlockCodes = map[BlockCode]Resolution{
 	BlockDifferent: {Act: "'verify --repair'"},
 	BlockPaused:    {Act: "'resume'", Work: true},
@@ -127,7 +128,7 @@ var BlockCodes = map[BlockCode]Resolution{
 	BlockDrain:       {Act: "wait", Work: true},
 }
 
-// BlockPlace is where a reason holds. Zero fields do not apply.
+// BlockPlace is the location of a reason. Zero fields do not apply.
 type BlockPlace struct {
 	Version    string `json:"version,omitempty"` // of the database
 	Kind       string `json:"kind,omitempty"`
@@ -136,27 +137,27 @@ type BlockPlace struct {
 	Server     string `json:"server,omitempty"` // server or application
 }
 
-// Equal reports whether two places are the same.
+// Equal reports whether two places are equal.
 func (p BlockPlace) Equal(q BlockPlace) bool {
 	return p.Version == q.Version && p.Kind == q.Kind && p.Controller == q.Controller && p.Server == q.Server && slices.Equal(p.Shards, q.Shards)
 }
 
-// Blocker is one reason that keeps a switch from beginning. The zero value is no reason.
+// Blocker is one reason that prevents a switch. The zero value is no reason.
 type Blocker struct {
 	Code  BlockCode  `json:"code"`
 	Text  string     `json:"text"` // for people
 	Place BlockPlace `json:"place,omitzero"`
 }
 
-// Equal reports whether two reasons are the same.
+// Equal reports whether two reasons are equal.
 func (b Blocker) Equal(c Blocker) bool {
 	return b.Code == c.Code && b.Text == c.Text && b.Place.Equal(c.Place)
 }
 
-// Resolve returns the verb or act that resolves the reason.
+// Resolve returns the command or action that resolves the reason.
 func (b Blocker) Resolve() string { return BlockCodes[b.Code].Act }
 
-// blocked is an error that carries the code and the place of a reason.
+// blocked is an error with the code and place of a reason.
 type blocked struct {
 	code  BlockCode
 	place BlockPlace
@@ -165,7 +166,7 @@ type blocked struct {
 
 func (b blocked) Unwrap() error { return b.error }
 
-// Blocked gives the code and the place of a reason to an error; nil stays nil.
+// Blocked adds the code and place of a reason to an error. A nil error stays nil.
 func Blocked(code BlockCode, place BlockPlace, err error) error {
 	if err == nil {
 		return nil
@@ -173,8 +174,9 @@ func Blocked(code BlockCode, place BlockPlace, err error) error {
 	return blocked{code, place, err}
 }
 
-// BlockerOf makes a reason of an error: with the code and place that Blocked gave it, or else
-// with code. Inner places complete outer ones, as a kind completes its version.
+// BlockerOf makes a reason from an error. It uses the code of the outermost Blocked in the chain,
+// or code if there is none. It joins the places of the whole chain. An inner place wins over an
+// outer one.
 func BlockerOf(code BlockCode, err error) Blocker {
 	b := Blocker{Code: code, Text: err.Error()}
 	var found blocked
@@ -187,7 +189,7 @@ func BlockerOf(code BlockCode, err error) Blocker {
 	return b
 }
 
-// with returns the place with what q has more.
+// with returns the place with its empty fields set from q.
 func (p BlockPlace) with(q BlockPlace) BlockPlace {
 	for _, f := range []struct{ own, other *string }{{&p.Version, &q.Version}, {&p.Kind, &q.Kind}, {&p.Controller, &q.Controller}, {&p.Server, &q.Server}} {
 		if *f.own == "" {

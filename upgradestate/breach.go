@@ -2,35 +2,35 @@ package upgradestate
 
 import "slices"
 
-// Breach is that a fence which must be in force was not, as somebody found who looks at
-// it. It was put back; what was accepted meanwhile is kept under a name of ours.
+// Breach records that a check found a required fence missing at the database. The fence was put
+// back. Documents that the database accepted meanwhile are kept in a collection of this project.
 type Breach struct {
 	At      string `json:"at,omitempty"` // RFC 3339, for people
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 	What    string `json:"what"`            // for people
-	Aside   string `json:"aside,omitempty"` // the collection that has what was accepted; empty: none was made
-	Count   int64  `json:"count,omitempty"` // documents in it when it was found
-	// Accepted: a person has dealt with it. It counts no more, and is kept so that it is
-	// not found a second time.
+	Aside   string `json:"aside,omitempty"` // collection with the accepted documents; empty: none
+	Count   int64  `json:"count,omitempty"` // documents in it when the breach was found
+	// Accepted means that an operator has handled the breach. It no longer counts, and stays in the
+	// list so that it is not found a second time.
 	Accepted bool `json:"accepted,omitempty"`
 }
 
-// maxBreaches keeps the record small. What is no longer in it was accepted.
+// maxBreaches bounds the size of the record. A full list loses an accepted breach first.
 const maxBreaches = 50
 
-// Breached notes what was found. The same collection once; without one, the same finding
-// once until it was accepted.
+// Breached adds a breach. The same collection counts once. Without a collection, the same finding
+// counts once until it is accepted.
 type Breached struct{ Breach Breach }
 
-// AcceptBreaches says that a person has dealt with all that was found so far. Repeated, a no-op.
+// AcceptBreaches accepts all breaches found so far. A repetition is a no-op.
 type AcceptBreaches struct{}
 
 func (Breached) event()       {}
 func (AcceptBreaches) event() {}
 
-// OpenBreaches are those that nobody has dealt with. As long as there is one, the two
-// versions are not equal, and going back would lose it.
+// OpenBreaches returns the breaches that no operator has accepted. While there is one, the two
+// versions are not equal, and a rollback would lose the accepted documents.
 func OpenBreaches(d Deployment) []Breach {
 	return slices.DeleteFunc(slices.Clone(d.Breaches), func(b Breach) bool { return b.Accepted })
 }
@@ -41,6 +41,7 @@ func (d *Deployment) breached(e Breached) error {
 		return refused("breached: %s of %s: it is not said what was found where", b.Kind, b.Version)
 	}
 	b.Accepted = false
+	// The check repeats and must not fill the list with one finding.
 	again := slices.ContainsFunc(d.Breaches, func(old Breach) bool {
 		same := old.Version == b.Version && old.Kind == b.Kind && old.Aside == b.Aside
 		return same && (b.Aside != "" || old.What == b.What && !old.Accepted)
@@ -51,7 +52,7 @@ func (d *Deployment) breached(e Breached) error {
 	if len(d.Breaches) >= maxBreaches {
 		i := slices.IndexFunc(d.Breaches, func(old Breach) bool { return old.Accepted })
 		if i < 0 {
-			return nil // fifty of them speak for themselves
+			return nil // fifty open ones need no further evidence
 		}
 		d.Breaches = slices.Delete(d.Breaches, i, i+1)
 	}

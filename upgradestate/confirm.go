@@ -1,14 +1,14 @@
 package upgradestate
 
-// confirmed moves a kind to where its announced operation has brought it, and goes on to the
-// next step after the last operation of a step.
+// confirmed moves a kind to the result of its announced operation. After the last operation of a
+// step it enters the next step.
 func (d *Deployment) confirmed(e Confirmed) error {
 	k := d.pendingKind(e.Version, e.Kind)
 	if k == nil || k.Pending.To != e.To {
 		return nil
 	}
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
-		// The own name comes back again and again, so it does not say which opening this is.
+		// The own name is used again and again, so it does not identify this opening. From does.
 		if k.unfenceable() {
 			return refused("confirmed: %s of %s is to be unfenced: apply Unfenced with what ended", e.Kind, e.Version)
 		}
@@ -32,7 +32,7 @@ func (d *Deployment) unfenced(e Unfenced) error {
 	return nil
 }
 
-// pendingKind returns the kind, to be modified, if an operation on it is pending.
+// pendingKind returns a kind with a pending operation, to be modified in place, or nil.
 func (d *Deployment) pendingKind(version, kind string) *Kind {
 	for _, k := range d.kinds(version) {
 		if k.Kind == kind && k.Pending != nil {
@@ -42,7 +42,7 @@ func (d *Deployment) pendingKind(version, kind string) *Kind {
 	return nil
 }
 
-// confirm is the only place where a kind moves.
+// confirm applies the pending operation. No other function moves a kind.
 func (k *Kind) confirm() {
 	p := *k.Pending
 	wasHidden, moved := k.Hidden, k.moves(p.Reason)
@@ -55,8 +55,8 @@ func (k *Kind) confirm() {
 		k.Fenced = p.To
 		k.Hidden = k.Fixed && moved
 	case PendingSeal:
-		// The rename of a hidden kind changes nothing for applications: what was fenced
-		// stays so by the same fence, what was not needs no lifting. The other classes fence.
+		// A hidden kind keeps its fence: an existing one stays in force, and a missing one is not
+		// needed. Other kinds are fenced by the seal itself, by every class but uuid.
 		if !wasHidden && k.Fence != classUUID {
 			k.Fenced = p.To
 		}
@@ -69,7 +69,7 @@ func (k *Kind) confirm() {
 	}
 }
 
-// advance enters the next step if the operation on k was the last that this one waited for.
+// advance enters the next step if the operation on k was the last one of this step.
 func (d *Deployment) advance(k *Kind) {
 	u := d.Upgrade
 	if u == nil {
@@ -85,6 +85,7 @@ func (d *Deployment) advance(k *Kind) {
 			d.sealSource()
 		}
 	case StepAbort:
+		// The source kind may need another operation, such as an unfence after its rename.
 		for _, own := range d.kinds(d.CurrentVersion) {
 			if own == k {
 				k.openForAbort()

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Role says what a binary does with a database it meets.
+// Role is how a binary may use a database.
 type Role string
 
 const (
-	Serve          Role = "serve"            // serve the current version; nothing to sync with
+	Serve          Role = "serve"            // serve the current version; there is nothing to sync with
 	ServeSync      Role = "serve_sync"       // serve the current version and sync to another known one
-	GoOn           Role = "go_on"            // an upgrade between two known versions is running: take part
-	ServeUntilFlip Role = "serve_until_flip" // a server may serve until the flip and must say so; a controller refuses
-	Refuse         Role = "refuse"           // must not touch the database
-	CreateFirst    Role = "create_first"     // there is no Deployment yet: a controller creates it at what Initial decides, servers wait
+	GoOn           Role = "go_on"            // take part in a running upgrade between two known versions
+	ServeUntilFlip Role = "serve_until_flip" // a server serves until the flip; a controller refuses
+	Refuse         Role = "refuse"           // do not touch the database
+	CreateFirst    Role = "create_first"     // there is no Deployment yet: a controller creates it, servers wait
 )
 
-// Serves reports whether a server of this role may serve clients.
+// Serves reports whether a server with this role may serve clients.
 func (r Role) Serves() bool {
 	switch r {
 	case Serve, ServeSync, GoOn, ServeUntilFlip, CreateFirst:
@@ -30,7 +30,7 @@ func (r Role) Serves() bool {
 	}
 }
 
-// Controls reports whether a controller of this role may run.
+// Controls reports whether a controller with this role may run.
 func (r Role) Controls() bool {
 	switch r {
 	case Serve, ServeSync, GoOn, CreateFirst:
@@ -42,14 +42,14 @@ func (r Role) Controls() bool {
 	}
 }
 
-// Decision is what Decide found, with the reason for an operator.
+// Decision is the result of Decide, with the reason for an operator.
 type Decision struct {
 	Role   Role
 	Reason string
 }
 
-// Decide says what a binary that knows some versions, oldest first, does with a
-// database. d is nil where there is no Deployment yet.
+// Decide returns how a binary that knows some versions, oldest first, may use a database. d is nil
+// if there is no Deployment yet.
 func Decide(known []string, d *Deployment) Decision {
 	f := factsOf(known, d)
 	for _, r := range decisions {
@@ -60,19 +60,19 @@ func Decide(known []string, d *Deployment) Decision {
 	return Decision{Role: Refuse, Reason: "no rule fits this database: update this binary"}
 }
 
-// facts are all that a decision depends on.
+// facts are the inputs of a decision.
 type facts struct {
 	known         []string
 	record        bool
 	format        int
 	current       string
 	currentKnown  bool
-	target        string // of a running upgrade
+	target        string // of the running upgrade
 	targetKnown   bool
-	later         string // the next known version after the current one; not another place of it
-	kept          string // an earlier known version whose namespace the record has
+	later         string // the next known version after the current one, not another place of it
+	kept          string // an earlier known version with a namespace in the record
 	place         string // another known place of the current version
-	unknownOnward bool   // the record has a namespace that this binary does not know
+	unknownOnward bool   // the record has a namespace of an unknown version
 }
 
 func factsOf(known []string, d *Deployment) facts {
@@ -90,12 +90,14 @@ func factsOf(known []string, d *Deployment) facts {
 	for i, v := range known {
 		switch {
 		case at < 0 || i == at || Retired(*d, v):
+		// Another place of the current version is neither later nor earlier.
 		case APIVersion(v) == APIVersion(d.CurrentVersion):
 			f.place = v
 		case i > at && f.later == "":
 			f.later = v
 		}
 	}
+	// Without a namespace there is nothing to roll back to.
 	for _, ns := range d.Namespaces {
 		switch i := slices.Index(known, ns.Version); {
 		case i < 0:
@@ -109,7 +111,7 @@ func factsOf(known []string, d *Deployment) facts {
 
 func (f facts) list() string { return strings.Join(f.known, ", ") }
 
-// decision is a row of the table. The first that fits decides.
+// decision is a row of the table. The first matching row decides.
 type decision struct {
 	name   string
 	when   func(facts) bool
@@ -117,6 +119,7 @@ type decision struct {
 	reason func(facts) string
 }
 
+// decisions is ordered: each row assumes that the rows above do not match.
 var decisions = []decision{
 	{
 		"no version configured",

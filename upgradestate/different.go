@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Different is what a comparison found in a version that follows the current one, and nobody has
-// resolved yet. It blocks the switch to it. It counts for one direction and generation of Images:
-// another one compares everything by itself.
+// Different is an unresolved finding of a comparison in a version that follows the current one. It
+// blocks the switch to that version. It counts for one direction and generation of Images. Another
+// one compares everything anyway.
 type Different struct {
 	Version    string   `json:"version"`
 	Epoch      uint64   `json:"epoch"`
 	Generation uint64   `json:"generation,omitempty"`
-	Count      int64    `json:"count"`           // groups, without those that are parked or waived
-	Names      []string `json:"names,omitempty"` // of some of them, at most maxDifferentNames
+	Count      int64    `json:"count"`           // groups, without parked and waived ones
+	Names      []string `json:"names,omitempty"` // some of the groups, at most maxDifferentNames
 	At         string   `json:"at,omitempty"`    // RFC 3339, for people
-	// Repair is the latest request to compare and correct everything; empty: nobody has asked.
-	// Left are the shards that have not done so since.
+	// Repair is the latest repair request; empty: none. Left are the shards that have not completed
+	// it.
 	Repair string `json:"repair,omitempty"`
 	Left   []int  `json:"left,omitempty"`
 }
 
-// maxDifferentNames keeps the record small.
+// maxDifferentNames bounds the size of the record.
 const maxDifferentNames = 10
 
 type (
-	// Compared says what a whole comparison of a version with the current one found, as the
-	// record was at Epoch and Seen. Nothing ends what one before it found. After another epoch,
-	// generation or fence it is ErrOutdated.
+	// Compared reports the result of a whole comparison of a version with the current one, as of
+	// Epoch and Seen. It replaces the result before it. A result without differences clears it. In
+	// another epoch, generation or fence count it is ErrOutdated.
 	Compared struct {
 		Version string
 		Epoch   uint64
@@ -38,13 +38,13 @@ type (
 		At      string
 	}
 
-	// Repair asks for all groups of the version that differs to be compared and corrected. ID is
-	// new for each request. While one is being done another is a no-op.
+	// Repair requests a comparison and repair of all groups of the version with differences. ID is
+	// new for each request. During a repair another request is a no-op.
 	Repair struct{ Version, ID string }
 
-	// Repaired says that shards have been compared and corrected for a request. For any other than
-	// the latest it is ErrOutdated. With the last shard the difference is resolved: what could not
-	// be corrected is parked.
+	// Repaired reports shards that have completed a repair request. For any request but the latest
+	// it is ErrOutdated. The last shard resolves the difference: groups that could not be repaired
+	// are parked.
 	Repaired struct {
 		Version, ID string
 		Shards      []int
@@ -55,19 +55,20 @@ func (Compared) event() {}
 func (Repair) event()   {}
 func (Repaired) event() {}
 
-// OpenDifferent is the difference that counts now; nil: there is none.
+// OpenDifferent returns the difference that counts now, or nil.
 func OpenDifferent(d Deployment) *Different {
 	x := d.Different
 	if x == nil || x.Epoch != d.Epoch || x.Version == d.CurrentVersion {
 		return nil
 	}
+	// Another generation makes and compares all records again.
 	if ns, ok := d.Namespace(x.Version); !ok || ns.Images.Epoch == d.Epoch && ns.Images.Generation != x.Generation {
 		return nil
 	}
 	return x
 }
 
-// DifferentLine says in one line, for people, what differs and what to do; "" is nothing.
+// DifferentLine returns a line for people about the open difference and how to resolve it, or "".
 func DifferentLine(d Deployment) string {
 	x := OpenDifferent(d)
 	switch {
@@ -109,6 +110,7 @@ func (d *Deployment) compared(e Compared) error {
 	switch {
 	case !ok || e.Version == d.CurrentVersion:
 		return outdated("comparison of %s", e.Version)
+	// The records were made again after they were compared.
 	case e.Epoch != d.Epoch || ns.Images != e.Seen:
 		return outdated("comparison of %s", e.Version)
 	}
@@ -124,10 +126,12 @@ func (d *Deployment) compared(e Compared) error {
 		return nil
 	}
 	names := e.Names[:min(len(e.Names), maxDifferentNames)]
+	// The same finding must not fill the history, nor end a repair in progress.
 	if open != nil && open.Version == e.Version && open.Count == e.Count && slices.Equal(open.Names, names) {
 		return nil
 	}
 	next := &Different{Version: e.Version, Epoch: d.Epoch, Generation: ns.Images.Generation, Count: e.Count, Names: slices.Clone(names), At: e.At}
+	// Images of another direction say nothing about this one.
 	if ns.Images.Epoch != d.Epoch {
 		next.Generation = 0
 	}
@@ -145,6 +149,7 @@ func (d *Deployment) repair(e Repair) error {
 		return refused("repair: the request has no id")
 	case d.Upgrade != nil && d.Upgrade.State == Switching:
 		return refused("repair: upgrade %s is switching: wait for its end", d.Upgrade.ID)
+	// A second request would restart shards that are done.
 	case x.Repair != "":
 		return nil
 	}

@@ -1,82 +1,96 @@
-// Package upgradestate is the pure state machine of an upgrade: a Deployment record
-// and an Event give the next record, and Actions says what the record asks for. No I/O,
-// no clock, no context, nothing of ours imported.
+// Package upgradestate is the pure state machine of an upgrade. Apply turns a Deployment record and
+// an Event into the next record. Actions returns the work that a record asks for. The package does
+// no I/O, has no clock and no context, and imports nothing of this project but the limits.
 //
 // # Vocabulary
 //
-// The source is the namespace of CurrentVersion, the target that of
-// Upgrade.TargetVersion; after a flip they swap, and rollback is the same machine. An
-// act (rename or mark) is announced in Kind.Pending before it is sent, and the record
-// moves on only with the event that says it is confirmed.
+// A namespace is the database of one version of the data, and a kind is one of its collections. The
+// source is the namespace of CurrentVersion. The target is the namespace of Upgrade.TargetVersion.
+// A flip makes the target the current version. A rollback is the same machine with the roles
+// swapped. The epoch counts flips.
+//
+// A shard is one part of the records, of a fixed number (the ring). A fence is a change at the
+// database after which it refuses writes under earlier tokens: a rename, or a mark such as a
+// validator. A seal is a rename of a target that keeps out its controllers. An operation is
+// announced in Kind.Pending before a driver sends it. The record moves on only with the event that
+// confirms it. A driver is the controller that executes the actions.
 //
 // # Lifecycle
 //
-// No upgrade -> INITIAL_SYNCING -> SWITCHING (HOLD, FENCE, DRAIN, SEAL_TARGET,
-// SEAL_SOURCE) -> flip (no upgrade, other version, epoch+1); ABORT from any step of
-// SWITCHING -> no upgrade, or INITIAL_SYNCING once more (Abort.Again), same version. docs/state-diagram.md is drawn from the machine.
+// An upgrade goes from INITIAL_SYNCING to SWITCHING (steps HOLD, FENCE, DRAIN, SEAL_TARGET,
+// SEAL_SOURCE) to the flip. The flip ends the upgrade with the other version and the next epoch.
+// ABORT can follow any step of SWITCHING. It ends the upgrade with the same version, or returns to
+// INITIAL_SYNCING for another attempt (Abort.Again). docs/state-diagram.md is drawn from the
+// machine.
 //
-// Two kinds of operations outlive their upgrade. An announced seal of a target is completed
-// after an abort, before controllers apply to it again and before another SWITCHING. And
-// a kind that clients write under its own name (every fence class but uuid) is opened
-// after the flip: a target is built under a hidden name, its seal moves it to another
-// hidden name, and it gets its own name, or loses its old fence, only when it is the
-// current version's. Until that is confirmed WritePlaces returns nothing. So no
-// application's write can reach a target that may still be given up.
+// Two kinds of operations outlive their upgrade. An announced seal of a target is completed after
+// an abort, before controllers apply to the target again and before the next SWITCHING. And a kind
+// that clients write under its own name (every fence class but uuid) is opened after the flip: it
+// is built under a hidden name, and its seal moves it to another hidden name. It gets its own name,
+// or loses its old fence, only as part of the current version. Until that is confirmed WritePlaces
+// returns nothing. So no write of an application can reach a target that may still be given up.
 //
-// # What operators ask for
+// # Requests of operators
 //
-// A switch begins only when SwitchBlocker returns nothing: the deployment is not paused (Pace),
-// the upgrade need not be asked (Policy.Hold, AskSwitch), no data update runs, nothing is
-// pending. A version that was left can be retired (Complete, Dropped): then it is gone for
-// good. A rollback to a snapshot leaves behind what was written since the switch; the
-// other namespace is compared as a whole when somebody goes forward again. What a person
-// asks for a second time changes nothing. Note adds what happened, when and by whose
-// wish, to the record's History; it takes no part in any decision.
+// A switch starts only when SwitchBlocker returns "". It returns a reason in these cases:
+//
+//   - The deployment is paused (Pace).
+//   - The upgrade holds at ready (Policy.Hold, AskSwitch).
+//   - A data update runs.
+//   - An operation is pending.
+//   - A difference or a restore waits for a decision.
+//
+// A version that was left can be retired (Complete, Dropped). Then it is gone for good. A rollback
+// to a snapshot gives up all writes since the switch. A later upgrade compares the other namespace
+// as a whole. A repeated request changes nothing. Note records in History each request, its time
+// and its author. No decision depends on the history.
 //
 // # Guarantees
 //
-// The tests explore every state that can be reached, together with a model of the
-// databases and of processes that sleep at any point, and find each of some fifty
-// mutants that break one rule. What they check:
+// The tests explore every reachable state, together with a model of the databases and of processes
+// that pause at any point. They find each of some fifty mutants that break one rule. They check:
 //
-//   - at most one namespace can be written, at the database itself, whatever tokens
-//     anybody remembers: none from DRAIN to the flip; WritePlaces names none in SWITCHING;
-//   - a ready report counts for one upgrade id, phase and attempt only, in SWITCHING only
-//     with the fences in force;
-//   - a flip needs every shard's report in DRAIN bound to the fences in force, all target
-//     seals and all last source renames confirmed, and publishes exactly those names;
-//   - a client's token from before a flip opens nothing after it, neither to read nor to
-//     write, and no controller's token opens what clients write (uuid and view; a class
-//     that keeps the collection's name has no new token to offer);
-//   - reads of the current version find their kind until its last rename;
-//   - an abort resolves announced source renames first, as completed or as impossible, so
-//     that no sleeper can move the source after it; it ends from every state although no
-//     fence's command is ever answered, and never waits for the target;
-//   - an attempt that was given up is tried again as often as the policy says, from the
-//     beginning, and not after an abort by a person;
-//   - no switch begins that is held back, no version is served whose namespace is dropped
-//     or being dropped, and no namespace goes without having been asked for;
-//   - no name or mark is announced twice, and an event that comes late, twice or from
-//     elsewhere changes nothing;
-//   - where a transformation may write a target, no controller of another one can;
-//   - where a target may be compared, nobody can load into it without guards (FenceLoaders);
-//   - from every state drivers alone come to rest, with the same or the other version.
+//   - At most one namespace can be written at the database itself, whatever tokens any process
+//     holds. From DRAIN to the flip none can. WritePlaces names none in SWITCHING.
+//   - A ready report counts for one upgrade id, phase and attempt only, and in SWITCHING only with
+//     the fences in force.
+//   - A flip needs every shard's report in DRAIN, bound to the fences in force, and all target
+//     seals and last source renames confirmed. It publishes exactly those names.
+//   - A client's token from before a flip opens nothing after it, for reads or writes. No
+//     controller's token opens a namespace that clients write under uuid or view. A class that
+//     keeps the collection's name has no new token.
+//   - Reads of the current version find their kind until its last rename.
+//   - An abort first resolves announced source renames, as completed or as impossible, so that no
+//     late driver can move the source after it. It ends from every state even if no fence command
+//     is ever answered, and never waits for the target.
+//   - A failed attempt is retried as often as the policy allows, from the beginning, and not after
+//     an operator's abort.
+//   - No switch starts while it is blocked. No version is served while its namespace is dropped or
+//     being dropped. No namespace is dropped without a request.
+//   - No name or mark is announced twice. An event that is late, repeated or foreign changes
+//     nothing.
+//   - Where one transformation may write a target, no controller with another one can.
+//   - Where a target may be compared, no controller can insert into it without guards
+//     (FenceLoaders). A guard is the version stored with a record that makes the target refuse
+//     older writes.
+//   - From every state drivers alone reach rest, with the same or the other version.
 //
 // # Late operations
 //
-// A rename by identity that is sent late finds nothing under its old name, or its
-// destination taken by an abort; a view fence that was removed finds its way closed; and a
-// Unfence ends only what its From names. Two commands cannot be taken back, which a driver
-// that slept sends after an abort: a mark (validator, writeBlock), and a view fence that
-// was confirmed once and is repeated a whole life later. They make the kind refuse writes
-// although the record says it is open. Nothing is lost by it; the backends narrow it by
-// remembering what was removed.
+// A late rename by identity does nothing: it does not find its old name, or an abort has taken its
+// destination. A late view fence that was removed is refused. A late Unfence ends only the fence in
+// its From. Two commands cannot be made harmless when a paused driver sends them after an abort: a
+// mark (validator, writeBlock), and a confirmed view fence repeated much later. The kind then
+// refuses writes although the record shows it open. No data is lost, and the backends narrow the
+// case by remembering removed fences.
 //
 // # What this package does not own
 //
-// How an operation is done (switchover), stored (deployment), or seen (vrunner, syncer); when
-// to switch (lag, verification, parked groups, time windows, the predicted pause), and
-// deadlines.
+// It does not own how an operation is executed (switchover), stored (deployment) or followed
+// (vrunner, syncer). It does not decide when to switch (lag, verification, parked groups, time
+// windows, the predicted pause), and it keeps no deadlines.
+//
+// Begin with types.go (the record), machine.go (the events), actions.go, and switching.go.
 //
 // It is not for users and may change with any version.
 package upgradestate

@@ -5,13 +5,12 @@ import (
 	"fmt"
 )
 
-// ErrOutdated is returned by Apply for an event that speaks of another upgrade, phase,
-// attempt or step than the record is in. Nothing is wrong with the record: read it
-// again and decide again.
+// ErrOutdated is returned by Apply for an event about another upgrade, phase, attempt or step than
+// the record's. The record is fine: read it again and decide again.
 var ErrOutdated = errors.New("event is outdated")
 
-// RefusedError is returned by Apply for an event that the record does not allow. Reason
-// is written for an operator: what is wrong, with values, and what to do.
+// RefusedError is returned by Apply for an event that the record does not allow. Reason is for an
+// operator: the problem with its values, and how to resolve it.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }

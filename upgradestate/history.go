@@ -5,41 +5,44 @@ import (
 	"slices"
 )
 
-// maxHistory and maxPhases, of one entry, keep the record small.
+// maxHistory bounds the entries of the history, and maxPhases the phases of one entry, to keep the
+// record small.
 const (
 	maxHistory = 50
 	maxPhases  = 40
 )
 
-// Entry is something that happened to the deployment, or was asked for.
+// Entry is one event or request in the history of the deployment.
 type Entry struct {
-	At string `json:"at,omitempty"` // RFC 3339, by the clock of who wrote it: for people
-	By string `json:"by,omitempty"` // who asked for it, by its own account
-	// Identity is who was proven to have asked, and Address where from; empty: nobody was.
+	At string `json:"at,omitempty"` // RFC 3339, by the clock of the writer; for people
+	By string `json:"by,omitempty"` // name that the requester gave
+	// Identity is the authenticated identity of the requester, and Address its network address.
+	// Both are empty without authentication.
 	Identity string `json:"identity,omitempty"`
 	Address  string `json:"address,omitempty"`
-	// What is upgrade, retry, switch, breach, accept-breaches, adopt, replace, rebuild, restored, follow-restored, pause, resume, pace, policy, complete, keep, drop, update, or that
-	// of a Remark.
+	// What is upgrade, retry, switch, breach, accept-breaches, adopt, replace, rebuild, restored,
+	// follow-restored, pause, resume, pace, policy, complete, keep, drop, update, verify, repair,
+	// start-at, or the What of a Remark.
 	What   string `json:"what"`
 	ID     string `json:"id,omitempty"` // of the upgrade or update
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Phases are, of an upgrade, when each was entered: states and steps by their names,
-	// READY when all shards were for the first time.
+	// Phases are the phases of an upgrade with their times: states and steps by name, and READY for
+	// the first time that all shards were ready.
 	Phases []PhaseTime `json:"phases,omitempty"`
-	// Outcome is how it ended; empty while it goes on.
+	// Outcome is the result; empty while the upgrade, update or retirement goes on.
 	Outcome string `json:"outcome,omitempty"`
 	Ended   string `json:"ended,omitempty"` // RFC 3339
 }
 
-// PhaseTime is when a phase was entered.
+// PhaseTime is the time when a phase began.
 type PhaseTime struct {
 	Phase string `json:"phase"`
 	At    string `json:"at"`
 }
 
-// phaseReady is noted in addition to the states and steps.
+// phaseReady is recorded in addition to the states and steps.
 const phaseReady = "READY"
 
 func (d *Deployment) remark(e Remark) error {
@@ -52,13 +55,14 @@ func (d *Deployment) remark(e Remark) error {
 
 func (d *Deployment) addEntry(e Entry) {
 	d.History = append(d.History, e)
+	// The oldest entries go first. The count shows that some are missing.
 	if over := len(d.History) - maxHistory; over > 0 {
 		d.History = slices.Delete(d.History, 0, over)
 		d.HistoryDropped += over
 	}
 }
 
-// Continue returns d with the history of another record of the same deployment in front of its own.
+// Continue returns d with the history of another record of the same deployment before its own.
 func Continue(d, before Deployment) Deployment {
 	d = Clone(d)
 	added := d.History
@@ -69,7 +73,8 @@ func Continue(d, before Deployment) Deployment {
 	return d
 }
 
-// entry is the latest one about an ID, to be modified; nil when it has gone.
+// entry returns the latest entry about an ID, to be modified in place, or nil if it is no longer
+// there.
 func (d *Deployment) entry(what, id string) *Entry {
 	for i := len(d.History) - 1; i >= 0; i-- {
 		if e := &d.History[i]; e.What == what && e.ID == id {
@@ -79,12 +84,13 @@ func (d *Deployment) entry(what, id string) *Entry {
 	return nil
 }
 
-// Note returns after with a history that tells of the transition from before: what was
-// asked for, by whom, and which phases were entered, at that time. It changes nothing
-// else, and nothing at all where nothing is to be told.
+// Note returns after with a history of the transition from before. The history gets the request
+// with its author (by), new phases, and their time (at). Note changes nothing else, and nothing at
+// all for a transition without news.
 func Note(before, after Deployment, by, at string) Deployment {
 	d := Clone(after)
 	for i := range d.History {
+		// Apply added these entries. It has no clock and does not know the author.
 		if d.History[i].At == "" {
 			d.History[i].At, d.History[i].By = at, by
 		}
@@ -99,8 +105,8 @@ func Note(before, after Deployment, by, at string) Deployment {
 	return d
 }
 
-// Ascribe puts the proven identity of who asked into the entries that a transition made.
-// Note was called for it, with that by and at.
+// Ascribe adds the authenticated identity of the requester to the entries of a transition. Note was
+// called for it with the same by and at.
 func Ascribe(d Deployment, by, at, identity, address string) Deployment {
 	if identity == "" {
 		return d
@@ -114,6 +120,7 @@ func Ascribe(d Deployment, by, at, identity, address string) Deployment {
 	return d
 }
 
+// openEntry returns the latest entry without an outcome, or nil.
 func (d *Deployment) openEntry(what string) *Entry {
 	for i := len(d.History) - 1; i >= 0; i-- {
 		if e := &d.History[i]; e.What == what && e.Outcome == "" {
@@ -123,8 +130,8 @@ func (d *Deployment) openEntry(what string) *Entry {
 	return nil
 }
 
-// noteRetired notes what became of a retirement: that its collections were set aside, that
-// the time until they are dropped was changed, and that they were dropped.
+// noteRetired records the progress of a retirement: collections set aside, a changed time of the
+// drop, and the drop.
 func (d *Deployment) noteRetired(before Deployment, by, at string) {
 	if len(d.Retired) > len(before.Retired) {
 		if e := d.openEntry("complete"); e != nil {
@@ -155,14 +162,17 @@ func keptUntil(until string) string {
 	return "until " + until
 }
 
+// noteUpgrade records the beginning, the phases and the end of an upgrade.
 func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	was, is := before.Upgrade, d.Upgrade
+	// The upgrade has ended, by a flip or by an abort.
 	if was != nil && (is == nil || is.ID != was.ID) {
 		if e := d.entry("upgrade", was.ID); e != nil {
 			e.Ended = at
 			switch last := d.LastSwitch; {
 			case last != nil && last.ID == was.ID:
 				e.Outcome = "switched"
+			// abort may have set the outcome already.
 			case e.Outcome == "":
 				e.Outcome = outcomeOfAbort(was.AbortReason)
 			}
@@ -172,6 +182,7 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 		return
 	}
 	if was == nil || was.ID != is.ID {
+		// A new upgrade starts an entry with its first phase.
 		e := Entry{At: at, By: by, What: "upgrade", ID: is.ID, From: d.CurrentVersion, To: is.TargetVersion, Detail: is.Policy.String()}
 		if is.Snapshot {
 			e.Detail = "to the snapshot, " + e.Detail
@@ -187,6 +198,7 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	if is.Failures > was.Failures {
 		d.addEntry(Entry{At: at, By: by, What: "retry", ID: is.ID,
 			Detail: fmt.Sprintf("attempt %d at the switch was given up: %s", is.Failures, is.LastFailure)})
+		// addEntry may have moved or removed the entry.
 		if e = d.entry("upgrade", is.ID); e == nil {
 			return
 		}
@@ -194,9 +206,10 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	enter := func(phase string) {
 		e.Phases = append(e.Phases, PhaseTime{phase, at})
 		if over := len(e.Phases) - maxPhases; over > 0 {
-			e.Phases = slices.Delete(e.Phases, 1, 1+over) // the beginning, and the latest attempts
+			e.Phases = slices.Delete(e.Phases, 1, 1+over) // keeps the beginning and the latest attempts
 		}
 	}
+	// Only the first time, since shards become unready and ready again.
 	noted := slices.ContainsFunc(e.Phases, func(p PhaseTime) bool { return p.Phase == phaseReady })
 	if is.Step == StepNone && AllReady(*d) && !noted {
 		enter(phaseReady)
@@ -228,6 +241,7 @@ func (d *Deployment) notePace(before Deployment, by, at string) {
 	if is == was {
 		return
 	}
+	// A pause and its end are entries of their own, with the reason.
 	if is.Paused != was.Paused {
 		what := "resume"
 		if is.Paused {
@@ -235,6 +249,7 @@ func (d *Deployment) notePace(before Deployment, by, at string) {
 		}
 		d.addEntry(Entry{At: at, By: by, What: what, Detail: is.Reason})
 	}
+	// The rest of the pace gets an entry of its own.
 	was.Paused, was.Reason = is.Paused, is.Reason
 	if is != was {
 		d.addEntry(Entry{At: at, By: by, What: "pace", Detail: paceDetail(is)})
@@ -267,7 +282,7 @@ func (d *Deployment) noteUpdate(before Deployment, by, at string) {
 	}
 }
 
-// about is what an update does, for people.
+// about describes an update for people.
 func (u Update) about() string {
 	if u.Key != "" {
 		return u.Name + " to " + u.Key

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Found is what a controller finds of a version before there is a deployment.
+// Found is the state of a version before there is a deployment.
 type Found struct {
 	Version string
-	// Disabled: it is not kept in sync, and nothing begins there unless it holds data.
+	// Disabled means that the version is not kept in sync. A deployment begins there only if it has
+	// data.
 	Disabled bool
-	// Holds are the collections of applications that hold documents, and Empty those that
-	// are there and hold none.
+	// Holds are the applications' collections with documents, and Empty the existing ones without.
 	Holds, Empty []string
 }
 
-// StartAt has a deployment in which nothing was ever made begin at another version: the one that
-// was chosen first was a mistake, as where the configuration named a collection that is not there.
+// StartAt moves a deployment without any history to another first version. The first choice was a
+// mistake, for example because the configuration named a missing collection.
 type StartAt struct{ Version string }
 
 func (StartAt) event() {}
@@ -36,14 +36,17 @@ func (d *Deployment) startAt(e StartAt) error {
 	return nil
 }
 
-// Initial decides at which version a deployment begins, of those configured, oldest first:
-// at the one that holds applications' data; where none does, at the one that has their
-// collections; and else at the newest that every server knows that is registered, for a
-// service that begins has no use for its old versions. Of several places of that version the
-// first is taken. Data of several versions is refused, for nothing says which of it is
-// current: begun at the wrong one, the other's would be what an upgrade has to replace.
+// Initial decides the first version of a deployment among the configured ones, oldest first. It
+// selects, in this order:
 //
-// configured, if it is not empty, decides alone.
+//   - configured, if it is not empty;
+//   - the version with applications' documents;
+//   - the version with applications' collections;
+//   - the newest version that every registered server knows, since a new service has no use for old
+//     ones. Of several places of that version it selects the first.
+//
+// Documents in several versions are refused, since nothing shows which are current. With the wrong
+// choice an upgrade would replace the others.
 func Initial(configured string, found []Found, servers []ServerState) (string, error) {
 	if configured != "" {
 		return configured, nil
@@ -63,6 +66,7 @@ func Initial(configured string, found []Found, servers []ServerState) (string, e
 	switch {
 	case len(holding) == 1:
 		return holding[0].Version, nil
+	// A wrong choice would let an upgrade replace live data.
 	case len(holding) > 1:
 		var what []string
 		for _, f := range holding {
@@ -71,10 +75,13 @@ func Initial(configured string, found []Found, servers []ServerState) (string, e
 		return "", refused("create: the databases of several versions hold documents, %s, and nothing says which is current: "+
 			"name it with initialVersion in the configuration; what holds the others' names has to be renamed, or they need other databases",
 			strings.Join(what, " and "))
+	// Empty collections show the version that the application uses.
 	case len(having) == 1:
 		return having[0].Version, nil
 	}
+	// The newest first, so that a new service starts without an upgrade.
 	for i, f := range slices.Backward(found) {
+		// A server that does not know the version could not serve.
 		if f.Disabled || len(oldServers(servers, f.Version)) > 0 {
 			continue
 		}

@@ -2,9 +2,10 @@ package upgradestate
 
 import "encoding/json"
 
-// MarshalJSON adds upgradeState.pendingShards, which follows from the ring size and the
-// ready shards, for those who read the record without this package. Decoding ignores it.
+// MarshalJSON adds upgradeState.pendingShards for readers without this package. It follows from the
+// ring size and the ready shards. Decoding ignores it.
 func (d Deployment) MarshalJSON() ([]byte, error) {
+	// Without the method set, or Marshal would call this method again.
 	type plain Deployment
 	type upgrade struct {
 		*Upgrade

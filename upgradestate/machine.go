@@ -1,38 +1,38 @@
 package upgradestate
 
-// Event is something that happened or that somebody asks for.
+// Event is a fact or a request that may change the record.
 type Event interface{ event() }
 
 type (
-	// AnnounceNamespace adds or completes the namespace of a version (its kinds were
-	// provisioned). Repeating it is a no-op; it cannot change a kind that is there, and no
-	// kinds are added to the source or target of a running upgrade. NextSeq may be 0 (the
-	// first unused), Hidden and the class of a managed kind may be left out. Its Identity is
-	// noted where there is none yet; another one is refused, as is that of another version.
+	// AnnounceNamespace adds a version's namespace, or kinds to it, after its collections were
+	// provisioned. A repetition is a no-op. It cannot change an existing kind, and it cannot add
+	// kinds to the source or target of a running upgrade. NextSeq may be 0 (the first unused
+	// number). Hidden and the class of a managed kind may be left out. Identity is recorded if it
+	// is unknown. A different identity, or the identity of another version, is refused.
 	AnnounceNamespace struct{ Namespace Namespace }
 
-	// AnnounceAvailable says that an upgrade to a version is possible. Ahead takes the mark
-	// from any other.
+	// AnnounceAvailable announces that an upgrade to a version is possible. With Precopied it takes
+	// that mark from any other.
 	AnnounceAvailable struct{ Available Available }
 
-	// WithdrawAvailable says that an upgrade to a version is no longer possible. The
-	// one that runs goes on; what is not available is left alone.
+	// WithdrawAvailable announces that an upgrade to a version is no longer possible. It does not
+	// change a running upgrade, and an unavailable version is a no-op.
 	WithdrawAvailable struct{ TargetVersion string }
 
-	// FenceLoaders announces the renames that keep out of a version, the one that is followed,
-	// everybody who has read the source so far (Images.Fences). Seen is what the caller saw: when
-	// another fence or transformation came first, or a switch has begun, it is ErrOutdated.
+	// FenceLoaders announces renames in the followed version that stop all writers that have read
+	// the source so far (Images.Fences). Seen is the caller's view. The event is ErrOutdated if
+	// another fence or transformation came first, or a switch has begun.
 	FenceLoaders struct {
 		Version string
 		Seen    Images
 	}
 
-	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be
-	// new (random; the latest one is refused). An empty TransformHash takes that of the
-	// available upgrade. The same TargetVersion and TransformHash as a running upgrade is
-	// a no-op, also under another ID; with another Policy, unless it is zero, it is refused.
-	// An update that has a Key, which runs when it begins, is cancelled.
-	// Snapshot is allowed only as the rollback of the latest switch.
+	// Begin creates the upgrade. Shards, if not 0, must equal the ring size. ID must be new and
+	// random. The ID of the latest upgrade is refused. An empty TransformHash selects the hash of
+	// the available upgrade. If an upgrade with the same TargetVersion and TransformHash runs,
+	// Begin is a no-op, even under another ID. With another non-zero Policy it is then refused.
+	// Begin cancels a running update with a Key. Snapshot is allowed only as the rollback of the
+	// latest switch, or to keep the version that followed a restored one.
 	Begin struct {
 		ID            string
 		TargetVersion string
@@ -42,8 +42,8 @@ type (
 		Snapshot      bool
 	}
 
-	// SetPolicy changes the policy of the upgrade that runs, before SWITCHING. What is nil
-	// stays. ID "" means: whichever runs.
+	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field stays. ID
+	// "" selects the running upgrade.
 	SetPolicy struct {
 		ID                                            string
 		Hold                                          *bool
@@ -51,11 +51,11 @@ type (
 		Retries                                       *int
 	}
 
-	// AskSwitch lets an upgrade that holds at ready go on to SWITCHING. It may come before
-	// everything is ready. Repeated, also after the flip of that ID, it is a no-op.
+	// AskSwitch lets an upgrade that holds at ready go on to SWITCHING. It may come before all
+	// shards are ready. A repetition is a no-op, also after the flip of that ID.
 	AskSwitch struct{ ID string }
 
-	// SetPace changes how fast, and whether, bulk work goes on. What is nil stays.
+	// SetPace changes the speed of bulk work, or pauses it. A nil field stays.
 	SetPace struct {
 		Paused        *bool
 		Reason        *string
@@ -64,58 +64,58 @@ type (
 		Window        *string
 	}
 
-	// AnnounceIndexes notes the indexes that a kind gets from its source before they are built,
-	// and forgets those that are dropped.
+	// AnnounceIndexes records the indexes that controllers are about to build on a kind from its
+	// source, and removes dropped ones.
 	AnnounceIndexes struct {
 		Version, Kind  string
 		Built, Dropped []string
 	}
-	// AnnounceExpiry notes the TTL indexes of a kind before they are kept from deleting.
-	// Repeating it is a no-op. An index that is noted keeps its seconds, unless they are
-	// those of Noted, what the caller knew to be noted when it looked at the indexes.
+	// AnnounceExpiry records the TTL indexes of a kind before they are stopped. A repetition is a
+	// no-op. A recorded index keeps its seconds, unless they equal those in Noted, the caller's
+	// view when it looked at the indexes.
 	AnnounceExpiry struct {
 		Version, Kind string
 		Expiry, Noted map[string]int64
 	}
-	// ForgetExpiry takes away notes of TTL indexes of the current version that delete again, or are
-	// gone, by kind: an index that rests without a note was stopped by its application, and stays
-	// so. After another Revision than the one that the caller read it is ErrOutdated: somebody
-	// may have stopped the indexes since.
+	// ForgetExpiry removes TTL indexes of the current version that delete again or are gone, by
+	// kind. A stopped index without an entry was stopped by its application and stays stopped. If
+	// Revision is not the record's, the event is ErrOutdated: another process may have stopped the
+	// indexes since.
 	ForgetExpiry struct {
 		Version  string
 		Kinds    map[string][]string
 		Revision int64
 	}
 
-	// Complete begins to retire a version that is not current: its collections are set aside
-	// and dropped at Until (RFC 3339; empty: dropped at once), and there is no rollback to it
-	// from now on. Not while an upgrade runs. Repeated, also after it is retired, a no-op.
+	// Complete starts to retire a version that is not current. Its collections are set aside and
+	// dropped at Until (RFC 3339; empty: at once). From now on there is no rollback to it. It is
+	// refused during an upgrade. A repetition is a no-op, also after the retirement.
 	Complete struct{ Version, Until string }
 
-	// Keep changes until when the collections of a retired version are kept (RFC 3339; empty:
-	// they are dropped now). What is being dropped cannot be kept any longer.
+	// Keep changes the time until the collections of a retired version are kept (RFC 3339; empty:
+	// they are dropped now). It is refused if the drop has started.
 	Keep struct{ Version, Until string }
 
-	// SetAside ends the retirement of a version whose collections are kept: they have the
-	// names of RetiredName.
+	// SetAside ends the retirement of a version with kept collections, after they have the names of
+	// RetiredName.
 	SetAside struct{ Version string }
 
-	// Dropped says that nothing of a retired version's namespace is left in the database.
+	// Dropped reports that the database has nothing left of a retired version's namespace.
 	Dropped struct{ Version string }
 
-	// BeginUpdate starts a data update within the current version, one at a time. The same
-	// Name and Hash as one that runs is a no-op.
+	// BeginUpdate starts a data update within the current version, one at a time. It is a no-op if
+	// an update with the same Name and Hash runs.
 	BeginUpdate struct {
 		Update Update
-		// Unasked: no person wants it now. During an upgrade, or for a key that was declined
-		// meanwhile, it is ErrOutdated: it was decided by an earlier record.
+		// Unasked means that no operator requested the update. During an upgrade, or for a key that
+		// was declined meanwhile, the event is then ErrOutdated, since it was decided by an earlier
+		// record.
 		Unasked bool
 	}
 
-	// UpdateDone says that shards of the update ID are done, and how much they saw and
-	// changed since the last report. With the last shard the update is done. Reports for
-	// another update are ErrOutdated; for a shard that is done, a no-op. Example is one of the
-	// records that failed, for people.
+	// UpdateDone reports that a shard of the update run ID is done, with its counts. The last shard
+	// ends the update. A report for another run is ErrOutdated; for a finished shard it is a no-op.
+	// Example is one of the failed records, for people.
 	UpdateDone struct {
 		ID      string
 		Shard   int
@@ -123,21 +123,20 @@ type (
 		Example string
 	}
 
-	// CancelUpdate ends the update that runs; what it changed stays. ID "" means whichever runs.
-	// The Key of one that has one is declined.
+	// CancelUpdate ends the running update and keeps its changes. ID "" selects the running one. If
+	// the update has a Key, that key counts as declined.
 	CancelUpdate struct{ ID, Reason string }
 
-	// ConfigureKey says which key the records of a version are to be under: that another one was
-	// declined before counts no more.
+	// ConfigureKey sets the wanted encryption key of a version's records. It clears an earlier
+	// refusal of another key.
 	ConfigureKey struct{ Version, Key string }
 
-	// Remark adds an entry to the history about something that changes nothing here.
+	// Remark adds an entry to the history about a fact that changes nothing else.
 	Remark struct{ What, Detail string }
 
-	// Report says that shards are ready, for one upgrade id, phase and attempt. In
-	// SWITCHING it counts only in StepDrain, and only with Fences equal to
-	// FenceNames of the record; repeated later it is a no-op. Reports for anything else
-	// are ErrOutdated.
+	// Report reports shards as ready, for one upgrade id, phase and attempt. In SWITCHING it counts
+	// only in StepDrain and only if Fences equals FenceNames of the record. A later repetition is a
+	// no-op. Any other report is ErrOutdated.
 	Report struct {
 		ID      string
 		State   Phase
@@ -146,32 +145,31 @@ type (
 		Shards  []int
 	}
 
-	// Withdraw takes reports back. In StepSealTarget and later it is ErrOutdated.
+	// Withdraw withdraws reports. From StepSealTarget on it is ErrOutdated.
 	Withdraw struct {
 		ID     string
 		Shards []int
 	}
 
-	// StartSwitch enters SWITCHING/HOLD. Every shard must be ready and nothing pending
-	// from an earlier attempt. All shards become pending. Attempt, if not 0, is the one
-	// that it was decided in: a late one is ErrOutdated.
+	// StartSwitch enters SWITCHING/HOLD and makes all shards pending. Every shard must be ready,
+	// and nothing may be pending from an earlier attempt. Attempt, if not 0, is the attempt of the
+	// decision; for another one the event is ErrOutdated.
 	StartSwitch struct {
 		ID          string
 		Attempt     uint64
 		TargetSince string // Upgrade.TargetSince
 	}
 
-	// Held ends StepHold: announces a fence for every source kind, enters StepFence.
+	// Held ends StepHold. It announces a fence for every source kind and enters StepFence.
 	Held struct{ ID string }
 
-	// Confirmed says that the pending operation of one kind of one version is confirmed.
-	// When the last one of the step is, the next step begins by itself:
-	// StepFence -> StepDrain; StepSealTarget -> StepSealSource (last renames announced;
-	// straight to "may flip" for kinds whose class does not rename).
-	// Confirming what is not, or no longer, pending under that name is a no-op. From, the
-	// pending operation's, is needed only where To is an own name, which is no new one: a late
-	// confirmation must not count for a later opening. The end of a fence by Unfence is
-	// confirmed by Unfenced.
+	// Confirmed reports that the pending operation of one kind is confirmed at the database. The
+	// last confirmation of a step enters the next step: StepFence -> StepDrain, and StepSealTarget
+	// -> StepSealSource with the last renames announced. Only kinds fenced by uuid have a last
+	// rename. An operation that is not pending under that name is a no-op.
+	//
+	// From is needed only if To is the kind's own name. That name is reused, so a late confirmation
+	// could otherwise count for a later opening. Unfenced, not Confirmed, confirms an Unfence.
 	Confirmed struct {
 		Version string
 		Kind    string
@@ -179,50 +177,51 @@ type (
 		From    string
 	}
 
-	// Prevented says that the announced rename of a source kind has not happened and cannot
-	// happen any longer: the kind keeps its name. Only in StepAbort; of what is not pending
-	// (or no longer) under that name a no-op.
+	// Prevented reports that the announced rename of a source kind has not happened and cannot
+	// happen any more, so that the kind keeps its name. It is valid only in StepAbort. An operation
+	// that is not pending under that name is a no-op.
 	Prevented struct {
 		Version string
 		Kind    string
 		To      string
 	}
 
-	// Unfenced says that the Unfence of one kind is confirmed. From is that of the action, a
-	// name or mark that is used once, so that a late Unfenced cannot end a later fence. What
-	// is not, or no longer, pending with that From is a no-op.
+	// Unfenced reports that the Unfence of one kind is confirmed. From is the action's From, a name
+	// or mark that is used once, so that a late Unfenced cannot end a later fence. An opening that
+	// is not pending with that From is a no-op.
 	Unfenced struct {
 		Version string
 		Kind    string
 		From    string
 	}
 
-	// Together makes several transitions, in order, as one: a switch of many kinds confirms
-	// their operations with one write of the record. If one is refused or outdated, none is made.
+	// Together applies several events in order as one transition. A switch of many kinds thereby
+	// confirms all operations with one write. If one event is refused or outdated, none takes
+	// effect.
 	Together struct{ Events []Event }
 
-	// Drained ends StepDrain when every shard has reported: announces the target's
-	// renames, enters StepSealTarget.
+	// Drained ends StepDrain after every shard has reported. It announces the target's renames and
+	// enters StepSealTarget.
 	Drained struct{ ID string }
 
-	// Flip makes the target current: epoch+1, no upgrade. Only in StepSealSource with
-	// everything confirmed. Kinds that clients write under their own name are announced
-	// to be opened (PendingOpen); writes begin when that is confirmed. ID, From and To of
-	// the Switch are filled in. Repeating the latest flip is a no-op.
+	// Flip makes the target current, increments the epoch and ends the upgrade. It is valid only in
+	// StepSealSource with everything confirmed. It announces the opening of kinds that clients
+	// write under their own name (PendingOpen). Writes start after its confirmation. It fills in
+	// ID, From and To of Switch. A repetition of the latest flip is a no-op.
 	Flip struct {
 		ID     string
 		Switch Switch
 	}
 
-	// Abort ends the upgrade. In INITIAL_SYNCING at once; in SWITCHING it enters
-	// StepAbort, where announced source renames are completed or prevented and the
-	// source's fences that do not rename by identity are removed. Without an upgrade, or
-	// for another ID, a no-op (ID "" means: whichever runs).
+	// Abort ends the upgrade: at once in INITIAL_SYNCING, through StepAbort in SWITCHING. StepAbort
+	// completes or prevents announced source renames and removes source fences that do not rename
+	// by identity. Without an upgrade, or for another ID, it is a no-op. ID "" selects the running
+	// upgrade.
 	//
-	// Attempt, if not 0, is the attempt that is given up: for any other a no-op, so that a
-	// driver that was late ends no later attempt. With Again the upgrade goes on after it
-	// in INITIAL_SYNCING, as often as its policy allows; an Abort without it is final, also
-	// while one with it is being completed.
+	// Attempt, if not 0, is the attempt to give up; for another attempt the event is a no-op, so
+	// that a late driver ends no later attempt. With Again the upgrade then continues in
+	// INITIAL_SYNCING, as often as its policy allows. An Abort without Again is final, also during
+	// an abort with it.
 	Abort struct {
 		ID      string
 		Reason  string
@@ -230,9 +229,9 @@ type (
 		Again   bool
 	}
 
-	// Aborted ends StepAbort: nothing is pending on the source. The source's names, as
-	// confirmed, are the tokens again; the target's announced seals stay pending. The
-	// upgrade ends, or is in INITIAL_SYNCING again with no shard ready.
+	// Aborted ends StepAbort when nothing is pending on the source. The confirmed names of the
+	// source are tokens again. Announced seals of the target stay pending. The upgrade ends, or is
+	// in INITIAL_SYNCING again without ready shards.
 	Aborted struct{ ID string }
 )
 
@@ -269,13 +268,15 @@ func (Flip) event()              {}
 func (Abort) event()             {}
 func (Aborted) event()           {}
 
-// Apply makes the transition that e asks for, or returns d unchanged with ErrOutdated or
-// a RefusedError. It never modifies its argument nor keeps any of it. A no-op returns a
-// record deeply equal to d: nothing needs to be written then.
+// Apply returns the record after an event. On ErrOutdated or a RefusedError it returns d unchanged.
+// It neither modifies d nor keeps any part of it. A no-op returns a record deeply equal to d, which
+// need not be stored.
 func Apply(d Deployment, e Event) (Deployment, error) {
+	// A newer record may have fields that a write by this binary would lose.
 	if d.Format > Format {
 		return d, refused("deployment %s has record format %d, this binary knows %d: use a newer binary", d.Name, d.Format, Format)
 	}
+	// Transitions work in place, so a refused one may leave the copy half done.
 	next := Clone(d)
 	if err := next.apply(e); err != nil {
 		return d, err
@@ -364,6 +365,7 @@ func (d *Deployment) apply(e Event) error {
 	case Unfenced:
 		return d.unfenced(e)
 	case Together:
+		// The caller drops the whole copy if a later part is refused.
 		for _, part := range e.Events {
 			if err := d.apply(part); err != nil {
 				return err

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Pace is how fast bulk work goes: copying, comparing as a whole, and data updates. Changes
-// are followed at any pace, so that the source's history does not pass the checkpoints.
-// The zero value: as fast as the controllers are configured.
+// Pace limits the speed of bulk work: copies, whole comparisons and data updates. Changes are
+// followed without a limit, so that checkpoints stay within the source's history. The zero value
+// applies the controllers' configuration.
 type Pace struct {
-	Paused bool   `json:"paused,omitempty"` // no bulk work, and no switch begins
+	Paused bool   `json:"paused,omitempty"` // no bulk work, and no switch starts
 	Reason string `json:"reason,omitempty"` // of the pause, for people
-	// MaxRate is how many records a second all controllers together may copy; 0: as
+	// MaxRate is the maximum number of records per second copied by all controllers together; 0: as
 	// configured.
 	MaxRate int `json:"maxRate,omitempty"`
-	// MaxSourceLoad is the load of the source, in percent, above which bulk work slows
-	// down; 0: as configured.
+	// MaxSourceLoad is the load of the source in percent above which bulk work slows down; 0: as
+	// configured.
 	MaxSourceLoad int `json:"maxSourceLoad,omitempty"`
-	// Window is when bulk work is done and a switch may begin, such as 22:00-05:00, in UTC;
-	// empty: at any time.
+	// Window is the time of day for bulk work and for the start of a switch, in UTC, such as
+	// 22:00-05:00; empty: any time.
 	Window string `json:"window,omitempty"`
 }
 
-// maxRate is wide: what lies outside is a slip of the pen.
+// maxRate is generous. A higher value is a typing error.
 const maxRate = 10_000_000
 
 func (p Pace) pauseReason() string {
@@ -33,10 +33,10 @@ func (p Pace) pauseReason() string {
 	return "paused: " + p.Reason
 }
 
-// Window is a time of day, which may go over midnight. The zero value is the whole day.
+// Window is a time of day, which may span midnight. The zero value is the whole day.
 type Window struct{ from, to time.Duration } // since midnight
 
-// ParseWindow reads HH:MM-HH:MM; empty is the whole day.
+// ParseWindow parses HH:MM-HH:MM. An empty string is the whole day.
 func ParseWindow(s string) (Window, error) {
 	if s == "" {
 		return Window{}, nil
@@ -44,6 +44,7 @@ func ParseWindow(s string) (Window, error) {
 	a, b, ok := strings.Cut(s, "-")
 	from, errFrom := time.Parse("15:04", a)
 	to, errTo := time.Parse("15:04", b)
+	// Equal times could mean the whole day or none of it.
 	if !ok || errFrom != nil || errTo != nil || from.Equal(to) {
 		return Window{}, fmt.Errorf("window %q: want HH:MM-HH:MM with two different times, such as 22:00-05:00", s)
 	}
@@ -54,7 +55,7 @@ func sinceMidnight(t time.Time) time.Duration {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second
 }
 
-// Holds reports whether an instant is within the window; its end is not.
+// Holds reports whether a time is within the window. The end is excluded.
 func (w Window) Holds(t time.Time) bool {
 	at := sinceMidnight(t.UTC())
 	switch {
@@ -62,6 +63,7 @@ func (w Window) Holds(t time.Time) bool {
 		return true
 	case w.from < w.to:
 		return at >= w.from && at < w.to
+	// The window spans midnight.
 	default:
 		return at >= w.from || at < w.to
 	}
@@ -85,6 +87,7 @@ func (d *Deployment) setPace(e SetPace) error {
 	set(&next.MaxRate, e.MaxRate)
 	set(&next.MaxSourceLoad, e.MaxSourceLoad)
 	set(&next.Window, e.Window)
+	// A reason without a pause would show up at the next one.
 	if !next.Paused {
 		next.Reason = ""
 	}

@@ -2,24 +2,24 @@ package upgradestate
 
 import "strings"
 
-// A namespace is named by the API version that its records are of and, where a second
-// place holds the same, by "@" and the tag of that place: v1 and v1@b. CurrentVersion,
-// TargetVersion and Namespace.Version are names of namespaces; what servers serve is the
-// API version.
+// A namespace is named by the API version of its records. A second place of the same version adds
+// "@" and a tag: v1 and v1@b. CurrentVersion, TargetVersion and Namespace.Version are names of
+// namespaces. Servers serve API versions.
 
-// APIVersion is the API version that the records of a namespace are of.
+// APIVersion returns the API version of the records in a namespace.
 func APIVersion(namespace string) string {
 	version, _, _ := strings.Cut(namespace, "@")
 	return version
 }
 
-// Followed is the available upgrade whose namespace controllers keep in sync with the
-// current one now: that of the upgrade that runs, else the reverse sync of the latest switch,
-// else the one that is copied ahead. No others are written to.
+// Followed returns the upgrade whose namespace controllers keep in sync with the current one: the
+// running upgrade, else the reverse sync of the latest switch, else the precopied one. Controllers
+// write to no other namespace.
 func Followed(d Deployment) (Available, bool) {
 	if u := d.Upgrade; u != nil {
 		return Available{TargetVersion: u.TargetVersion, TransformHash: u.TransformHash}, true
 	}
+	// The way back has priority over a copy to a further version.
 	if ReverseSynced(d) {
 		return d.available(d.LastSwitch.From)
 	}
@@ -31,8 +31,8 @@ func Followed(d Deployment) (Available, bool) {
 	return Available{}, false
 }
 
-// PreviousVersion is the version that the latest switch came from, if it led to the current
-// one; otherwise empty.
+// PreviousVersion returns the version that the latest switch left, if that switch led to the
+// current version, and "" otherwise.
 func PreviousVersion(d Deployment) string {
 	if last := d.LastSwitch; last != nil && last.To == d.CurrentVersion {
 		return last.From
@@ -40,8 +40,8 @@ func PreviousVersion(d Deployment) string {
 	return ""
 }
 
-// ReverseSynced reports whether, while no upgrade runs, the namespace that the latest switch came
-// from is kept in sync with the current one. After a switch to a snapshot it is not.
+// ReverseSynced reports whether, without a running upgrade, the namespace that the latest switch
+// left is kept in sync with the current one. It is false after a switch to a snapshot.
 func ReverseSynced(d Deployment) bool {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || last.Snapshot {

@@ -5,30 +5,29 @@ import (
 	"strings"
 )
 
-// Policy is when an upgrade may switch. The zero value: at once when it is ready.
+// Policy decides when an upgrade may switch. The zero value switches as soon as it is ready.
 type Policy struct {
-	// Hold: stay ready until AskSwitch.
+	// Hold makes the upgrade stay ready until AskSwitch.
 	Hold bool `json:"hold,omitempty"`
-	// DeadlineMillis is how long SWITCHING may take before it is aborted; 0: as the
-	// controllers are configured.
+	// DeadlineMillis is the maximum duration of SWITCHING before it is aborted; 0: as configured.
 	DeadlineMillis int64 `json:"deadlineMillis,omitempty"`
-	// MaxPauseMillis is the predicted pause above which the switch waits; 0: any.
+	// MaxPauseMillis is the maximum predicted pause. The switch waits while it is longer. 0: any.
 	MaxPauseMillis int64 `json:"maxPauseMillis,omitempty"`
-	// MaxHoldMillis is how long an attempt at the switch may hold clients' writes before it
-	// gives them back; 0: as the controllers are configured.
+	// MaxHoldMillis is the maximum time that an attempt may hold clients' writes before it releases
+	// them; 0: as configured.
 	MaxHoldMillis int64 `json:"maxHoldMillis,omitempty"`
-	// Retries is how often the switch is tried again by itself after an attempt was given
-	// up by its deadline or by a failover; 0: as the controllers are configured, -1: never.
+	// Retries is the number of automatic retries after an attempt failed by its deadline or a
+	// failover; 0: as configured, -1: none.
 	Retries int `json:"retries,omitempty"`
 }
 
-// mayRetry reports whether one more attempt is allowed after so many were given up before
-// the one that ends.
+// mayRetry reports whether another attempt is allowed after a number of earlier failures, not
+// counting the attempt that ends.
 func (p Policy) mayRetry(failures int) bool {
 	return p.Retries == 0 || failures < p.Retries
 }
 
-// String is the policy as an operator reads it.
+// String describes the policy for an operator.
 func (p Policy) String() string {
 	parts := []string{"switch when ready"}
 	if p.Hold {
@@ -52,13 +51,13 @@ func (p Policy) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Bounds of a deadline. One below the least would abort every switch.
+// Bounds of a deadline. A shorter one would abort every switch.
 const (
 	minDeadlineMillis = 1_000
 	maxDeadlineMillis = 600_000
 )
 
-// MaxRetries bounds Policy.Retries: what fails that often does not pass by itself.
+// MaxRetries bounds Policy.Retries: a switch that fails so often does not succeed by itself.
 const MaxRetries = 100
 
 func (p Policy) validate() error {
@@ -82,7 +81,7 @@ func snapshotName(snapshot bool) string {
 	return "with sync"
 }
 
-// SwitchBlocker returns the text of the first of SwitchBlockers; "" is nothing.
+// SwitchBlocker returns the text of the first of SwitchBlockers, or "".
 func SwitchBlocker(d Deployment) string {
 	if all := SwitchBlockers(d); len(all) > 0 {
 		return all[0].Text
@@ -90,8 +89,8 @@ func SwitchBlocker(d Deployment) string {
 	return ""
 }
 
-// SwitchBlockers returns everything in the record that keeps a running upgrade, all of whose
-// shards are ready, from switching.
+// SwitchBlockers returns all reasons in the record that prevent a running upgrade with ready shards
+// from switching.
 func SwitchBlockers(d Deployment) (all []Blocker) {
 	u := d.Upgrade
 	if u == nil {
@@ -100,6 +99,7 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 	add := func(code BlockCode, at BlockPlace, format string, args ...any) {
 		all = append(all, Blocker{Code: code, Place: at, Text: fmt.Sprintf(format, args...)})
 	}
+	// A snapshot is not in sync anyway, so differences do not matter to it.
 	if line := DifferentLine(d); line != "" && !u.Snapshot {
 		add(BlockDifferent, BlockPlace{Version: d.Different.Version}, "%s", line)
 	}
@@ -112,6 +112,7 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 	if d.Update != nil {
 		add(BlockUpdate, BlockPlace{Version: d.Update.Version, Kind: d.Update.Kind}, "the end of data update %s: let it finish or cancel it", d.Update.Name)
 	}
+	// A switch to the snapshot is one way to decide about a restore.
 	if line := RestoredLine(d); line != "" && !u.Snapshot {
 		add(BlockRestored, BlockPlace{Version: d.CurrentVersion}, "%s", line)
 	}
@@ -120,14 +121,14 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 			if k.Pending != nil {
 				add(BlockPending, BlockPlace{Version: ns.Version, Kind: k.Kind}, "an earlier operation on %s of %s (%s to %s), which a controller has to complete",
 					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
-				return all // one is enough for people: a thousand kinds can have one each
+				return all // one is enough for people: there may be a thousand kinds
 			}
 		}
 	}
 	return all
 }
 
-// mayBegin refuses an upgrade that the life of the deployment does not allow now.
+// mayBegin refuses an upgrade that the state of the deployment does not allow now.
 func (d *Deployment) mayBegin(e Begin) error {
 	if err := e.Policy.validate(); err != nil {
 		return refused("begin-upgrade: %v", err)
@@ -138,9 +139,11 @@ func (d *Deployment) mayBegin(e Begin) error {
 	if d.isRetired(e.TargetVersion) {
 		return refused("begin-upgrade: %s was retired, and nothing leads back to it", e.TargetVersion)
 	}
+	// The copy would overwrite changes that the restore has undone and only the target still has.
 	if line := RestoredLine(*d); line != "" && !e.Snapshot {
 		return refused("begin-upgrade: it waits for %s", line)
 	}
+	// An operator may decide for the version that followed a restored one.
 	if e.Snapshot && d.keeps(e.TargetVersion) {
 		return nil
 	}
@@ -161,6 +164,7 @@ func (d *Deployment) setPolicy(e SetPolicy) error {
 	set(&next.MaxPauseMillis, e.MaxPauseMillis)
 	set(&next.MaxHoldMillis, e.MaxHoldMillis)
 	set(&next.Retries, e.Retries)
+	// A repeated request is fine even during a switch.
 	if next == u.Policy {
 		return nil
 	}
@@ -171,6 +175,7 @@ func (d *Deployment) setPolicy(e SetPolicy) error {
 	case StepNone:
 		u.Policy = next
 		return nil
+	// A switch in progress keeps the policy that it began with.
 	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource, StepAbort:
 		return refused("set-policy: upgrade %s is switching already: let it finish or abort it", u.ID)
 	default:
@@ -180,6 +185,7 @@ func (d *Deployment) setPolicy(e SetPolicy) error {
 
 func (d *Deployment) askSwitch(e AskSwitch) error {
 	u := d.Upgrade
+	// A late repetition after the flip.
 	if last := d.LastSwitch; u == nil && last != nil && e.ID != "" && e.ID == last.ID {
 		return nil
 	}
@@ -187,6 +193,7 @@ func (d *Deployment) askSwitch(e AskSwitch) error {
 		return refused("switch: no such upgrade is running: begin one")
 	}
 	switch u.Step {
+	// It is remembered if the shards are not ready yet.
 	case StepNone:
 		u.SwitchAsked = true
 		return nil
@@ -199,7 +206,7 @@ func (d *Deployment) askSwitch(e AskSwitch) error {
 	}
 }
 
-// set takes a value that is given.
+// set assigns a value unless it is nil.
 func set[T any](to *T, v *T) {
 	if v != nil {
 		*to = *v

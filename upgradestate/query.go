@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The fence classes, as record.FenceClass has them. This package imports nothing of
-// ours, so it has its own names for what it must tell apart.
+// The fence classes, as in record.FenceClass. This package does not import record, so it has its
+// own constants for the classes that it distinguishes.
 const (
 	classUUID       = "uuid"
 	classView       = "view"
@@ -17,7 +17,7 @@ const (
 	classValidator  = "validator"
 )
 
-// New is the record of a deployment that meets its first database.
+// New returns the record of a new deployment.
 func New(name, version string, ringSize int) Deployment {
 	return Deployment{
 		Format: Format, Name: name, CurrentVersion: version, Epoch: 1, RingSize: ringSize,
@@ -25,8 +25,9 @@ func New(name, version string, ringSize int) Deployment {
 	}
 }
 
-// Clone returns a copy that shares nothing with d.
+// Clone returns a deep copy of d.
 func Clone(d Deployment) Deployment {
+	// Every slice, map and pointer is copied, since callers keep the old record.
 	d.Namespaces = slices.Clone(d.Namespaces)
 	for i := range d.Namespaces {
 		d.Namespaces[i] = d.Namespaces[i].clone()
@@ -91,7 +92,8 @@ func (s Switch) clone() Switch {
 	return s
 }
 
-// Namespace returns the namespace of a version. Its kinds are those of d, to be read only.
+// Namespace returns the namespace of a version. Its kinds are shared with d and must not be
+// modified.
 func (d Deployment) Namespace(version string) (Namespace, bool) {
 	for _, ns := range d.Namespaces {
 		if ns.Version == version {
@@ -115,13 +117,14 @@ func (ns Namespace) pending() bool {
 	return slices.ContainsFunc(ns.Kinds, func(k Kind) bool { return k.Pending != nil })
 }
 
-// PendingShards are the shards whose report the running upgrade still waits for. Without
-// an upgrade there are none.
+// PendingShards returns the shards whose report the running upgrade waits for, and an empty list
+// without an upgrade.
 func PendingShards(d Deployment) []int {
 	shards := []int{}
 	if d.Upgrade == nil {
 		return shards
 	}
+	// Only ready shards are stored, so that a new attempt resets them with one assignment.
 	for s := range d.RingSize {
 		if !slices.Contains(d.Upgrade.ReadyShards, s) {
 			shards = append(shards, s)
@@ -135,14 +138,14 @@ func AllReady(d Deployment) bool {
 	return d.Upgrade != nil && len(PendingShards(d)) == 0
 }
 
-// ReadyToSwitch reports whether the record allows StartSwitch. Lag, verification, time
-// windows and parked groups are for the driver to judge.
+// ReadyToSwitch reports whether the record allows StartSwitch. The driver also checks lag,
+// verification, time windows and parked groups.
 func ReadyToSwitch(d Deployment) bool {
 	return d.Upgrade != nil && d.Upgrade.State == InitialSyncing && AllReady(d) && SwitchBlocker(d) == ""
 }
 
-// FenceNames is the canonical form "kind=fence,kind=fence" of the fences in force on the
-// source. A report in StepDrain must carry it. Empty without an upgrade in SWITCHING.
+// FenceNames returns the canonical form "kind=fence,kind=fence" of the fences in force on the
+// source. A report in StepDrain must contain it. It is "" outside of SWITCHING.
 func FenceNames(d Deployment) string {
 	if !switching(d) {
 		return ""
@@ -152,6 +155,7 @@ func FenceNames(d Deployment) string {
 	for _, k := range ns.Kinds {
 		pairs = append(pairs, k.Kind+"="+k.Fenced)
 	}
+	// One order for all, whatever order the kinds joined in.
 	slices.Sort(pairs)
 	return strings.Join(pairs, ",")
 }
@@ -160,12 +164,13 @@ func switching(d Deployment) bool {
 	return d.Upgrade != nil && d.Upgrade.State == Switching
 }
 
-// moves reports whether an operation leaves the kind under another name. A hidden kind is
-// always moved: nobody knows its name, so no class needs to keep it.
+// moves reports whether an operation gives the kind another name. A hidden kind always moves: no
+// client knows its name, so no class has to keep it.
 func (k Kind) moves(r PendingReason) bool {
 	switch r {
 	case PendingLast:
 		return true
+	// A kind that kept its name has only its mark removed.
 	case PendingOpen:
 		return k.Hidden
 	case PendingFence, PendingSeal:
@@ -175,7 +180,7 @@ func (k Kind) moves(r PendingReason) bool {
 	}
 }
 
-// renames reports whether the kind's class fences by renaming.
+// renames reports whether the class of the kind fences by renaming.
 func (k Kind) renames() bool {
 	switch k.Fence {
 	case classUUID, classView, classRole:
@@ -187,18 +192,19 @@ func (k Kind) renames() bool {
 	}
 }
 
-// unfenceable reports whether the kind's fence is where it was set, so that an unfence undoes
-// it. A hidden kind that was moved since is opened by a plain rename.
+// unfenceable reports whether the fence of the kind is still where it was set, so that an unfence
+// removes it. A hidden kind that has moved since is opened by a plain rename.
 func (k Kind) unfenceable() bool {
 	return k.Fenced != "" && (!k.Hidden || k.Physical == k.Fenced)
 }
 
-// operationClass is the class that an operation is to be done with.
+// operationClass returns the class by which an operation is executed.
 func (k Kind) operationClass(r PendingReason) string {
 	switch r {
 	case PendingLast, PendingOpen:
 		return classUUID
 	case PendingFence, PendingSeal:
+		// A hidden kind has no clients to refuse, so a plain rename is enough.
 		if k.Hidden {
 			return classUUID
 		}
@@ -208,7 +214,7 @@ func (k Kind) operationClass(r PendingReason) string {
 	}
 }
 
-// ends is the fence that an operation ends, see confirm; "" is none.
+// ends returns the fence that an operation ends, or "" (see confirm).
 func (k Kind) ends(r PendingReason) string {
 	if r == PendingOpen || r == PendingSeal && !k.Hidden && k.Fence != classUUID {
 		return k.Fenced
@@ -216,14 +222,14 @@ func (k Kind) ends(r PendingReason) string {
 	return ""
 }
 
-// physicalName has the format of record.PhysicalName.
+// physicalName returns the same format as record.PhysicalName.
 func physicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
-// seqOf is the inverse of physicalName for a kind; false for other names, such as a
-// fixed kind's own.
+// seqOf is the inverse of physicalName for a kind. It is false for other names, such as a
+// fixed-name kind's own.
 func seqOf(kind, name string) (uint64, bool) {
 	digits, ok := strings.CutPrefix(name, kind+".n")
-	if !ok || digits == "" || len(digits) > 18 {
+	if !ok || digits == "" || len(digits) > 18 { // longer numbers could overflow
 		return 0, false
 	}
 	var seq uint64
@@ -236,10 +242,12 @@ func seqOf(kind, name string) (uint64, bool) {
 	return seq, true
 }
 
-// Namesake reports whether another version has a kind of that name in the same database:
-// what bears the name is that one's, and nothing is known of a fence by it.
+// Namesake reports whether another version has a fixed-name kind of the same name in the same
+// database. A collection with that name then belongs to the other version, and shows nothing about
+// this kind's fence.
 func Namesake(d Deployment, ns Namespace, k Kind) bool {
 	for _, other := range d.Namespaces {
+		// Another database cannot have a collection of the same name in the way.
 		if other.Version == ns.Version || other.Location != ns.Location {
 			continue
 		}

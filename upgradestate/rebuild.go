@@ -2,21 +2,22 @@ package upgradestate
 
 import "slices"
 
-// Rebuild says that nothing which was known about the records of a version that is not current
-// holds any longer: its database was restored from a backup, or a comparison found what nobody
-// had changed through us. All records are made and compared anew, by a generation of their own
-// (Images): all kinds are renamed, so that controllers which worked before it are refused, and every report
-// of readiness is void. The switch that runs is given up and tried again as its policy allows.
-// A switch to the snapshot is given up for good, since the snapshot is another one now.
+// Rebuild voids everything known about the records of a version that is not current. Its database
+// was restored from a backup, or a comparison found differences that no known change explains. All
+// records are made and compared again under a new generation (Images). All kinds are renamed, so
+// that the database refuses controllers that worked before, and all ready reports become void. A
+// running switch is aborted and retried as its policy allows. A switch to the snapshot is aborted
+// for good, since the snapshot is no longer the same.
 //
-// Seen is what the caller saw: after another generation or fence it is ErrOutdated. So it is
-// while an upgrade to another version switches: try again after its end. Reason is for people.
+// Seen is the caller's view. After another generation or fence the event is ErrOutdated. It is also
+// ErrOutdated during the switch of an upgrade to another version: retry after its end. Reason is
+// for people.
 type Rebuild struct {
 	Version string
 	Seen    Images
 	Reason  string
-	// Found says where the database has kinds, of those that are not where the record has them. A
-	// restored database has older names; a collection that was made anew has another identity.
+	// Found are the places of kinds that are not where the record has them. A restored database has
+	// older names, and a recreated collection has another identity.
 	Found []Place
 }
 
@@ -38,6 +39,7 @@ func (d *Deployment) rebuild(e Rebuild) error {
 	if u != nil && u.TargetVersion != e.Version && u.State == Switching {
 		return outdated("rebuild of %s during the switch to %s", e.Version, u.TargetVersion)
 	}
+	// Before the new names are announced, since the old ones may use up numbers.
 	moved, err := d.find(e)
 	if err != nil {
 		return err
@@ -49,15 +51,17 @@ func (d *Deployment) rebuild(e Rebuild) error {
 		return nil // nothing was known about it
 	}
 	if left {
-		// A plan from this position on would take everything before it for in sync.
+		// A plan from this position would take everything before it for synced.
 		next := last.clone()
 		next.Position = ""
 		d.LastSwitch = &next
 	}
+	// A new generation gives engines a new plan and new checkpoints.
 	if m.Epoch == d.Epoch {
 		m.Generation++
 		m.Fences = 0
 	}
+	// Shards have compared with records that no longer count.
 	if u != nil && u.TargetVersion == e.Version {
 		if err := d.voidReports(e.Reason); err != nil {
 			return err
@@ -68,8 +72,8 @@ func (d *Deployment) rebuild(e Rebuild) error {
 	return nil
 }
 
-// voidReports ends the attempt at the switch, or what shards have reported towards it. The
-// attempt is another one afterwards, so that no report of an earlier generation counts.
+// voidReports ends the attempt at the switch, or voids the reports towards it. The attempt number
+// changes, so that no report of an earlier generation counts.
 func (d *Deployment) voidReports(why string) error {
 	u := d.Upgrade
 	switch u.Step {
@@ -86,9 +90,9 @@ func (d *Deployment) voidReports(why string) error {
 	}
 }
 
-// find puts the kinds where they were found, and reports whether any was elsewhere. A rename that
-// is announced and may still come stays announced: its sender finds the collection under the
-// name that it means.
+// find moves kinds to the places where they were found, and reports whether any was elsewhere. An
+// announced rename that may still happen stays announced: its sender finds the collection under the
+// old name.
 func (d *Deployment) find(e Rebuild) (moved bool, err error) {
 	kinds := d.kinds(e.Version)
 	for _, f := range e.Found {
@@ -104,6 +108,7 @@ func (d *Deployment) find(e Rebuild) (moved bool, err error) {
 		if k.ID == f.ID && (f.Name == k.Physical || announced) {
 			continue
 		}
+		// The restored name may be newer than the record, and must not be announced again.
 		if seq, ok := seqOf(k.Kind, f.Name); ok && seq >= k.NextSeq {
 			k.NextSeq = seq + 1
 		}

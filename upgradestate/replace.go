@@ -2,29 +2,30 @@ package upgradestate
 
 import "fmt"
 
-// Replace takes the collections that bear the names of fixed-name kinds of the current version
-// now, after their applications, or a cluster that moves data, have replaced what the record
-// knows. Nothing that was copied counts any longer: no shard is ready, and what is kept in sync
-// with the current version is copied and compared anew from a place in the changes after the
-// replacement (Images.Generation). The target is fenced first, as for another transformation, so
-// that nobody who has read a former collection writes there later.
+// Replace accepts the collections that now have the names of fixed-name kinds of the current
+// version. An application, or a cluster that moves data, has replaced those in the record. Earlier
+// copies no longer count. No shard is ready, and the followed version is copied and compared again
+// from a position after the replacement (Images.Generation). The target is fenced first, as for
+// another transformation. So a controller that has read a former collection cannot write there
+// later.
 //
-// It is refused while a switch runs: the attempt is given up first.
+// Replace is refused during a switch. Abort the attempt first.
 type Replace struct {
 	Collections []Replaced
 	At          string // RFC 3339, for people
 }
 
-// Replaced is a fixed-name kind of the current version whose collection was Was and is Is. They
-// are equal where the collection was away under another name: its changes there are not known.
+// Replaced is a fixed-name kind of the current version with the former (Was) and present (Is)
+// identity of its collection. They are equal if the collection was away under another name: its
+// changes during that time are unknown.
 type Replaced struct {
 	Kind, Was, Is string
-	// Count is Kind.Replaced as the caller knows it: another is ErrOutdated, so that of several
-	// who find one replacement one notes it.
+	// Count is Kind.Replaced in the caller's view; for another value the event is ErrOutdated. So
+	// only one of several finders records a replacement.
 	Count uint64
-	// Restore is what lifting a fence of the new collection needs, as Kind.Restore.
+	// Restore is the data for lifting a fence of the new collection, as in Kind.Restore.
 	Restore string
-	// Detail says for people what happened and where the former collection is.
+	// Detail describes for people the event and the place of the former collection.
 	Detail string
 }
 
@@ -56,6 +57,7 @@ func (d *Deployment) replace(e Replace) error {
 				return refused("replace: collection %s is kind %s of %s", c.Is, o.Kind, d.CurrentVersion)
 			}
 		}
+		// A new collection has its own options and TTL indexes.
 		if k.Replaced++; c.Is != c.Was {
 			k.ID, k.Restore, k.Expiry = c.Is, c.Restore, nil
 		}
@@ -75,10 +77,11 @@ func kindOf(kinds []*Kind, name string) *Kind {
 	return nil
 }
 
-// copyAnew voids all that was copied from the current version in the present direction. What is
-// not followed now has its plan and checkpoints still, and must not go on with them later.
+// copyAnew voids all copies from the current version in the present direction. Versions that are
+// not followed now still have plans and checkpoints, which must not be resumed later.
 func (d *Deployment) copyAnew() {
-	if d.Upgrade != nil { // another attempt, so that no report which is on its way counts
+	// A new attempt number makes reports on their way outdated.
+	if d.Upgrade != nil {
 		d.Upgrade.Attempt++
 		d.Upgrade.ReadyShards = []int{}
 	}
@@ -96,7 +99,8 @@ func (d *Deployment) copyAnew() {
 			m.Generation++
 			m.Fences = 0
 		case offered && a.TransformHash != "":
-			// Nobody has bound it in this epoch, as after Adopt, and engines work for generation 0.
+			// The namespace is not bound in this epoch, as after Adopt, and engines work for
+			// generation 0.
 			*m = Images{Epoch: d.Epoch, TransformHash: a.TransformHash, Generation: 1}
 		}
 	}

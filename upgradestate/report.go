@@ -2,8 +2,8 @@ package upgradestate
 
 import "slices"
 
-// report adds ready shards, if it speaks of this very phase and, in SWITCHING, of the
-// fences in force.
+// report adds ready shards if the report is for this phase and, in SWITCHING, for the fences in
+// force.
 func (d *Deployment) report(e Report) error {
 	u := d.Upgrade
 	if u == nil || u.ID != e.ID || u.State != e.State || u.Attempt != e.Attempt {
@@ -19,17 +19,19 @@ func (d *Deployment) report(e Report) error {
 		u.addReady(e.Shards)
 		return nil
 	case StepDrain:
+		// A shard that has seen other fences has not drained to these.
 		if e.Fences != FenceNames(*d) {
 			return outdated("report for fences %q, in force are %q", e.Fences, FenceNames(*d))
 		}
 		u.addReady(e.Shards)
 		return nil
 	case StepSealTarget, StepSealSource:
-		// All have reported already; a repetition after an unknown outcome comes here.
+		// All shards have reported, so this can be a repetition after an unknown outcome.
 		if e.Fences != FenceNames(*d) {
 			return outdated("report for fences %q, in force are %q", e.Fences, FenceNames(*d))
 		}
 		return nil
+	// No fence is in force yet, or none any more, so no shard can have drained.
 	case StepHold, StepFence, StepAbort:
 		return outdated("report in step %s", u.Step)
 	default:
@@ -37,7 +39,7 @@ func (d *Deployment) report(e Report) error {
 	}
 }
 
-// withdraw takes reports back while nothing has been built on them.
+// withdraw removes reports while no later step depends on them.
 func (d *Deployment) withdraw(e Withdraw) error {
 	u := d.Upgrade
 	if u == nil || u.ID != e.ID {

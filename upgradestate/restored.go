@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// Restored is that the database of the version that is served is older than what was known to be
-// in it: somebody restored a backup. What follows it has changes that the restore has undone. A
-// person decides which of the two counts. Until then nothing is written to the version that
-// follows, and no switch begins.
+// Restored records that the database of the current version is older than known: it was restored
+// from a backup. The version that follows has changes that the restore has undone, and an operator
+// decides which of the two counts. Until then nothing is written to the following version, and no
+// switch starts.
 type Restored struct {
 	Version string `json:"version"`
 	At      string `json:"at,omitempty"` // RFC 3339, for people
-	What    string `json:"what"`         // what was seen, for people
-	// Older: it is from before what the record knows of its collections, such as the latest switch.
-	// Then neither of the two can be decided here, and a recovery is needed.
+	What    string `json:"what"`         // the finding, for people
+	// Older means that the backup is older than facts in the record about its collections, such as
+	// the latest switch. No decision is then possible here. A recovery is needed.
 	Older bool `json:"older,omitempty"`
 }
 
-// FoundRestored notes it, once, and keeps everybody out of the version that follows, so that it
-// stays as it is. A switch that runs is given up. One of another version is ErrOutdated: it is
-// Rebuild that is meant.
+// FoundRestored records a restore, once, and fences the following version, so that it stays as it
+// is. It aborts a running switch. For a version that is not current it is ErrOutdated. Use Rebuild.
 type FoundRestored struct{ Restored Restored }
 
-// FollowRestored says that the restored state counts: another epoch begins, in which the version
-// that follows is copied and compared as a whole and no guard of before counts. Epoch is the one
-// that it was decided in; any other is ErrOutdated. Without a finding it is a no-op.
+// FollowRestored decides for the restored state: it starts another epoch, in which the following
+// version is copied and compared as a whole and no earlier guard counts. Epoch is the epoch of the
+// decision; for another one the event is ErrOutdated. Without a recorded restore it is a no-op.
 type FollowRestored struct {
 	Version string
 	Epoch   uint64
@@ -34,7 +33,8 @@ type FollowRestored struct {
 func (FoundRestored) event()  {}
 func (FollowRestored) event() {}
 
-// WasRestored is what was found about the version that is served; ok is false for nothing.
+// WasRestored returns the recorded restore of the current version. The result ok is false if there
+// is none.
 func WasRestored(d Deployment) (r Restored, ok bool) {
 	i := slices.IndexFunc(d.Restored, func(r Restored) bool { return r.Version == d.CurrentVersion })
 	if i < 0 {
@@ -43,7 +43,7 @@ func WasRestored(d Deployment) (r Restored, ok bool) {
 	return d.Restored[i], true
 }
 
-// line is what an operator reads of it: what was seen where, and the two verbs.
+// line describes a restore for an operator: the finding, its database, and the two commands.
 func (r Restored) line() string {
 	if r.Older {
 		return fmt.Sprintf("a decision about %s, whose database was restored from a backup that is older than its collections' names (%s): stop all processes, then 'recover --current %s' goes on with the restored data, and 'recover --current' with another version with that one's", r.Version, r.What, r.Version)
@@ -51,7 +51,7 @@ func (r Restored) line() string {
 	return fmt.Sprintf("a decision about %s, whose database was restored from a backup (%s): 'restored --follow' corrects the other version to it, 'restored --keep' goes on with the other version's data", r.Version, r.What)
 }
 
-// RestoredLine is what an operator reads of a restore of the version that is served; "" is none.
+// RestoredLine describes a restore of the current version for an operator, or returns "".
 func RestoredLine(d Deployment) string {
 	if r, ok := WasRestored(d); ok {
 		return r.line()
@@ -71,7 +71,7 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 		return nil
 	}
 	if _, followed := Followed(*d); !followed && !r.Older && d.Update == nil && d.Retire == nil {
-		// Nobody has other data. What was copied before in this epoch counts no more.
+		// No other version has newer data. Earlier copies of this epoch no longer count.
 		d.newEpoch()
 		d.addEntry(Entry{What: "restored", From: r.Version, Detail: r.What + "; no other version followed it"})
 		return nil
@@ -81,6 +81,7 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 			return err
 		}
 	}
+	// The following version may hold the only copy of undone changes, so late writers are kept out.
 	if a, ok := Followed(*d); ok && (d.Upgrade == nil || !d.Upgrade.Snapshot) {
 		d.keepOut(a.TargetVersion)
 	}
@@ -105,6 +106,7 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 	case d.Retire != nil:
 		return refused("restored: %s is being retired: wait for its end", d.Retire.Version)
 	}
+	// All checks are done. The decision takes effect in one transition.
 	d.forgetRestored()
 	d.newEpoch()
 	if u := d.Upgrade; u != nil {
@@ -116,14 +118,15 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 	return nil
 }
 
-// forgetRestored forgets what was found about the version that is served.
+// forgetRestored removes the recorded restore of the current version.
 func (d *Deployment) forgetRestored() {
 	d.Restored = slices.DeleteFunc(d.Restored, func(r Restored) bool { return r.Version == d.CurrentVersion })
 }
 
-// newEpoch begins an epoch without a switch. Nothing counts as in sync in it.
+// newEpoch starts an epoch without a switch. Nothing counts as in sync in it.
 func (d *Deployment) newEpoch() {
 	d.Epoch += adoptedEpochs
+	// A reverse sync from the old position would miss the break.
 	if d.LastSwitch != nil {
 		last := d.LastSwitch.clone()
 		last.Position, last.Before, last.BeforeGeneration, last.Snapshot = "", "", 0, true
@@ -131,8 +134,8 @@ func (d *Deployment) newEpoch() {
 	}
 }
 
-// keeps reports whether a person may go on with a version as it is, because the one that is served
-// was restored: it was followed until then.
+// keeps reports whether an operator may continue with a version as it is because the current one
+// was restored. The version must have been followed until then.
 func (d *Deployment) keeps(version string) bool {
 	r, restored := WasRestored(*d)
 	return restored && !r.Older && slices.ContainsFunc(d.Namespaces, func(ns Namespace) bool {

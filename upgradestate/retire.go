@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// Retire is a namespace that is being set aside, or dropped. Nothing is synced to it any longer.
+// Retire is a namespace that is being set aside or dropped. Controllers no longer sync to it.
 type Retire struct {
 	Version string `json:"version"`
-	// Until is when what is set aside is dropped; empty: it is dropped at once.
+	// Until is the time of the drop of collections that are set aside; empty: they are dropped at
+	// once.
 	Until string `json:"until,omitempty"`
 }
 
-// Kept is a retired namespace whose collections have other names and wait for being dropped,
-// so that a person can still get at what they hold. No version can be switched to it.
+// Kept is a retired namespace whose collections are renamed and wait for the drop, so that an
+// operator can still read them. No switch can lead to it.
 type Kept struct {
 	Namespace Namespace `json:"namespace"`
-	// Until (RFC 3339; empty: they are dropped now) is a matter of the controllers' clocks:
-	// nothing rests on it but how long the data can still be had.
+	// Until (RFC 3339; empty: now) is compared with the clocks of controllers. It decides only how
+	// long the data are available.
 	Until string `json:"until,omitempty"`
 }
 
-// RetiredName is the name that a retired version's collection has until it is dropped.
+// RetiredName returns the name of a retired version's collection until it is dropped.
 func RetiredName(version string, k Kind) string {
 	name := k.Physical
 	if len(name) > longestKeptName {
@@ -31,20 +32,22 @@ func RetiredName(version string, k Kind) string {
 	return "dbc_retired." + version + "." + name
 }
 
-// longestKeptName leaves room for a prefix within what databases take for a name.
+// longestKeptName leaves room for a prefix within the length limit of databases.
 const longestKeptName = 100
 
 func (d *Deployment) isRetired(version string) bool { return slices.Contains(d.Retired, version) }
 
-// Retired reports whether a version's namespace was retired, or is being: nothing leads back
-// to it, though its collections may be kept for a while.
+// Retired reports whether a version's namespace is retired or being retired. No switch leads back
+// to it, even while its collections are kept.
 func Retired(d Deployment, version string) bool {
 	return d.isRetired(version) || d.Retire != nil && d.Retire.Version == version
 }
 
-// KeptNamespace returns what is kept of a retired version; false: nothing is, or it was
-// never retired. While its collections are being set aside it is in Namespaces.
+// KeptNamespace returns the kept collections of a retired version. It is false if there are none,
+// or the version was never retired. While the collections are being set aside, they are still in
+// Namespaces.
 func KeptNamespace(d Deployment, version string) (Kept, bool) {
+	// While collections are being set aside, the record still has the namespace.
 	if until := d.keptUntil(version); until != nil {
 		if i := d.kept(version); i >= 0 {
 			return d.Kept[i], true
@@ -56,6 +59,7 @@ func KeptNamespace(d Deployment, version string) (Kept, bool) {
 }
 
 func (d *Deployment) complete(e Complete) error {
+	// No process may still need the namespace.
 	switch _, known := d.Namespace(e.Version); {
 	case Retired(*d, e.Version):
 		return nil
@@ -69,6 +73,7 @@ func (d *Deployment) complete(e Complete) error {
 		return refused("complete: %s is being retired: wait for its end", d.Retire.Version)
 	}
 	d.Retire = &Retire{Version: e.Version, Until: e.Until}
+	// Otherwise a controller could begin to copy into the collections that are being dropped.
 	d.Available = slices.DeleteFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.Version })
 	return nil
 }
@@ -79,6 +84,7 @@ func (d *Deployment) keep(e Keep) error {
 		return refused("keep: the collections of %s are gone", e.Version)
 	case until == nil:
 		return refused("keep: %s is not being retired", e.Version)
+	// Some collections may be gone already.
 	case *until == "" && e.Until != "":
 		return refused("keep: the collections of %s are being dropped already", e.Version)
 	default:
@@ -87,8 +93,8 @@ func (d *Deployment) keep(e Keep) error {
 	return nil
 }
 
-// keptUntil is until when the collections of a retired version are kept, nil where there are
-// none any longer.
+// keptUntil returns the end of the time that a retired version's collections are kept, to be
+// modified in place, or nil.
 func (d *Deployment) keptUntil(version string) *string {
 	if i := d.kept(version); i >= 0 {
 		return &d.Kept[i].Until
@@ -99,7 +105,7 @@ func (d *Deployment) keptUntil(version string) *string {
 	return nil
 }
 
-// kept is the index in Kept, -1 if nothing of the version is kept.
+// kept returns the index in Kept, or -1.
 func (d *Deployment) kept(version string) int {
 	return slices.IndexFunc(d.Kept, func(k Kept) bool { return k.Namespace.Version == version })
 }
@@ -112,6 +118,7 @@ func (d *Deployment) setAside(e SetAside) error {
 		return outdated("set aside: %s is not being set aside", e.Version)
 	}
 	ns, _ := d.Namespace(e.Version)
+	// The names of the collections are needed for the drop.
 	d.Kept = append(d.Kept, Kept{Namespace: ns, Until: d.Retire.Until})
 	d.retired(e.Version)
 	return nil
@@ -121,6 +128,7 @@ func (d *Deployment) dropped(e Dropped) error {
 	switch i := d.kept(e.Version); {
 	case i >= 0:
 		d.Kept = slices.Delete(d.Kept, i, i+1)
+	// A repetition.
 	case d.isRetired(e.Version):
 	case d.Retire == nil || d.Retire.Version != e.Version:
 		return outdated("dropped: %s is not being retired", e.Version)
@@ -130,15 +138,17 @@ func (d *Deployment) dropped(e Dropped) error {
 	return nil
 }
 
-// retired ends a retirement: no version has the namespace any longer.
+// retired ends a retirement: the record no longer has the namespace.
 func (d *Deployment) retired(version string) {
 	d.Namespaces = slices.DeleteFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
+	// Breaches of a namespace that is gone cannot be handled any more.
 	d.Breaches = slices.DeleteFunc(d.Breaches, func(b Breach) bool { return b.Version == version })
 	d.Retire = nil
 	d.Retired = append(d.Retired, version)
 }
 
-// announceExpiry keeps what is noted: the indexes may have been kept from deleting since.
+// announceExpiry keeps recorded values: the indexes may have been stopped since, so their present
+// seconds are no longer the real ones.
 func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 	for _, k := range d.kinds(e.Version) {
 		if k.Kind != e.Kind {
@@ -147,6 +157,7 @@ func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 		next := maps.Clone(k.Expiry)
 		for name, seconds := range e.Expiry {
 			old, noted := k.Expiry[name]
+			// The seconds in the index may be those of a stopped index.
 			if known, ok := e.Noted[name]; noted && !(ok && known == old) {
 				continue
 			}
@@ -161,7 +172,8 @@ func (d *Deployment) announceExpiry(e AnnounceExpiry) error {
 	return refused("announce expiry: there is no kind %s in %s", e.Kind, e.Version)
 }
 
-// forgetExpiry needs a record that no switch is near to, since it is the one that the caller read.
+// forgetExpiry needs the very record that the caller read, and no switch near. Otherwise an index
+// stopped for the switch would lose its seconds.
 func (d *Deployment) forgetExpiry(e ForgetExpiry) error {
 	switch {
 	case e.Revision != d.Revision || e.Version != d.CurrentVersion:
@@ -173,6 +185,7 @@ func (d *Deployment) forgetExpiry(e ForgetExpiry) error {
 		for _, name := range e.Kinds[k.Kind] {
 			delete(k.Expiry, name)
 		}
+		// A record without entries has nil, so that equal states are equal records.
 		if len(k.Expiry) == 0 {
 			k.Expiry = nil
 		}
@@ -191,6 +204,7 @@ func (d *Deployment) announceIndexes(e AnnounceIndexes) error {
 			next = append(next, name)
 		}
 	}
+	// A fixed order makes a repetition a no-op.
 	slices.Sort(next)
 	k.Carried = next
 	return nil

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// CheckServers refuses to begin an upgrade to target while a server or application that
-// could not follow it is registered. Nothing of this is needed for safety: the fence
-// refuses a server that does not follow.
+// CheckServers refuses to begin an upgrade to target while a registered server or application could
+// not follow it. Safety does not depend on it, since the fence stops a server that does not follow.
 func CheckServers(servers []ServerState, target string) error {
 	if bad := oldServers(servers, target); len(bad) > 0 {
 		return refused("begin-upgrade: servers too old for %s: %s; update or stop them", target, strings.Join(bad, "; "))
@@ -16,8 +15,8 @@ func CheckServers(servers []ServerState, target string) error {
 	return nil
 }
 
-// LateServers says which servers have registered since the upgrade began and could not
-// follow it; empty: none. They would have nothing to serve after the flip.
+// LateServers describes the servers that registered after the upgrade began and could not follow
+// it, or returns "". They would have nothing to serve after the flip.
 func LateServers(servers []ServerState, target string) string {
 	bad := oldServers(servers, target)
 	if len(bad) == 0 {
@@ -26,13 +25,15 @@ func LateServers(servers []ServerState, target string) string {
 	return fmt.Sprintf("servers that are too old for %s and came after the upgrade began: %s; update or stop them", target, strings.Join(bad, "; "))
 }
 
-// oldServers says of each server that cannot follow to a version why.
+// oldServers returns, for each server that cannot follow to a version, the reason.
 func oldServers(servers []ServerState, target string) []string {
 	var bad []string
 	for _, s := range servers {
 		switch {
+		// It would not hold its writes, so clients would see errors during the switch.
 		case s.Protocol < MinProtocol:
 			bad = append(bad, fmt.Sprintf("%s speaks protocol %d, %d is needed", s.ID, s.Protocol, MinProtocol))
+		// Applications do not list versions. They follow the Deployment.
 		case !s.Client && !slices.Contains(s.Versions, target):
 			bad = append(bad, fmt.Sprintf("%s knows only %s", s.ID, strings.Join(s.Versions, ", ")))
 		}

@@ -2,7 +2,7 @@ package upgradestate
 
 import "slices"
 
-// running returns the upgrade if it has the id.
+// running returns the upgrade if it has the id, and ErrOutdated otherwise.
 func (d *Deployment) running(id, what string) (*Upgrade, error) {
 	if d.Upgrade == nil || d.Upgrade.ID != id {
 		return nil, outdated("%s for upgrade %s", what, id)
@@ -10,7 +10,7 @@ func (d *Deployment) running(id, what string) (*Upgrade, error) {
 	return d.Upgrade, nil
 }
 
-// kinds returns the kinds of a version to be modified in place.
+// kinds returns the kinds of a version, to be modified in place.
 func (d *Deployment) kinds(version string) []*Kind {
 	var ks []*Kind
 	for i := range d.Namespaces {
@@ -31,11 +31,12 @@ func nonePending(ks []*Kind) bool {
 // announce makes the next name or mark of a kind pending.
 func (k *Kind) announce(r PendingReason) {
 	k.Pending = &Pending{Reason: r, From: k.Physical, To: physicalName(k.Kind, k.NextSeq)}
+	// A number is used once, so that a late operation cannot match a later one.
 	k.NextSeq++
 }
 
-// announceOpen makes the end of the kind's fence pending, and its own name if it is
-// hidden. From names what ends, uniquely.
+// announceOpen makes the end of the kind's fence pending, and its own name if it is hidden. From
+// identifies the fence that ends.
 func (k *Kind) announceOpen() {
 	if k.Hidden {
 		k.Pending = &Pending{Reason: PendingOpen, From: k.Physical, To: k.Kind}
@@ -44,7 +45,7 @@ func (k *Kind) announceOpen() {
 	k.Pending = &Pending{Reason: PendingOpen, From: k.Fenced, To: k.Physical}
 }
 
-// startSwitch enters SWITCHING/HOLD: every shard is pending again, under a new attempt.
+// startSwitch enters SWITCHING/HOLD with every shard pending, under a new attempt.
 func (d *Deployment) startSwitch(e StartSwitch) error {
 	u, err := d.running(e.ID, "start of the switch")
 	if err != nil {
@@ -65,10 +66,12 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	if !AllReady(*d) {
 		return refused("switch: shards %v have not reported ready: wait for them", PendingShards(*d))
 	}
+	// The driver has checked this, but the record may have changed since.
 	if why := SwitchBlocker(*d); why != "" {
 		return refused("switch: it waits for %s", why)
 	}
 	u.State, u.Step, u.TargetSince = Switching, StepHold, e.TargetSince
+	// Reports from before the switch must not count as drained.
 	u.Attempt++
 	u.ReadyShards = []int{}
 	return nil
@@ -90,6 +93,7 @@ func (d *Deployment) held(e Held) error {
 		return refused("held: unknown step %q", u.Step)
 	}
 	u.Step = StepFence
+	// Announced in the same transition as the step, so that no driver sends an unknown name.
 	for _, k := range d.kinds(d.CurrentVersion) {
 		k.announce(PendingFence)
 	}
@@ -111,18 +115,20 @@ func (d *Deployment) drained(e Drained) error {
 	default:
 		return refused("drained: unknown step %q", u.Step)
 	}
+	// A shard that has not drained would lose changes at the flip.
 	if !AllReady(*d) {
 		return refused("drained: shards %v have not reported: wait for them", PendingShards(*d))
 	}
 	u.Step = StepSealTarget
+	// The seal stops controllers whose late writes would change the target after the flip.
 	for _, k := range d.kinds(u.TargetVersion) {
 		k.announce(PendingSeal)
 	}
 	return nil
 }
 
-// sealSource enters StepSealSource. Only kinds whose clients carry the identity are
-// renamed once more; the others' readers follow the Deployment.
+// sealSource enters StepSealSource. It renames only kinds whose clients send the identity. Readers
+// of the other kinds follow the Deployment.
 func (d *Deployment) sealSource() {
 	d.Upgrade.Step = StepSealSource
 	for _, k := range d.kinds(d.CurrentVersion) {
@@ -149,11 +155,13 @@ func (d *Deployment) flip(e Flip) error {
 	default:
 		return refused("flip: unknown step %q", u.Step)
 	}
+	// An unconfirmed rename could leave two writable namespaces.
 	if !AllReady(*d) || !nonePending(d.kinds(d.CurrentVersion)) || !nonePending(d.kinds(u.TargetVersion)) {
 		return refused("flip: not everything is confirmed yet: wait")
 	}
 	done := e.Switch.clone()
 	done.ID, done.From, done.To, done.TransformHash, done.Before = u.ID, d.CurrentVersion, u.TargetVersion, u.TransformHash, ""
+	// The switch back needs to know by which transformation these records were made.
 	if last := d.LastSwitch; last != nil && last.From == done.To && last.To == done.From {
 		done.Before, done.BeforeGeneration = last.TransformHash, last.Generation
 	}
@@ -169,6 +177,7 @@ func (d *Deployment) flip(e Flip) error {
 	d.Epoch++
 	d.Upgrade = nil
 	d.LastSwitch = &done
+	// Controllers announce anew: the possible upgrades are relative to the current version.
 	d.Available = nil
 	for _, k := range d.kinds(d.CurrentVersion) {
 		k.Sealed = false

@@ -3,38 +3,38 @@ package upgradestate
 // Format is the version of the persisted record. A binary refuses a newer one.
 const Format = 1
 
-// Phase is the published state of an upgrade. No upgrade is the steady state.
+// Phase is the published state of an upgrade. A deployment without an upgrade has no phase.
 type Phase string
 
 const (
-	// InitialSyncing: shards copy and follow; clients write to the old namespace.
+	// InitialSyncing means that shards copy and follow, and clients write to the old namespace.
 	InitialSyncing Phase = "INITIAL_SYNCING"
-	// Switching: no namespace can be written.
+	// Switching means that no namespace may be written.
 	Switching Phase = "SWITCHING"
 )
 
-// Step is the place within SWITCHING. Each step is entered by one compare-and-swap
-// that announces everything the step is going to do.
+// Step is the stage within SWITCHING. One compare-and-swap enters a step and announces all its
+// operations.
 type Step string
 
 const (
 	StepNone Step = ""
-	// StepHold: servers hold writes and acknowledge. Nothing physical happened yet.
+	// StepHold: servers hold writes and acknowledge. No operation has been sent to a database yet.
 	StepHold Step = "HOLD"
 	// StepFence: a fence is announced (Kind.Pending) for every source kind.
 	StepFence Step = "FENCE"
-	// StepDrain: all source fences are confirmed; shards drain to them and report.
+	// StepDrain: all source fences are confirmed. Shards apply changes up to them and report.
 	StepDrain Step = "DRAIN"
 	// StepSealTarget: a rename is announced for every target kind.
 	StepSealTarget Step = "SEAL_TARGET"
-	// StepSealSource: target renames are confirmed; the last source renames, whose names
-	// are never published as tokens, are announced. Reads of the old namespace wait.
+	// StepSealSource: the target renames are confirmed. The last source renames are announced.
+	// Their names are never published as tokens. Reads of the old namespace wait.
 	StepSealSource Step = "SEAL_SOURCE"
-	// StepAbort: an abort completes, prevents or removes what was announced on the source.
+	// StepAbort: the operations announced on the source are completed, prevented or removed.
 	StepAbort Step = "ABORT"
 )
 
-// Deployment is the one record that everything is decided on. Revision is that of the
+// Deployment is the single record on which all decisions are made. Revision is the revision in the
 // coordination store and not part of the stored value.
 type Deployment struct {
 	Format         int         `json:"format"`
@@ -49,50 +49,50 @@ type Deployment struct {
 	Pace           Pace        `json:"pace,omitzero"`
 	Update         *Update     `json:"update,omitempty"`
 	Retire         *Retire     `json:"retire,omitempty"`
-	Retired        []string    `json:"retired,omitempty"`        // versions that nothing leads back to
-	Kept           []Kept      `json:"kept,omitempty"`           // of these, what is not dropped yet
+	Retired        []string    `json:"retired,omitempty"`        // versions that no switch leads back to
+	Kept           []Kept      `json:"kept,omitempty"`           // retired namespaces that are not dropped yet
 	History        []Entry     `json:"history,omitempty"`        // oldest first, at most maxHistory
-	HistoryDropped int         `json:"historyDropped,omitempty"` // entries that History no longer had room for
-	Breaches       []Breach    `json:"breaches,omitempty"`       // of fences, at most maxBreaches
-	Restored       []Restored  `json:"restored,omitempty"`       // of the version that is served, one at most
-	Different      *Different  `json:"different,omitempty"`      // what a comparison found, see OpenDifferent
-	Anew           *Anew       `json:"anew,omitempty"`           // what is copied again after replacements, see OpenAnew
-	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; not to be used again
+	HistoryDropped int         `json:"historyDropped,omitempty"` // older entries that were removed from History
+	Breaches       []Breach    `json:"breaches,omitempty"`       // broken fences, at most maxBreaches
+	Restored       []Restored  `json:"restored,omitempty"`       // of the current version, at most one
+	Different      *Different  `json:"different,omitempty"`      // findings of a comparison, see OpenDifferent
+	Anew           *Anew       `json:"anew,omitempty"`           // copy after replacements, see OpenAnew
+	LastUpgradeID  string      `json:"lastUpgradeId,omitempty"`  // of the latest Begin; must not be used again
 	Revision       int64       `json:"-"`
 }
 
-// Namespace is one version's database.
+// Namespace is the database of one version.
 type Namespace struct {
 	Version  string `json:"version"`
 	Location string `json:"location"` // backend and database, without secrets
-	// Hosts are where the database is reached, without secrets, for people alone: one
+	// Hosts are the addresses of the database, without secrets. They are for people only, since one
 	// database has several names.
 	Hosts string `json:"hosts,omitempty"`
-	// Identity is noted once, with the first collections, or where a record of an older
-	// binary has none.
+	// Identity is recorded once: with the first collections, or later if an older binary wrote the
+	// record.
 	Identity Identity `json:"identity,omitzero"`
 	Kinds    []Kind   `json:"kinds"`
-	// Images says how the records are made while the namespace is a target.
+	// Images describes how the records are made while the namespace is a target.
 	Images Images `json:"images,omitzero"`
-	// DeclinedKey is the key that a person did not want the records brought under, or under which
-	// some could not be brought: only a person begins that again.
+	// DeclinedKey is the encryption key under which an operator did not want the records, or under
+	// which some could not be written. Only an operator starts such an update again.
 	DeclinedKey string `json:"declinedKey,omitempty"`
 }
 
-// Identity says which database a namespace is in (record.Identity). What is empty is not
-// known, and not compared.
+// Identity identifies the database of a namespace (record.Identity). An empty field is unknown and
+// is not compared.
 type Identity struct {
 	Cluster  string `json:"cluster,omitempty"`
 	Database string `json:"database,omitempty"`
 }
 
-// Differs reports whether the two are surely not one database.
+// Differs reports whether the two are certainly different databases.
 func (i Identity) Differs(other Identity) bool {
 	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
 	return differ(i.Cluster, other.Cluster) || differ(i.Database, other.Database)
 }
 
-// fill takes what is not known yet from another.
+// fill sets unknown fields from another identity.
 func (i *Identity) fill(from Identity) {
 	if i.Database == "" {
 		i.Database = from.Database
@@ -102,10 +102,10 @@ func (i *Identity) fill(from Identity) {
 	}
 }
 
-// Kind is a kind's physical place. Physical and ID are those last confirmed. NextSeq
-// numbers names and marks ("<kind>.n<seq>"), which are never used twice. Pending is an
-// announced operation that is not yet confirmed; one of the target survives an abort, one that
-// opens the new namespace survives the flip, until somebody confirms it.
+// Kind is the physical place of a kind. Physical and ID are the last confirmed name and identity.
+// NextSeq numbers names and marks ("<kind>.n<seq>"), which are never reused. Pending is an
+// announced operation that is not confirmed yet. A pending operation of a target survives an abort.
+// An opening of the new namespace survives the flip.
 type Kind struct {
 	Kind     string `json:"kind"`
 	Fixed    bool   `json:"fixed,omitempty"`
@@ -113,117 +113,116 @@ type Kind struct {
 	ID       string `json:"id,omitempty"`
 	NextSeq  uint64 `json:"nextSeq"`
 	Fence    string `json:"fence"`             // class: uuid, view, writeBlock, validator
-	Restore  string `json:"restore,omitempty"` // what lifting the fence needs
+	Restore  string `json:"restore,omitempty"` // data for lifting the fence
 	Fenced   string `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
-	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind that does not bear its own name now
-	Sealed   bool   `json:"sealed,omitempty"`  // the last rename is confirmed: Physical is no token for clients
-	// Expiry is, by name, the seconds after which each TTL index of the kind must delete
-	// while its version is the current one and no switch is near. Otherwise the index is kept
-	// from deleting anything.
+	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind under another name than its own
+	Sealed   bool   `json:"sealed,omitempty"`  // the last rename is confirmed; Physical is no token for clients
+	// Expiry has, by name, the seconds after which each TTL index of the kind must delete. They
+	// apply while its version is current and no switch is near. At other times the indexes must
+	// delete nothing.
 	Expiry map[string]int64 `json:"expiry,omitempty"`
-	// Carried are the names of the indexes that controllers have given the kind from its source.
-	// When the source drops one, they drop it too. Indexes of others stay.
+	// Carried has the names of the indexes that controllers built on the kind because its source
+	// has them. When the source drops one, they drop it, too. They leave other indexes alone.
 	Carried []string `json:"carried,omitempty"`
 	Pending *Pending `json:"pending,omitempty"`
-	// Replaced counts how often an application replaced the collection (Replace).
+	// Replaced is the number of times that an application replaced the collection (Replace).
 	Replaced uint64 `json:"replaced,omitempty"`
 }
 
-// PendingReason says why an operation was announced.
+// PendingReason is the reason for an announced operation.
 type PendingReason string
 
 const (
 	PendingFence PendingReason = "fence" // of a source kind, StepFence
-	// PendingSeal: of a target kind, in StepSealTarget, or when another transformation begins
-	// to write there (Images); to a name that no client knows.
+	// PendingSeal is for a target kind: in StepSealTarget, or when another transformation starts to
+	// write there (Images). It moves the kind to a name that no client knows.
 	PendingSeal PendingReason = "seal"
 	PendingLast PendingReason = "last" // of a source kind, StepSealSource; never a token
-	// PendingOpen: of a kind that clients write under its own name (every class but
-	// uuid), when its namespace is the current one after a flip or an abort. It ends the
-	// fence and gives a hidden kind its own name. No target ever bears an application's
-	// name before the flip, so nothing that an abort throws away can have been written
-	// there, and no writes are possible in both namespaces at once.
+	// PendingOpen is for a kind that clients write under its own name (every class but uuid). It
+	// applies when the namespace is current after a flip or an abort. It ends the fence and gives a
+	// hidden kind its own name. No target has an application's name before the flip. So an abort
+	// never discards an application's write, and no writes are possible in both namespaces at once.
 	PendingOpen PendingReason = "open"
 )
 
-// Pending is an announced rename (or mark, for classes that do not rename). From is the
-// present name; for PendingOpen of a kind that kept its name it is the mark that ends.
+// Pending is an announced rename, or a mark for classes that do not rename. From is the present
+// name. For PendingOpen of a kind that kept its name, From is the mark that ends.
 type Pending struct {
 	Reason PendingReason `json:"reason"`
 	From   string        `json:"from"`
 	To     string        `json:"to"`
 }
 
-// Available is an upgrade that controllers have found to be possible: both sides have their
-// collections. Which of them they write to is a matter of Followed.
+// Available is an upgrade that controllers have found possible: both sides have their collections.
+// Followed decides which of them controllers write to.
 type Available struct {
 	TargetVersion string `json:"targetVersion"`
 	TransformHash string `json:"transformHash"`
-	// Precopied: it is copied to before anybody asks for the upgrade. One at most has it.
+	// Precopied means that controllers copy to it before an upgrade is requested. At most one has
+	// it.
 	Precopied bool `json:"ahead,omitempty"`
 }
 
-// Upgrade is an upgrade that runs. ID is unique to the attempt. ReadyShards are the
-// shards whose report counts for this ID, Phase and Attempt; all others are pending.
+// Upgrade is a running upgrade. ID is unique to the request. ReadyShards are the shards with a
+// valid report for this ID, State and Attempt. The other shards are pending.
 type Upgrade struct {
 	ID            string `json:"id"`
 	TargetVersion string `json:"targetVersion"`
 	TransformHash string `json:"transformHash"`
 	State         Phase  `json:"state"`
 	Step          Step   `json:"step,omitempty"`
-	// Attempt counts entries into SWITCHING and every return from it, so that a report
-	// for an earlier attempt cannot count. It starts at 1 in INITIAL_SYNCING.
+	// Attempt counts entries into SWITCHING and returns from it, so that a report for an earlier
+	// attempt does not count. It starts at 1 in INITIAL_SYNCING.
 	Attempt     uint64 `json:"attempt"`
 	ReadyShards []int  `json:"readyShards"`
 	AbortReason string `json:"abortReason,omitempty"` // in StepAbort
-	// Again: the abort that is being completed ends this attempt only.
+	// Again means that the abort in progress ends only this attempt.
 	Again bool `json:"again,omitempty"`
-	// Failures counts the attempts at the switch that were given up, LastFailure is why the
-	// latest was.
+	// Failures is the number of failed attempts at the switch. LastFailure is the reason for the
+	// latest.
 	Failures    int    `json:"failures,omitempty"`
 	LastFailure string `json:"lastFailure,omitempty"`
 	Policy      Policy `json:"policy,omitzero"`
-	SwitchAsked bool   `json:"switchAsked,omitempty"` // by AskSwitch
-	// TargetSince is, in SWITCHING, a place in the changes of the target's database from before it:
-	// what others changed there since is looked for before the flip. Opaque here; empty: it is not
-	// known, as in an attempt that an earlier binary began.
+	SwitchAsked bool   `json:"switchAsked,omitempty"` // set by AskSwitch
+	// TargetSince is, in SWITCHING, a position in the changes of the target's database from before
+	// the switch. Foreign changes since then are looked for before the flip. It is opaque here.
+	// Empty means unknown, as in an attempt started by an earlier binary.
 	TargetSince string `json:"targetSince,omitempty"`
-	// Snapshot: a rollback to the old data as they are. Nothing is synced; what was written
-	// since the latest switch is left behind.
+	// Snapshot marks a rollback to the old data as they are. Controllers sync nothing, and all
+	// writes since the latest switch are given up.
 	Snapshot bool `json:"snapshot,omitempty"`
 }
 
-// Switch is the record of the latest flip. Durations are milliseconds as the driver
-// measured them (0 for a step that another driver had begun); Revision order is in the
-// coordination store, wall times are for people.
+// Switch is the record of the latest flip. Durations are milliseconds as the driver measured them,
+// 0 for a step that another driver started. Wall times are for people only.
 type Switch struct {
 	ID     string           `json:"id"`
 	From   string           `json:"from"`
 	To     string           `json:"to"`
 	Millis map[string]int64 `json:"millis,omitempty"` // by lower-case step: hold, fence, drain, seal, flip
 	At     string           `json:"at,omitempty"`     // RFC 3339
-	// Back: it went back to where the switch before it came from. The one after it is no
-	// rollback, so that going back twice does not go forward.
+	// Back means that the switch returned to the origin of the switch before it. The next switch is
+	// then no rollback, so that going back twice does not go forward.
 	Back bool `json:"back,omitempty"`
-	// Position is a place in the changes of To's database from between its seal and the
-	// flip: the reverse sync starts there. Opaque here; empty if it was not to be had.
+	// Position is a position in the changes of To's database between its seal and the flip. The
+	// reverse sync starts there. It is opaque here, and empty if it could not be read.
 	Position string `json:"position,omitempty"`
-	// TransformHash is that of the upgrade. Before is that of the switch before this one,
-	// if it went from To to From: by it the records of From were made. Empty: of none.
+	// TransformHash is the hash of the upgrade's transformation. Before is the hash of the previous
+	// switch if that went from To to From: it made the records of From. Empty means that there was
+	// no such switch.
 	TransformHash string `json:"transformHash,omitempty"`
 	Before        string `json:"before,omitempty"`
-	// Generation and BeforeGeneration are those of Images, in the directions of the two.
+	// Generation and BeforeGeneration are Images.Generation in the directions of the two switches.
 	Generation       uint64 `json:"generation,omitempty"`
 	BeforeGeneration uint64 `json:"beforeGeneration,omitempty"`
-	// Snapshot: it went back without what was written since the switch before it. The two
-	// namespaces are not in sync, and the one that was left stays as it is until somebody
-	// begins an upgrade to it.
+	// Snapshot means that the switch gave up all writes since the switch before it. The two
+	// namespaces are not in sync, and the old one stays as it is until an upgrade to it begins.
 	Snapshot bool `json:"snapshot,omitempty"`
 }
 
-// ServerState is what a server process (or an application of fixed-name kinds) says of
-// itself, under its lease. An acknowledgement {AckID, AckAttempt} says: for that attempt
-// I hold writes and those in flight are finished.
+// ServerState is the state that a server process, or an application of fixed-name kinds, publishes
+// about itself under its lease. An acknowledgement {AckID, AckAttempt} means that the server holds
+// writes for that attempt and has finished those in flight.
 type ServerState struct {
 	ID         string   `json:"id"`
 	Protocol   int      `json:"protocol"` // see MinProtocol
@@ -233,24 +232,25 @@ type ServerState struct {
 	AckID      string   `json:"ackId,omitempty"`
 	AckAttempt uint64   `json:"ackAttempt,omitempty"`
 	Held       int      `json:"held,omitempty"`
-	// RestartMillis is how long the latest swap of stacks took, from seeing the flip to
-	// letting held writes go.
+	// RestartMillis is the duration of the latest swap of stacks in milliseconds, from seeing the
+	// flip to releasing held writes.
 	RestartMillis int64 `json:"restartMillis,omitempty"`
-	// Since is when the process began to count what Used holds; RFC 3339.
+	// Since is the start of the counts in Used; RFC 3339.
 	Since string `json:"since,omitempty"`
-	// Used is, by API version, how much its API was called.
+	// Used counts calls by API version.
 	Used map[string]Usage `json:"used,omitempty"`
-	// Warnings are what is insecure about the process, for people.
+	// Warnings describe insecure settings of the process, for people.
 	Warnings []string `json:"warnings,omitempty"`
-	// Keys are, by namespace version, the keys that the process has: name:check, see sealed.Keys.
+	// Keys has, by namespace version, the encryption keys of the process as name:check, see
+	// sealed.Keys.
 	Keys map[string][]string `json:"keys,omitempty"`
 }
 
-// Usage is how much an API version was called at one server.
+// Usage counts the calls of an API version at one server.
 type Usage struct {
 	Calls int64  `json:"calls"`
 	Last  string `json:"last,omitempty"` // RFC 3339, to the minute or finer
 }
 
-// MinProtocol is the least ServerState.Protocol that an upgrade can begin with.
+// MinProtocol is the lowest ServerState.Protocol with which an upgrade can begin.
 const MinProtocol = 1

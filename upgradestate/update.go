@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Update is a data update that runs: a task over all records of a kind of the current
-// version. The shards of the ring are its parts.
+// Update is a running data update: a task over all records of a kind of the current version. Each
+// shard of the ring is one part of it.
 type Update struct {
 	ID      string      `json:"id"` // of this run
 	Name    string      `json:"name"`
 	Version string      `json:"version"`
 	Kind    string      `json:"kind"`
-	Hash    string      `json:"hash"` // of what the task does
+	Hash    string      `json:"hash"` // of the task
 	Done    []int       `json:"done"` // shards, in order
 	Count   UpdateCount `json:"count"`
-	Example string      `json:"example,omitempty"` // one of those that failed, and why
-	// Key, if not empty, is the key that the records are brought under, or "off": this is no
-	// task of the service, and goes over further kinds one after the other.
+	Example string      `json:"example,omitempty"` // one of the failed records with its error
+	// Key, if not empty, is the encryption key under which records are rewritten, or "off". Such an
+	// update is no task of the service, and covers further kinds one after the other.
 	Key  string   `json:"key,omitempty"`
-	Rest []string `json:"rest,omitempty"` // kinds that are still to come
-	Step int      `json:"step,omitempty"` // kinds that are done
+	Rest []string `json:"rest,omitempty"` // kinds still to be covered
+	Step int      `json:"step,omitempty"` // number of finished kinds
 }
 
-// RotateKeys is the name of updates that have a Key.
+// RotateKeys is the name of updates with a Key.
 const RotateKeys = "rotate-keys"
 
-// Run identifies the pass over the kind that the update is at.
+// Run identifies the pass over the update's present kind.
 func (u Update) Run() string {
 	if u.Step == 0 {
 		return u.ID
@@ -34,12 +34,12 @@ func (u Update) Run() string {
 	return fmt.Sprintf("%s.%d", u.ID, u.Step)
 }
 
-// UpdateCount is how many records were looked at, and what became of them. Changed is what
-// its controller knows of: a record that was changed right before a kill is not in it.
+// UpdateCount counts records by result. Changed may be too low: a change right before a kill is not
+// counted.
 type UpdateCount struct {
 	Seen    int64 `json:"seen"`
 	Changed int64 `json:"changed"`
-	Failed  int64 `json:"failed,omitempty"` // and are as they were
+	Failed  int64 `json:"failed,omitempty"` // unchanged
 }
 
 func (d *Deployment) beginUpdate(e BeginUpdate) error {
@@ -52,6 +52,7 @@ func (d *Deployment) beginUpdate(e BeginUpdate) error {
 		return refused("update: id, name, kind and hash are all needed")
 	case u.Version != d.CurrentVersion:
 		return refused("update %s: it is for version %s, and %s is served", u.Name, u.Version, d.CurrentVersion)
+	// Its writes would have to be drained, too.
 	case switching(*d):
 		return refused("update %s: upgrade %s is switching: wait for its end", u.Name, d.Upgrade.ID)
 	}
@@ -62,24 +63,28 @@ func (d *Deployment) beginUpdate(e BeginUpdate) error {
 		return refused("update %s: data update %s is running: let it finish or cancel it", u.Name, run.Name)
 	}
 	for _, kind := range append([]string{u.Kind}, u.Rest...) {
+		// A fixed-name kind belongs to its application, which does not know the keys.
 		if k, ok := ns.Kind(kind); !ok || u.Key != "" && k.Fixed {
 			return refused("update %s: %s has no kind %s", u.Name, d.CurrentVersion, kind)
 		}
 	}
+	// The event belongs to the caller.
 	u.Rest = slices.Clone(u.Rest)
 	for _, k := range ns.Kinds {
+		// Kinds may have been announced since the initiator looked.
 		u.cover(k)
 	}
 	u.Done, u.Count, u.Example, u.Step = []int{}, UpdateCount{}, "", 0
 	d.Update = &u
+	// A new start ends an earlier refusal of the key.
 	if u.Key != "" {
 		d.setDeclined(u.Version, "")
 	}
 	return nil
 }
 
-// cover has an update that goes over all kinds go over k as well, which the one that began it may not
-// have seen: records of it may be under any key until nobody writes under another one.
+// cover adds a kind to an update over all kinds. The initiator may not have seen the kind, and its
+// records may have any key until no process writes under another one.
 func (u *Update) cover(k Kind) {
 	if u.Key != "" && !k.Fixed && k.Kind != u.Kind && !slices.Contains(u.Rest, k.Kind) {
 		u.Rest = append(u.Rest, k.Kind)
@@ -93,6 +98,7 @@ func (d *Deployment) updateDone(e UpdateDone) error {
 		return outdated("done for data update %s", e.ID)
 	case e.Shard < 0 || e.Shard >= d.RingSize:
 		return refused("update %s: shard %d is not in the ring of %d", u.Name, e.Shard, d.RingSize)
+	// A repetition must not count twice.
 	case slices.Contains(u.Done, e.Shard):
 		return nil
 	}
@@ -104,6 +110,7 @@ func (d *Deployment) updateDone(e UpdateDone) error {
 	if u.Example == "" {
 		u.Example = e.Example
 	}
+	// The next kind is a new run, so that late reports of this one are outdated.
 	if len(u.Done) == d.RingSize && len(u.Rest) > 0 {
 		u.Kind, u.Rest = u.Rest[0], slices.Clone(u.Rest[1:])
 		u.Step, u.Done = u.Step+1, []int{}
@@ -113,6 +120,7 @@ func (d *Deployment) updateDone(e UpdateDone) error {
 		outcome := "done"
 		if u.Count.Failed > 0 {
 			outcome = fmt.Sprintf("not done: %d records failed, such as %s", u.Count.Failed, u.Example)
+			// A start without an operator would fail in the same way.
 			d.decline(*u)
 		}
 		d.endUpdate(outcome)
@@ -133,7 +141,8 @@ func (d *Deployment) cancelUpdate(e CancelUpdate) error {
 	return nil
 }
 
-// decline notes that the records are not to be brought under the key of u unless a person asks.
+// decline records that the records are not to be rewritten under the key of u without an operator's
+// request.
 func (d *Deployment) decline(u Update) {
 	if u.Key != "" {
 		d.setDeclined(u.Version, u.Key)
@@ -148,7 +157,7 @@ func (d *Deployment) setDeclined(version, key string) {
 	}
 }
 
-// configureKey forgets that another key than the one that is configured was declined.
+// configureKey clears a refusal of another key than the configured one.
 func (d *Deployment) configureKey(e ConfigureKey) error {
 	if ns, _ := d.Namespace(e.Version); ns.DeclinedKey != e.Key {
 		d.setDeclined(e.Version, "")
@@ -156,15 +165,15 @@ func (d *Deployment) configureKey(e ConfigureKey) error {
 	return nil
 }
 
-// yieldUpdate ends an update that may as well be made later, so that an upgrade need not wait for
-// it: records may be under either key until then.
+// yieldUpdate ends an update that can run later as well, so that an upgrade need not wait for it.
+// Until then records may have either key.
 func (d *Deployment) yieldUpdate(id string) {
 	if d.Update != nil && d.Update.Key != "" {
 		d.endUpdate("cancelled: upgrade " + id + " begins")
 	}
 }
 
-// endUpdate leaves what became of the update in the history.
+// endUpdate removes the update and records its outcome in the history.
 func (d *Deployment) endUpdate(outcome string) {
 	if e := d.entry("update", d.Update.ID); e != nil {
 		e.Outcome = fmt.Sprintf("%s; %d seen, %d changed", outcome, d.Update.Count.Seen, d.Update.Count.Changed)

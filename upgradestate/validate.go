@@ -8,8 +8,8 @@ import (
 	"dbcontroller.dev/limits"
 )
 
-// Validate checks what must hold of every record, whatever binary wrote it. A record that fails
-// it must not be acted on.
+// Validate checks the invariants of every record, whichever binary wrote it. A process must not act
+// on a record that fails.
 func Validate(d Deployment) error {
 	switch {
 	case d.Format > Format:
@@ -70,11 +70,13 @@ func validateKind(k Kind) error {
 		return errors.New("the name is empty")
 	case k.Physical == "":
 		return errors.New("the physical name is empty")
+	// Clients would miss the kind, or find a target that is not theirs yet.
 	case k.Hidden != (k.Fixed && k.Physical != k.Kind):
 		return fmt.Errorf("hidden is %t, but it bears the name %s", k.Hidden, k.Physical)
 	}
 	switch k.Fence {
 	case classUUID:
+		// Only clients that send the identity are refused after a rename.
 		if k.Fixed {
 			return errors.New("a fixed-name kind cannot be fenced by uuid: its application does not send it")
 		}
@@ -87,6 +89,7 @@ func validateKind(k Kind) error {
 		return fmt.Errorf("unknown fence class %q", k.Fence)
 	}
 	names := []string{k.Physical, k.Fenced}
+	// An operation from another name would find nothing, and its confirmation would be false.
 	if p := k.Pending; p != nil {
 		names = append(names, p.From, p.To)
 		from := k.Physical
@@ -109,6 +112,7 @@ func validateKind(k Kind) error {
 			return fmt.Errorf("pending %s from %q, but it is at %q", p.Reason, p.From, from)
 		}
 	}
+	// A number in use must not be announced again.
 	for _, n := range names {
 		if seq, ok := seqOf(k.Kind, n); ok && seq >= k.NextSeq {
 			return fmt.Errorf("name %s is in use, but nextSeq is %d", n, k.NextSeq)
@@ -117,12 +121,13 @@ func validateKind(k Kind) error {
 	return nil
 }
 
-// validatePlace checks a kind against where the record is.
+// validatePlace checks a kind against the step of the upgrade.
 func validatePlace(d Deployment, version string, k Kind) error {
 	step := StepNone
 	if d.Upgrade != nil {
 		step = d.Upgrade.Step
 	}
+	// Of the other namespaces only seals may be pending, and none while the source is worked on.
 	if version != d.CurrentVersion {
 		switch {
 		case k.Pending == nil:
@@ -137,6 +142,7 @@ func validatePlace(d Deployment, version string, k Kind) error {
 	switch step {
 	case StepNone:
 		allowed = []PendingReason{PendingOpen}
+		// Clients could never write again.
 		if k.Sealed || (k.Fenced != "" || k.Hidden) && k.Pending == nil {
 			return errors.New("the current version is closed and nothing is going to open it")
 		}
@@ -144,6 +150,7 @@ func validatePlace(d Deployment, version string, k Kind) error {
 		if k.Sealed || k.Fenced != "" || k.Hidden {
 			return errors.New("it is fenced already in step HOLD")
 		}
+	// A source kind without a fence would go on accepting writes during the drain.
 	case StepFence:
 		allowed = []PendingReason{PendingFence}
 		if k.Pending == nil && k.Fenced == "" {
@@ -187,6 +194,7 @@ func validateUpgrade(d Deployment) error {
 			return fmt.Errorf("version %s has no kinds", v)
 		}
 	}
+	// Ordered and unique, so that equal states are equal records.
 	for i, s := range u.ReadyShards {
 		if s < 0 || s >= d.RingSize || i > 0 && u.ReadyShards[i-1] >= s {
 			return fmt.Errorf("ready shards %v are not an ordered part of the ring of %d", u.ReadyShards, d.RingSize)
@@ -200,10 +208,12 @@ func validateUpgrade(d Deployment) error {
 	case Switching:
 		switch u.Step {
 		case StepDrain:
+		// These steps follow from the reports of all shards.
 		case StepSealTarget, StepSealSource:
 			if !AllReady(d) {
 				return fmt.Errorf("shards %v are pending in step %s", PendingShards(d), u.Step)
 			}
+		// A report before the fences would count as drained.
 		case StepHold, StepFence, StepAbort:
 			if len(u.ReadyShards) > 0 {
 				return fmt.Errorf("shards %v are ready in step %s", u.ReadyShards, u.Step)

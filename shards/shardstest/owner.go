@@ -1,8 +1,9 @@
-// Package shardstest gives tests of engines a process's ownership of shards that the test
-// decides on: which it has, which it loses and when it notices.
+// Package shardstest provides a shard ownership under the control of a test. The test decides which
+// shards a process owns, when it loses them and when it notices. A shard is one part of the work,
+// owned by one process at a time through its lock.
 //
-// Its locks are real keys, so that what an engine commits under a lock that was lost is
-// refused. It elects nobody and balances nothing, as a shards.Pool does.
+// The locks are real keys of the store. A commit of an engine under a lost lock is therefore
+// refused. Unlike shards.Pool, the package elects no owner and balances no load.
 //
 // It is not for users and may change with any version.
 package shardstest
@@ -20,17 +21,16 @@ import (
 	"dbcontroller.dev/shards"
 )
 
-// Store is what locks are kept in.
+// Store keeps the locks.
 type Store interface {
 	Commit(ctx context.Context, conds []coord.Condition, ops []coord.Op) (rev int64, err error)
 }
 
-// Owner is what one process owns. Its methods that engines call may be used by several
-// goroutines.
+// Owner is the ownership of one process. Engines may call its methods from several goroutines.
 type Owner struct {
 	t       testing.TB
 	store   Store
-	root    string // of the keys of the deployment
+	root    string // prefix of the deployment's keys
 	changes chan struct{}
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type Owner struct {
 	leaving map[int]bool
 }
 
-// New returns the Owner of shards of the deployment below root.
+// New returns the Owner of the given shards of the deployment below root.
 func New(t testing.TB, store Store, root string, ns ...int) *Owner {
 	t.Helper()
 	o := &Owner{t: t, store: store, root: root, changes: make(chan struct{}, 1), owned: map[int]shards.Lock{}, leaving: map[int]bool{}}
@@ -48,12 +48,12 @@ func New(t testing.TB, store Store, root string, ns ...int) *Owner {
 
 func (o *Owner) key(n int) string { return fmt.Sprintf("%s/shards/%05d", o.root, n) }
 
-// Take locks shards, which nobody may have.
+// Take locks shards, which must be free.
 func (o *Owner) Take(ns ...int) {
 	o.t.Helper()
 	for _, n := range ns {
 		key := o.key(n)
-		// Clean-up may take shards, too, when the test's context has ended.
+		// Cleanup functions may take shards, too, after the test's context has ended.
 		rev, err := o.store.Commit(context.WithoutCancel(o.t.Context()), []coord.Condition{{Key: key}}, []coord.Op{{Key: key}})
 		if err != nil {
 			o.t.Fatal(err)
@@ -65,18 +65,19 @@ func (o *Owner) Take(ns ...int) {
 	o.signal()
 }
 
-// Lose removes the locks of shards, from any process, as a lease that ran out does. A process
-// does not notice before Forget.
+// Lose deletes the locks of shards, whichever process has them, like a lease that runs out. The
+// owner does not notice before Forget.
 func (o *Owner) Lose(ns ...int) {
 	o.t.Helper()
 	for _, n := range ns {
+		// Without a condition: the store, not the owner, takes the lock away.
 		if _, err := o.store.Commit(o.t.Context(), nil, []coord.Op{{Key: o.key(n), Delete: true}}); err != nil {
 			o.t.Fatal(err)
 		}
 	}
 }
 
-// Forget is when the process notices that it has lost shards.
+// Forget makes the owner notice that it has lost shards.
 func (o *Owner) Forget(ns ...int) {
 	o.mu.Lock()
 	for _, n := range ns {
@@ -86,7 +87,7 @@ func (o *Owner) Forget(ns ...int) {
 	o.signal()
 }
 
-// Leave asks the engine to hand shards over.
+// Leave asks the engine to release shards.
 func (o *Owner) Leave(ns ...int) {
 	o.mu.Lock()
 	for _, n := range ns {
@@ -103,24 +104,25 @@ func (o *Owner) signal() {
 	}
 }
 
-// Owned returns the locks that the process believes to have.
+// Owned returns the locks that the owner believes it has.
 func (o *Owner) Owned() map[int]shards.Lock {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.owned)
 }
 
-// Leaving returns the shards that must be handed over.
+// Leaving returns the shards that the engine must release.
 func (o *Owner) Leaving() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.leaving))
 }
 
-// Release hands a shard over.
+// Release deletes the lock of a shard. A lock that was lost before is no error.
 func (o *Owner) Release(ctx context.Context, n int) error {
 	o.mu.Lock()
 	lock := o.owned[n]
+	// Before the commit, as in Pool: Owned omits the shard from the start of the call.
 	delete(o.owned, n)
 	delete(o.leaving, n)
 	o.mu.Unlock()
@@ -131,5 +133,5 @@ func (o *Owner) Release(ctx context.Context, n int) error {
 	return err
 }
 
-// Changes is signalled when the shards have changed.
+// Changes receives a value after the shards have changed.
 func (o *Owner) Changes() <-chan struct{} { return o.changes }

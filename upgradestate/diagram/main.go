@@ -1,5 +1,5 @@
-// Command diagram writes docs/state-diagram.md from the machine itself: it explores what
-// can be reached and draws what it found, so that the page cannot say anything else.
+// Command diagram writes docs/state-diagram.md from the machine itself. It explores the reachable
+// states and draws its findings, so that the page cannot disagree with the code.
 //
 //	go run ./upgradestate/diagram > docs/state-diagram.md
 package main

@@ -1,13 +1,17 @@
-// Package explore walks all states that the machine of upgradestate can reach, together
-// with a model of the databases and of processes that sleep at the wrong moment, and
-// checks the guarantees in each. The tests of upgradestate and the state diagram use it.
+// Package explore visits all states that the machine of upgradestate can reach. It adds a model of
+// the databases and of processes that pause at the wrong moment. It checks the guarantees of
+// upgradestate in each state. The tests of upgradestate and the state diagram use it.
 //
-// A state is the record plus the world: the name and mark of every collection, the
-// tokens that anybody may still hold, the commands that any driver may still send.
-// Counters are normalised, so the walk ends without a bound on attempts or flips.
+// A state is the record plus the world: the name and mark of every collection, the tokens that
+// processes may still hold, and the commands that drivers may still send. A token is a name under
+// which a process may read or write. A mark is a fence that keeps the name. States that differ only
+// in counters count as one, so the walk ends without a bound on attempts or flips.
 //
-// It does not model time, nor how an operation is done; a database that does not do what
-// package record asks of it is outside.
+// The package does not model time, nor how an operation is executed. A database that breaks the
+// contract of package record is out of scope.
+//
+// Begin with Run in this file, then steps.go (what can happen), world.go (the model) and rules.go
+// (the checks).
 package explore
 
 import (
@@ -18,7 +22,7 @@ import (
 	us "dbcontroller.dev/upgradestate"
 )
 
-// Machine is the machine to explore: the real one, or one with a rule broken.
+// Machine is the machine to explore: the real one, or a mutant with one broken rule.
 type Machine struct {
 	Apply        func(us.Deployment, us.Event) (us.Deployment, error)
 	Actions      func(us.Deployment) []us.Action
@@ -30,7 +34,7 @@ type Machine struct {
 	Validate     func(us.Deployment) error
 }
 
-// Real is the machine as it is.
+// Real returns the real machine.
 func Real() Machine {
 	return Machine{
 		Apply: us.Apply, Actions: us.Actions, WritePlaces: us.WritePlaces, ReadPlaces: us.ReadPlaces,
@@ -38,39 +42,39 @@ func Real() Machine {
 	}
 }
 
-// Config says what to explore. Kinds are those of the first version; the second has the
-// same, the fixed ones hidden.
+// Config selects the scope of an exploration. Kinds are the kinds of the first version. The second
+// version has the same kinds, the fixed-name ones hidden.
 type Config struct {
 	Kinds  []us.Kind
 	Shards int
-	// Life has people pause, hold, go back to snapshots, update data in place and retire
-	// versions as well.
+	// Life adds operators' requests: pause, hold, rollback to a snapshot, data updates and
+	// retirement.
 	Life bool
-	// Retries is the policy of the upgrades that are begun; 0: no bound.
+	// Retries is Policy.Retries of the upgrades; 0: no bound.
 	Retries int
-	// Hashes has controllers of two transformations announce theirs, in any order.
+	// Hashes lets controllers with two transformations announce theirs in any order.
 	Hashes bool
-	// Loaders has targets loaded without guards, and loaders fenced, at any time.
+	// Loaders lets controllers load targets without guards, and fence loaders, at any time.
 	Loaders bool
-	// Replaces has applications replace the collections of fixed-name kinds, at any time.
+	// Replaces lets applications replace the collections of fixed-name kinds at any time.
 	Replaces bool
-	// Restores has the database of the version that is not current restored from a backup, at
-	// any time, and what is known about it made void, also without that.
+	// Restores lets the database of the version that is not current be restored from a backup at
+	// any time. It also lets controllers rebuild that version, with or without a restore.
 	Restores bool
-	// Undecided has the version that is served found restored, and persons decide what counts.
+	// Undecided lets controllers find the current version restored, and operators decide about it.
 	Undecided bool
 }
 
-// Edge is one step: an event that was applied, or a command that reached a database.
+// Edge is one step: an applied event, or a command that reached a database.
 type Edge struct {
 	From, To int
 	Event    us.Event // nil for a command
 	Label    string
-	Driver   bool // a driver alone makes this step, with nobody asking for it
-	Fence    bool // a fence's command at a database, which may hold it up for ever
+	Driver   bool // drivers make this step without any request
+	Fence    bool // a fence command, which the database may hold up forever
 }
 
-// Graph is what was found. Node 0 is the start.
+// Graph is the result of an exploration. Node 0 is the start.
 type Graph struct {
 	Records []us.Deployment
 	Edges   []Edge
@@ -79,10 +83,10 @@ type Graph struct {
 
 	machine Machine
 	worlds  []*world
-	parent  []int // edge by which a node was found first
+	parent  []int // for each node the edge by which it was found first
 }
 
-// Violation is a guarantee that does not hold, with the steps that lead there.
+// Violation is a broken guarantee, with the steps that lead to it.
 type Violation struct {
 	Rule  string
 	Trace []string
@@ -96,20 +100,23 @@ func (v *Violation) Error() string {
 	return s
 }
 
-// Run explores until nothing new is found, or until the first violation, which is then
-// the shortest to be found.
+// Run explores until no new state is found, or until the first violation. The walk is breadth
+// first, so that the trace of a violation is a shortest one.
 func Run(m Machine, cfg Config) (*Graph, error) {
 	d, w, err := start(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
+	// The processes have read the first record before the first step.
 	w.observe(m, d)
 	g := &Graph{machine: m, Records: []us.Deployment{d}, worlds: []*world{w}, parent: []int{-1}}
 	seen := map[string]int{key(d, w): 0}
+	// The list grows during the loop. It is the queue of the walk.
 	for at := 0; at < len(g.Records); at++ {
 		if err := checkState(m, g.Records[at], g.worlds[at]); err != nil {
 			return g, g.violation(at, "", err)
 		}
+		// Apply must not modify its argument. This copy shows whether it did.
 		before := us.Clone(g.Records[at])
 		for _, s := range steps(m, g.Records[at], g.worlds[at]) {
 			next, w, changed, err := s.take(m, g.Records[at], g.worlds[at])
@@ -117,7 +124,8 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 				err = checkStep(m, s, before, next, g.worlds[at], w)
 			}
 			if err != nil {
-				if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" { // what follows from it
+				// A modified argument spoils the results of later steps, so it is reported first.
+				if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" {
 					return g, g.violation(at, label, errImpure)
 				}
 				return g, g.violation(at, s.label, err)
@@ -135,6 +143,7 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 				g.worlds = append(g.worlds, w)
 				g.parent = append(g.parent, len(g.Edges))
 			}
+			// The step has changed only counters.
 			if to == at {
 				continue
 			}
@@ -144,6 +153,7 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 			return g, g.violation(at, label, errImpure)
 		}
 	}
+	// These two need the whole graph.
 	if err := g.checkProgress(); err != nil {
 		return g, err
 	}
@@ -152,9 +162,8 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 
 var errImpure = errors.New("pure: Apply has modified its argument")
 
-// impure names the step that has modified the record that it was taken at; "" if none has.
-// It compares once for all steps of a state, which are many, and looks for the step only
-// when there is one.
+// impure returns the label of the step that modified the record before it, or "". It compares once
+// for all steps of a state, which are many, and searches the step only after a difference.
 func impure(m Machine, before, after us.Deployment, w *world) string {
 	if equal(before, after) {
 		return ""
@@ -168,18 +177,21 @@ func impure(m Machine, before, after us.Deployment, w *world) string {
 	return "looking at the state"
 }
 
+// add adds an edge and counts flips and aborts.
 func (g *Graph) add(e Edge) {
 	g.Edges = append(g.Edges, e)
 	switch e.Event.(type) {
 	case us.Flip:
 		g.Flips++
 	case us.Abort:
+		// An abort in INITIAL_SYNCING ends at once and does not count.
 		if g.Records[e.To].Upgrade != nil {
 			g.Aborts++
 		}
 	}
 }
 
+// violation returns a Violation with the trace from the start to a node and a last step.
 func (g *Graph) violation(at int, step string, err error) error {
 	v := &Violation{Rule: err.Error()}
 	if step != "" {
@@ -194,9 +206,10 @@ func (g *Graph) violation(at int, step string, err error) error {
 	return v
 }
 
-// checkProgress demands that from every state drivers alone come to rest: a kill at any
-// point leaves a state from which the system goes on by itself.
+// checkProgress checks that from every state drivers alone come to rest. A kill at any point then
+// leaves a state from which the system continues by itself.
 func (g *Graph) checkProgress() error {
+	// Searches backward from the states at rest, over the steps of drivers.
 	back := make([][]int, len(g.Records))
 	for _, e := range g.Edges {
 		if e.Driver {
@@ -207,6 +220,7 @@ func (g *Graph) checkProgress() error {
 	var queue []int
 	for i, d := range g.Records {
 		if len(g.machine.Actions(d)) == 0 {
+			// A blocked upgrade waits for an operator, which is rest.
 			if d.Upgrade != nil && us.SwitchBlocker(d) == "" {
 				return g.violation(i, "", fmt.Errorf("progress: an upgrade runs and there is nothing to do"))
 			}
@@ -230,10 +244,11 @@ func (g *Graph) checkProgress() error {
 	return nil
 }
 
-// checkAborts demands that from every state of SWITCHING an abort ends, though no fence's
-// command is ever answered again: drivers alone, without such a command, come from
-// wherever the abort begins to where writes are possible.
+// checkAborts checks that from every state of SWITCHING an abort ends even if no fence command is
+// ever answered. Drivers must reach a state with write places from every state of the abort without
+// such a command.
 func (g *Graph) checkAborts() error {
+	// Searches backward from the states with write places, without fence commands.
 	back := make([][]int, len(g.Records))
 	for _, e := range g.Edges {
 		if e.Driver && !e.Fence {
@@ -252,6 +267,7 @@ func (g *Graph) checkAborts() error {
 		at := queue[0]
 		queue = queue[1:]
 		for _, from := range back[at] {
+			// Only through states of the abort: other ways do not count.
 			if u := g.Records[from].Upgrade; !ends[from] && u != nil && u.Step == us.StepAbort {
 				ends[from] = true
 				queue = append(queue, from)
@@ -267,6 +283,7 @@ func (g *Graph) checkAborts() error {
 	for i, d := range g.Records {
 		switch u := d.Upgrade; {
 		case u == nil || u.State != us.Switching:
+		// The abort waits for a command that may never be answered.
 		case u.Step == us.StepAbort && !ends[i]:
 			return g.violation(i, "", fmt.Errorf("abort: it does not end while fences hang"))
 		case u.Step != us.StepAbort && !aborted[i]:
@@ -276,7 +293,7 @@ func (g *Graph) checkAborts() error {
 	return nil
 }
 
-// start is a deployment with two versions, the first of which is current.
+// start returns a deployment with two versions, the first of which is current.
 func start(cfg Config) (us.Deployment, *world, error) {
 	d := us.New("services/bbs/deployments/test", "v1", cfg.Shards)
 	w := &world{colls: map[string]*coll{}, drained: make([]bool, cfg.Shards), life: cfg.Life, retries: cfg.Retries, hashes: cfg.Hashes, loaders: cfg.Loaders, replaces: cfg.Replaces, restores: cfg.Restores, undecided: cfg.Undecided}
@@ -285,6 +302,7 @@ func start(cfg Config) (us.Deployment, *world, error) {
 		for _, k := range cfg.Kinds {
 			k.ID = fmt.Sprintf("id-%d-%s", i+1, k.Kind)
 			k.Physical = k.Kind + ".n1"
+			// Clients use the current version under its own names. The other one starts hidden.
 			if k.Fixed && i == 0 {
 				k.Physical = k.Kind
 			}

@@ -9,7 +9,7 @@ import (
 
 func to[T any](v T) *T { return &v }
 
-// life is what people ask for besides upgrades and their abort, and what comes of it.
+// life adds operators' requests besides upgrades and aborts, and the reports that follow from them.
 func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	other := "v2"
 	if d.CurrentVersion == "v2" {
@@ -30,12 +30,14 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	add(false, false, us.Complete{Version: other, Until: "t1"})
 	add(false, false, us.Keep{Version: other, Until: "t2"})
 	add(false, false, us.Keep{Version: other})
+	// Controllers report the shards of a running update.
 	if d.Update != nil {
 		for i := range d.RingSize {
 			add(true, false, us.UpdateDone{ID: d.Update.ID, Shard: i, Count: us.UpdateCount{Seen: 1}})
 		}
 		add(false, true, us.UpdateDone{ID: "foreign", Shard: 0})
 	}
+	// Controllers finish a retirement in either way.
 	if d.Retire != nil {
 		add(true, false, us.Dropped{Version: d.Retire.Version})
 		add(true, false, us.SetAside{Version: d.Retire.Version})
@@ -43,6 +45,7 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	for _, k := range d.Kept {
 		add(true, false, us.Dropped{Version: k.Namespace.Version})
 	}
+	// All further events are outdated, invalid or for another object, and must change nothing.
 	add(false, true, us.SetAside{Version: d.CurrentVersion})
 	add(false, true, us.Keep{Version: d.CurrentVersion, Until: "t2"})
 	add(false, true, us.Complete{Version: d.CurrentVersion})
@@ -59,7 +62,7 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	}
 }
 
-// lifeKey tells states apart that differ in what life changes.
+// lifeKey is the part of a state's key for the fields that life changes.
 func lifeKey(d us.Deployment) string {
 	s := fmt.Sprint(d.Pace.Paused, d.Retire != nil, d.Retired)
 	if d.Retire != nil {
@@ -80,12 +83,13 @@ func lifeKey(d us.Deployment) string {
 	return s + ";"
 }
 
-// checkLife checks what must hold of a step whatever people do.
+// checkLife checks the rules of a step that hold whatever operators request.
 func checkLife(m Machine, s step, d, next us.Deployment) error {
 	if err := checkTwice(m, s, next); err != nil {
 		return err
 	}
 	u, n := d.Upgrade, next.Upgrade
+	// The step starts a switch.
 	if u != nil && n != nil && u.State == us.InitialSyncing && n.State == us.Switching {
 		switch {
 		case d.Pace.Paused:
@@ -96,6 +100,7 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 			return fmt.Errorf("held back: a switch begins while a data update runs")
 		}
 	}
+	// The step is a flip.
 	if next.CurrentVersion != d.CurrentVersion {
 		last := next.LastSwitch
 		switch {
@@ -109,6 +114,7 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 	}
 	for _, ns := range d.Namespaces {
 		if _, there := next.Namespace(ns.Version); !there {
+			// A namespace is dropped on request only.
 			if d.Retire == nil || d.Retire.Version != ns.Version {
 				return fmt.Errorf("retire: the namespace of %s is gone, and nobody asked for it", ns.Version)
 			}
@@ -126,8 +132,8 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 	return nil
 }
 
-// checkGone checks that a namespace which is in the record no more was dropped, or is kept
-// with everything by which its collections are found.
+// checkGone checks that a namespace which left the record was dropped, or is kept with all that is
+// needed to find its collections.
 func checkGone(e us.Event, was us.Namespace, until string, next us.Deployment) error {
 	switch e.(type) {
 	case us.Dropped:
@@ -143,8 +149,9 @@ func checkGone(e us.Event, was us.Namespace, until string, next us.Deployment) e
 	return errors.New("that drops nothing")
 }
 
-// checkTwice: what a person asks for a second time changes nothing.
+// checkTwice checks that a repeated request changes nothing.
 func checkTwice(m Machine, s step, next us.Deployment) error {
+	// Only requests of operators and reports that are repeated after an unknown outcome.
 	switch e := s.event.(type) {
 	case us.Begin, us.Abort, us.SetPace, us.SetPolicy, us.AskSwitch, us.Complete, us.Keep, us.SetAside, us.BeginUpdate, us.CancelUpdate, us.UpdateDone, us.Dropped:
 		again, _ := m.Apply(us.Clone(next), e)

@@ -6,8 +6,8 @@ import (
 	us "dbcontroller.dev/upgradestate"
 )
 
-// restores are the restore of the version that is not current, and what a controller that has
-// noticed it does; it may do so without reason as well.
+// restores adds the restore of the version that is not current, and the reaction of a controller
+// that has noticed it. The reaction may also come without a restore.
 func restores(d us.Deployment, w *world) []step {
 	passive, _ := d.Namespace("v2")
 	if d.CurrentVersion == "v2" {
@@ -17,12 +17,14 @@ func restores(d us.Deployment, w *world) []step {
 		return nil
 	}
 	e := us.Rebuild{Version: passive.Version, Seen: passive.Images, Reason: "restored"}
+	// The event names the kinds that are not where the record has them.
 	for _, k := range passive.Kinds {
 		if c := w.colls[place(passive.Version, k.Kind)]; c.name != k.Physical || w.restored {
 			e.Found = append(e.Found, us.Place{Kind: k.Kind, Name: c.name, ID: k.ID, Fixed: k.Fixed})
 		}
 	}
 	ss := []step{{label: fmt.Sprintf("%T%+v", e, e), event: e, driver: w.restored}}
+	// A controller with an older view must not start a second rebuild.
 	late := e
 	late.Seen.Generation--
 	ss = append(ss, step{label: fmt.Sprintf("%T%+v", late, late), event: late, stale: true})
@@ -32,7 +34,7 @@ func restores(d us.Deployment, w *world) []step {
 	return ss
 }
 
-// undecided is what is found of the version that is served, and what persons decide.
+// undecided adds findings about the current version, and operators' decisions about them.
 func undecided(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	other := "v2"
 	if d.CurrentVersion == "v2" {
@@ -48,7 +50,7 @@ func undecided(d us.Deployment, w *world, add func(driver, stale bool, e us.Even
 	}
 }
 
-// restore brings the collections of a version back to names from long ago, without marks.
+// restore resets the collections of a version to names from long ago, without marks.
 func (w *world) restore(d us.Deployment, version string) {
 	w.restored = true
 	ns, _ := d.Namespace(version)
@@ -63,7 +65,7 @@ func (w *world) restore(d us.Deployment, version string) {
 	}
 }
 
-// rebuilt: what controllers know of the version is void.
+// rebuilt marks all tokens of controllers for a version void.
 func (w *world) rebuilt(version string) {
 	for at, c := range w.colls {
 		for name, t := range c.tokens {
@@ -75,7 +77,7 @@ func (w *world) rebuilt(version string) {
 	}
 }
 
-// settle ends a restore once the record has the collections where they are.
+// settle ends a restore once the record has the collections at their places.
 func (w *world) settle(d us.Deployment) {
 	if !w.restored {
 		return
@@ -90,8 +92,7 @@ func (w *world) settle(d us.Deployment) {
 	w.restored = false
 }
 
-// checkVoid: where everything is made anew, nobody can write who worked before. What was reported
-// by then counts no more.
+// checkVoid checks that after a rebuild no controller that worked before it can still write.
 func checkVoid(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
 	a, ok := us.Followed(d)
 	if !ok || a.TargetVersion != version || byMark(k) && !k.Hidden || !m.ApplyAllowed(d) || !c.tokens[c.name].void {
@@ -100,7 +101,7 @@ func checkVoid(m Machine, d us.Deployment, version string, k us.Kind, c *coll) e
 	return fmt.Errorf("void: who wrote before everything was made anew still can")
 }
 
-// checkFound checks what must hold of the steps by which a restored source is dealt with.
+// checkFound checks the steps that handle a restored source.
 func checkFound(m Machine, s step, d, next us.Deployment) error {
 	_, before := us.WasRestored(d)
 	_, after := us.WasRestored(next)
@@ -109,12 +110,13 @@ func checkFound(m Machine, s step, d, next us.Deployment) error {
 	case us.FoundRestored:
 		switch {
 		case next.Epoch != d.Epoch:
-			return nil // nobody had other data
+			return nil // no other version had data
 		case !after || m.ApplyAllowed(next):
 			return fmt.Errorf("undecided: a restored source is applied to the other version")
 		case n != nil && !n.Snapshot && (len(n.ReadyShards) > 0 || u.Step != us.StepAbort && n.Attempt == u.Attempt):
 			return fmt.Errorf("undecided: reports from before it count")
 		}
+		// Controllers that have read the source must be fenced out of the following version.
 		for _, ns := range next.Namespaces {
 			a, ok := us.Followed(next)
 			if !ok || a.TargetVersion != ns.Version || n != nil && n.Snapshot {
@@ -140,7 +142,7 @@ func checkFound(m Machine, s step, d, next us.Deployment) error {
 	return nil
 }
 
-// checkRebuild checks what must hold of the step that makes everything anew.
+// checkRebuild checks the step that makes all records again.
 func checkRebuild(s step, d, next us.Deployment) error {
 	e, ok := s.event.(us.Rebuild)
 	if !ok {
@@ -148,6 +150,7 @@ func checkRebuild(s step, d, next us.Deployment) error {
 	}
 	was, _ := d.Namespace(e.Version)
 	is, _ := next.Namespace(e.Version)
+	// Engines resume a plan of the same generation.
 	if was.Images.Epoch == d.Epoch && (is.Images.Generation <= was.Images.Generation || is.Images.Fences != 0) {
 		return fmt.Errorf("void: a plan from before it goes on")
 	}
@@ -171,7 +174,7 @@ func checkRebuild(s step, d, next us.Deployment) error {
 	return nil
 }
 
-// kept reports whether a person may have chosen the data of the other version.
+// kept reports whether an operator may have chosen the data of the other version.
 func kept(d us.Deployment) bool {
 	_, restored := us.WasRestored(d)
 	return restored

@@ -7,19 +7,19 @@ import (
 	us "dbcontroller.dev/upgradestate"
 )
 
-// fenced reports whether, at the database, no client can write the current version.
+// fenced reports whether the database refuses all clients' writes to the current version.
 func fenced(d us.Deployment, w *world) bool {
 	ns, _ := d.Namespace(d.CurrentVersion)
 	return !slices.ContainsFunc(ns.Kinds, func(k us.Kind) bool { return w.colls[place(ns.Version, k.Kind)].writable(k) })
 }
 
-// checkState checks what must hold of every state.
+// checkState checks the rules that hold in every state.
 func checkState(m Machine, d us.Deployment, w *world) error {
 	if err := m.Validate(d); err != nil {
 		return fmt.Errorf("valid: %w", err)
 	}
 	if w.restored {
-		return nil // nobody can know of it, nor prevent it
+		return nil // no process can know of the restore or prevent it
 	}
 	if err := checkWritable(m, d, w); err != nil {
 		return err
@@ -42,6 +42,7 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 			}
 		}
 	}
+	// At rest nothing may be left to do.
 	if len(m.Actions(d)) > 0 {
 		return nil
 	}
@@ -53,12 +54,13 @@ func checkState(m Machine, d us.Deployment, w *world) error {
 	return nil
 }
 
-// checkWritable: at most one namespace can be written at the database, none between the
-// fences and the flip, and writers are given tokens of the current version only.
+// checkWritable checks that the database allows writes to at most one namespace, and to none
+// between the fences and the flip. Writers get tokens of the current version only.
 func checkWritable(m Machine, d us.Deployment, w *world) error {
 	var writable []string
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
+			// One writable kind is enough for two versions to diverge.
 			if w.colls[place(ns.Version, k.Kind)].writable(k) {
 				writable = append(writable, ns.Version)
 				break
@@ -70,6 +72,7 @@ func checkWritable(m Machine, d us.Deployment, w *world) error {
 	switch {
 	case len(writable) > 1:
 		return fmt.Errorf("one writer: %v can both be written", writable)
+	// Writes into the target would be overwritten, or lost by an abort.
 	case len(writable) == 1 && writable[0] != d.CurrentVersion:
 		return fmt.Errorf("one writer: %s can be written, current is %s", writable[0], d.CurrentVersion)
 	case version != d.CurrentVersion:
@@ -78,14 +81,15 @@ func checkWritable(m Machine, d us.Deployment, w *world) error {
 		return fmt.Errorf("hold: write places in step %s", u.Step)
 	case len(writable) > 0 && u != nil && (u.Step == us.StepDrain || u.Step == us.StepSealTarget || u.Step == us.StepSealSource):
 		return fmt.Errorf("fence: %v can be written in step %s", writable, u.Step)
+	// No driver would ever open the namespace again.
 	case len(m.Actions(d)) == 0 && len(places) == 0:
 		return fmt.Errorf("open: at rest and no write places")
 	}
 	return nil
 }
 
-// checkPlace: the record knows where a collection is; reads of the current version find
-// it until the last rename; no stale token opens what it must not.
+// checkPlace checks that the record knows the place of a collection, and that reads of the current
+// version find it until its last rename. No stale token may open it.
 func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
 	names := func(ps []us.Place) []string {
 		var ns []string
@@ -100,9 +104,11 @@ func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) 
 	if k.Pending == nil && c.name != k.Physical {
 		return fmt.Errorf("place: a kind has moved without announcement")
 	}
+	// A driver would otherwise lift a fence that is not in force.
 	if byMark(k) && !k.Hidden && k.Pending == nil && k.Fenced != c.mark {
 		return fmt.Errorf("place: the mark in force is not the one confirmed")
 	}
+	// After the last rename reads wait for the flip.
 	last := k.Sealed || k.Pending != nil && k.Pending.Reason == us.PendingLast
 	if version == d.CurrentVersion && !last && !slices.Contains(names(m.ReadPlaces(d, version)[k.Kind]), c.name) {
 		return fmt.Errorf("read: a reader of the current version cannot find a kind")
@@ -111,6 +117,7 @@ func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) 
 	if version == d.CurrentVersion && len(writes) > 0 && !c.writable(k) {
 		return fmt.Errorf("open: writers are sent where the database refuses them")
 	}
+	// The rest is about new names, and this class keeps its name.
 	if byMark(k) {
 		return nil
 	}
@@ -124,8 +131,8 @@ func checkPlace(m Machine, d us.Deployment, version string, k us.Kind, c *coll) 
 	return nil
 }
 
-// checkImages: where a transformation may write, nobody of another one can. The record says
-// so for each generation, of which the plan has one, and readiness with it.
+// checkImages checks that where one transformation may write, no controller with another one can.
+// Each generation of the record has its own plan and its own reports.
 func checkImages(m Machine, d us.Deployment, version string, k us.Kind, c *coll) error {
 	a, ok := us.Followed(d)
 	if !ok || a.TargetVersion != version || byMark(k) && !k.Hidden || !m.ApplyAllowed(d) {
@@ -137,7 +144,7 @@ func checkImages(m Machine, d us.Deployment, version string, k us.Kind, c *coll)
 	return nil
 }
 
-// checkLoaders: where the comparison may begin, nobody can load any longer.
+// checkLoaders checks that where the comparison may begin, no controller can load.
 func checkLoaders(d us.Deployment, version string, c *coll) error {
 	if a, ok := us.Followed(d); ok && a.TargetVersion == version && us.LoadersFenced(d, version, 0) && c.tokens[c.name].load {
 		return fmt.Errorf("loaders: who loads without guards can write where everything is compared")
@@ -145,7 +152,7 @@ func checkLoaders(d us.Deployment, version string, c *coll) error {
 	return nil
 }
 
-// checkStep checks what must hold of a step.
+// checkStep checks the rules of a step.
 func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error {
 	if next.CurrentVersion != d.CurrentVersion || next.Epoch != d.Epoch {
 		if err := checkFlip(s, d, next, before, w); err != nil {
@@ -164,6 +171,7 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 	if err := checkFound(m, s, d, next); err != nil {
 		return err
 	}
+	// Names and marks are used once.
 	for _, ns := range next.Namespaces {
 		old, _ := d.Namespace(ns.Version)
 		for _, k := range ns.Kinds {
@@ -179,6 +187,7 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 			}
 		}
 	}
+	// A new phase without a new attempt would let old reports count.
 	if u, n := d.Upgrade, next.Upgrade; u != nil && n != nil && u.ID == n.ID {
 		if n.Attempt < u.Attempt || (n.State != u.State || n.Step == us.StepAbort && u.Step != us.StepAbort) && n.Attempt == u.Attempt {
 			return fmt.Errorf("attempt: %s/%s to %s/%s keeps attempt %d", u.State, u.Step, n.State, n.Step, n.Attempt)
@@ -190,8 +199,8 @@ func checkStep(m Machine, s step, d, next us.Deployment, before, w *world) error
 	return checkEnds(m, d, next, w)
 }
 
-// checkAgain: an upgrade that goes on after an attempt was given up begins its count of
-// shards anew, goes on as often as its policy says, and not at all when a person ended it.
+// checkAgain checks an upgrade that continues after a failed attempt. It must reset its ready
+// shards, continue only as often as its policy allows, and not continue after an operator's abort.
 func checkAgain(s step, d, next us.Deployment) error {
 	u, n := d.Upgrade, next.Upgrade
 	if a, ok := s.event.(us.Abort); ok && !a.Again && n != nil && n.Again {
@@ -213,9 +222,10 @@ func checkAgain(s step, d, next us.Deployment) error {
 	return nil
 }
 
-// checkFlip: a flip needs the drain of every shard to the fences in force, and publishes
-// exactly the names that are confirmed.
+// checkFlip checks that a flip follows the drain of every shard to the fences in force and
+// publishes exactly the confirmed names.
 func checkFlip(s step, d, next us.Deployment, before, w *world) error {
+	// A restore may change the epoch without a flip.
 	if _, ok := s.event.(us.FoundRestored); ok && next.CurrentVersion == d.CurrentVersion {
 		if _, followed := us.Followed(d); followed || next.Epoch != d.Epoch+2 {
 			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
@@ -234,6 +244,7 @@ func checkFlip(s step, d, next us.Deployment, before, w *world) error {
 	switch {
 	case next.CurrentVersion == d.CurrentVersion || next.Epoch != d.Epoch+1:
 		return fmt.Errorf("flip: epoch %d to %d, version %s to %s", d.Epoch, next.Epoch, d.CurrentVersion, next.CurrentVersion)
+	// The world knows the true drains, whatever the record has.
 	case slices.Contains(before.drained, false):
 		return fmt.Errorf("flip: shards drained are %v", before.drained)
 	case next.Upgrade != nil || next.LastSwitch == nil || next.LastSwitch.ID != d.Upgrade.ID:
@@ -249,7 +260,7 @@ func checkFlip(s step, d, next us.Deployment, before, w *world) error {
 	return nil
 }
 
-// checkEnds: nobody who slept may move the source after an abort, nor anything once a
+// checkEnds checks that no late command can move the source after an abort, or any kind once a
 // switch starts.
 func checkEnds(m Machine, d, next us.Deployment, w *world) error {
 	switchStarts := next.Upgrade != nil && next.Upgrade.State == us.Switching && d.Upgrade != nil && d.Upgrade.State == us.InitialSyncing
@@ -266,6 +277,7 @@ func checkEnds(m Machine, d, next us.Deployment, w *world) error {
 				continue
 			}
 			for _, a := range c.commands {
+				// Tries the late command on a copy of the collection.
 				probe := coll{name: c.name, mark: c.mark}
 				probe.do(a)
 				if probe.name != c.name || probe.mark != c.mark {

@@ -7,20 +7,20 @@ import (
 	us "dbcontroller.dev/upgradestate"
 )
 
-// step is one thing that can happen next.
+// step is one possible next step.
 type step struct {
 	label   string
 	event   us.Event
 	driver  bool
-	fence   bool    // a command that the database may hold up for ever
+	fence   bool    // a command that the database may hold up forever
 	stale   bool    // must not change the record
-	at      string  // for a command: where
-	command command // for a command
+	at      string  // place of a command
+	command command // the command, if event is nil
 	restore string  // the version whose database is restored
-	truly   []int   // for a report: the shards that are truly drained to the fences in force
+	truly   []int   // for a report: shards that have really drained to the fences in force
 }
 
-// take makes the step. changed is false if nothing is different after it.
+// take makes the step. changed is false if it changes nothing.
 func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, after *world, changed bool, err error) {
 	if s.restore != "" {
 		after = w.clone()
@@ -34,9 +34,11 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 	}
 	next, err = m.Apply(d, s.event)
 	if same := equal(next, d); err != nil || same {
+		// A refused event must return the record unchanged.
 		if !same {
 			return next, w, true, fmt.Errorf("pure: a refused event has changed the record")
 		}
+		// An operator's abort has to end the retries of an abort in progress.
 		if a, ok := s.event.(us.Abort); ok && !s.stale && !a.Again && d.Upgrade != nil && d.Upgrade.Again {
 			return d, w, false, fmt.Errorf("again: an abort for good is lost")
 		}
@@ -46,12 +48,14 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 		return next, w, true, fmt.Errorf("stale: an outdated or repeated event has changed the record")
 	}
 	after = w.clone()
+	// The id is used up, also if the upgrade ends later.
 	if begin, ok := s.event.(us.Begin); ok && next.Upgrade != nil && next.Upgrade.ID == begin.ID {
 		after.ids++
 	}
 	if e, ok := s.event.(us.Rebuild); ok {
 		after.rebuilt(e.Version)
 	}
+	// The machine fences the followed version, since its controllers read the old collection.
 	if _, ok := s.event.(us.Replace); ok {
 		if a, follows := us.Followed(d); follows && (d.Upgrade == nil || !d.Upgrade.Snapshot) {
 			after.rebuilt(a.TargetVersion)
@@ -66,14 +70,15 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 			after.drained[i] = false
 		}
 	}
+	// Drains count for one attempt only.
 	if u := next.Upgrade; u == nil || u.Step != us.StepDrain && u.Step != us.StepSealTarget && u.Step != us.StepSealSource {
 		clear(after.drained)
 	}
 	return next, after, true, nil
 }
 
-// steps are all that can happen: what drivers do, what people ask for, commands that
-// come late, and events that are stale, repeated or foreign.
+// steps returns all possible next steps: actions of drivers, requests, late commands, and events
+// that are stale, repeated or foreign.
 func steps(m Machine, d us.Deployment, w *world) []step {
 	var ss []step
 	add := func(driver, stale bool, e us.Event) {
@@ -84,7 +89,7 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, command: a, driver: true, fence: !a.unfence && !a.prevent})
 		}
 	}
-	slices.SortFunc(ss, func(a, b step) int { // map order must not decide what is found
+	slices.SortFunc(ss, func(a, b step) int { // the order of a map must not decide the result
 		switch {
 		case a.label < b.label:
 			return -1
@@ -97,10 +102,12 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 		switch a := a.(type) {
 		case us.Hold:
 			add(true, false, us.Held{ID: a.ID})
+		// A driver confirms only operations that have happened at the database.
 		case us.Execute:
 			if _, _, x, _ := commandOf(a); w.colls[place(a.Version, a.Place.Kind)].done(x) {
 				add(true, false, us.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
 			}
+		// The rename may have happened before it was prevented.
 		case us.Prevent:
 			c := w.colls[place(a.Version, a.Place.Kind)]
 			if c.name == a.Pending.To {
@@ -127,7 +134,7 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 			add(true, false, a)
 		case us.Flip:
 			if w.restored {
-				continue // a driver looks at the target before it flips
+				continue // a driver checks the target before it flips
 			}
 			if w.life {
 				a.Switch.Position = "here"
@@ -154,7 +161,7 @@ func steps(m Machine, d us.Deployment, w *world) []step {
 	return ss
 }
 
-// asked is what people, shards and impatient drivers ask for at any time.
+// asked adds events that operators, shards and hasty drivers may send at any time.
 func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	other := "v2"
 	if d.CurrentVersion == "v2" {
@@ -164,6 +171,7 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 		if seen, ok := us.ImagesOf(d, a.TargetVersion); ok && seen.Fences == 0 {
 			add(false, false, us.FenceLoaders{Version: a.TargetVersion, Seen: seen})
 		} else {
+			// A loader's fence of an earlier view must change nothing.
 			seen.Fences--
 			add(false, true, us.FenceLoaders{Version: a.TargetVersion, Seen: seen})
 		}
@@ -184,6 +192,7 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	if u.State == us.Switching {
 		add(false, false, us.Abort{ID: u.ID, Reason: "deadline", Attempt: u.Attempt, Again: true})
 	}
+	// Drivers may send the next events too early. The machine must refuse them then.
 	add(false, false, us.Withdraw{ID: u.ID, Shards: []int{0}})
 	add(false, false, us.StartSwitch{ID: u.ID})
 	add(false, false, us.Held{ID: u.ID})
@@ -194,14 +203,14 @@ func asked(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) 
 	add(false, false, us.Aborted{ID: u.ID})
 }
 
-// stale events speak of what is over, of something else, or say again what is known.
+// stale adds events about the past or about another object, and repetitions.
 func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
 	for _, ns := range d.Namespaces {
 		add(false, true, us.AnnounceNamespace{Namespace: us.Namespace{Version: ns.Version, Location: ns.Location, Kinds: ns.Kinds}})
 		for _, k := range ns.Kinds {
 			for _, to := range []string{k.Physical, k.Kind, k.Kind + ".n0"} {
-				// A hidden kind that was never fenced has its own name once only, so this one
-				// may be true and cannot be stale.
+				// A hidden kind without a fence gets its own name once only, so this confirmation
+				// may be true.
 				if p := k.Pending; p == nil || p.To != to || p.Reason == us.PendingOpen && k.Fenced != "" {
 					add(false, true, us.Confirmed{Version: ns.Version, Kind: k.Kind, To: to})
 				}
@@ -230,7 +239,7 @@ func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
 	if u == nil {
 		return
 	}
-	if u.Attempt > 1 { // 0 means any
+	if u.Attempt > 1 { // 0 means any attempt
 		add(false, true, us.Abort{ID: u.ID, Reason: "deadline", Attempt: u.Attempt - 1, Again: true})
 		add(false, true, us.Abort{ID: u.ID, Reason: "parked", Attempt: u.Attempt - 1})
 		add(false, true, us.StartSwitch{ID: u.ID, Attempt: u.Attempt - 1})
@@ -251,6 +260,7 @@ func stale(d us.Deployment, add func(driver, stale bool, e us.Event)) {
 	if u.TransformHash != "other" {
 		add(false, true, us.AnnounceAvailable{Available: us.Available{TargetVersion: u.TargetVersion, TransformHash: "other"}})
 	}
+	// Reports for another attempt, upgrade, phase or fence must not count.
 	fences := us.FenceNames(d)
 	for _, state := range []us.Phase{us.InitialSyncing, us.Switching} {
 		add(false, true, us.Report{ID: u.ID, State: state, Attempt: u.Attempt - 1, Fences: fences, Shards: []int{0, 1}})

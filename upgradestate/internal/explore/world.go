@@ -10,38 +10,38 @@ import (
 	us "dbcontroller.dev/upgradestate"
 )
 
-// world is what is true at the databases, as opposed to what the record says, and what
-// sleeping processes may still remember.
+// world is the true state of the databases, which the record may not show, and the knowledge of
+// paused processes.
 type world struct {
 	colls   map[string]*coll // by version/kind
-	drained []bool           // by shard: a report that truly saw the fences in force was accepted
-	ids     int              // upgrade ids given out
-	life    bool             // people use every verb
-	retries int              // policy of what is begun
-	hashes  bool             // controllers of two transformations come and go
-	loaders bool             // they load without guards
+	drained []bool           // by shard: a report that has seen the fences in force was accepted
+	ids     int              // upgrade ids used
+	life    bool             // Config.Life
+	retries int              // Config.Retries
+	hashes  bool             // Config.Hashes
+	loaders bool             // Config.Loaders
 
-	replaces  bool // applications replace their collections
-	restores  bool // databases are restored
-	undecided bool // they are, of the version that is served
-	restored  bool // one was, and the renames that follow are not all confirmed
+	replaces  bool // Config.Replaces
+	restores  bool // Config.Restores
+	undecided bool // Config.Undecided
+	restored  bool // a database was restored, and the renames that follow are not all confirmed
 }
 
 // coll is one collection.
 type coll struct {
 	name     string
 	mark     string
-	tokens   map[string]token // by name: what has been published for it at any time
-	commands []command        // announced operations that some driver may still send, however late
-	closed   []string         // names that no rename can bring it to any longer
+	tokens   map[string]token // all tokens published for it, by name
+	commands []command        // announced operations that a driver may still send, however late
+	closed   []string         // names that no rename can give it any more
 }
 
-// token says what somebody may hold for a name.
+// token is the knowledge of processes about a name.
 type token struct {
 	write, read, apply bool
-	load               bool   // without guards
-	by                 string // the transformations whose controllers may apply with it
-	void               bool   // held by a controller that worked before everything was made anew
+	load               bool   // may insert without guards
+	by                 string // transformations of the controllers that may apply with it
+	void               bool   // a controller from before a rebuild holds it
 }
 
 // command is a command to the database as a driver decided it.
@@ -53,17 +53,18 @@ type command struct {
 	done     bool // reached the database once
 }
 
-// marks reports an operation that keeps the collection's name.
+// marks reports whether the operation keeps the collection's name.
 func (a command) marks() bool { return a.class == "validator" || a.class == "writeBlock" }
 
-// do is the database's answer to an operation. A rename finds its collection under the old
-// name only, and a unfence what it ends; that is asked of every backend.
+// do is the database's response to a command. A rename finds its collection under the old name
+// only, and an unfence ends only its From. Every backend must behave like this.
 func (c *coll) do(a command) {
 	if i := slices.Index(c.commands, a); i >= 0 {
 		c.commands[i].done = true
 	}
 	switch {
 	case a.prevent:
+		// A rename that has happened cannot be prevented any more.
 		if c.name != a.to {
 			c.closed = append(c.closed, a.to)
 		}
@@ -73,10 +74,11 @@ func (c *coll) do(a command) {
 		}
 	case a.marks():
 		c.mark = a.to
+	// The destination is taken, so the rename fails.
 	case slices.Contains(c.closed, a.to):
 	default:
 		if a.unfence {
-			c.closed = append(c.closed, a.from) // a fence that comes after its unfence does nothing
+			c.closed = append(c.closed, a.from) // a fence after its unfence does nothing
 		}
 		if c.name == a.from {
 			c.name = a.to
@@ -100,12 +102,12 @@ func (c *coll) done(a command) bool {
 	}
 }
 
-// byMark reports whether the kind keeps its name through a fence. Such classes let pass
-// what their documentation says; rules that need a new name do not apply to them.
+// byMark reports whether the class keeps the collection's name. Such a class lets some operations
+// pass, as its documentation states. Rules that need a new name do not apply to it.
 func byMark(k us.Kind) bool { return k.Fence == "validator" || k.Fence == "writeBlock" }
 
-// writable reports whether a client could write at the database itself: it bears a name
-// for which somebody may hold a token or, for an application, the name that it knows.
+// writable reports whether the database would accept a client's write: the collection has a name
+// for which a process may hold a token, or the name that its application uses.
 func (c *coll) writable(k us.Kind) bool {
 	if c.mark != "" {
 		return false
@@ -130,9 +132,10 @@ func (w *world) clone() *world {
 	return out
 }
 
-// observe records what the processes learn from a record: tokens and commands. It forgets
-// what can matter no more, so that the exploration ends.
+// observe records the knowledge that processes get from a record: tokens and commands. It drops
+// knowledge without effect, so that the exploration ends.
 func (w *world) observe(m Machine, d us.Deployment) {
+	// A paused process may keep a published token for any time.
 	_, places := m.WritePlaces(d)
 	for _, p := range places {
 		w.publish(d.CurrentVersion, p, func(t *token) { t.write = true })
@@ -148,6 +151,8 @@ func (w *world) observe(m Machine, d us.Deployment) {
 				for _, p := range ps {
 					w.publish(ns.Version, p, func(t *token) {
 						t.apply, t.load = true, t.load || w.loaders && m.Loads(d, ns.Version)
+						// The name may be known to controllers with several transformations in
+						// turn.
 						if a, ok := us.Followed(d); ok && w.hashes && a.TargetVersion == ns.Version && !strings.Contains(t.by, a.TransformHash) {
 							t.by += a.TransformHash
 						}
@@ -165,6 +170,7 @@ func (w *world) observe(m Machine, d us.Deployment) {
 		at := place(version, kind)
 		pending[at] = append(pending[at], x)
 		c := w.colls[at]
+		// The action is level-triggered and returns in each record until it is confirmed.
 		if !slices.ContainsFunc(c.commands, x.same) {
 			c.commands = append(c.commands, x)
 		}
@@ -184,19 +190,19 @@ func (w *world) publish(version string, p us.Place, set func(*token)) {
 	c.tokens[p.Name] = t
 }
 
-// same reports whether two operations are one command.
+// same reports whether two operations are the same command, sent or not.
 func (a command) same(b command) bool {
 	a.done, b.done = false, false
 	return a == b
 }
 
-// forget drops operations without effect and tokens of names that cannot come back. A rename
-// away from an application's own name and a mark are commands that a database cannot
-// refuse when they come again late, so a repetition of one is not modelled, nor the first
-// coming of a mark that was given up; see "late operations" in the package comment of
-// upgradestate.
+// forget drops commands without effect and tokens of names that cannot return. A database cannot
+// refuse two commands that come late: a rename away from an application's own name, and a mark. So
+// the model has no repetition of them, and no late first arrival of a mark that was given up. See
+// "Late operations" in the package comment of upgradestate.
 func (c *coll) forget(k us.Kind, pending []command) {
 	c.commands = slices.DeleteFunc(c.commands, func(a command) bool {
+		// A pending command is still wanted.
 		if slices.ContainsFunc(pending, a.same) {
 			return false
 		}
@@ -214,14 +220,15 @@ func (c *coll) forget(k us.Kind, pending []command) {
 		}
 	})
 	for i := range c.commands {
-		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // else nothing depends on it
+		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // done matters to these only
 	}
 	slices.SortFunc(c.commands, func(a, b command) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	// What is closed counts as long as somebody may still want to go there.
+	// A closed name matters only while a command may still lead to it.
 	slices.Sort(c.closed)
 	c.closed = slices.DeleteFunc(slices.Compact(c.closed), func(name string) bool {
 		return !slices.ContainsFunc(c.commands, func(a command) bool { return a.to == name || a.unfence && a.from == name })
 	})
+	// Only a name that the collection can have again makes a token dangerous.
 	alive := []string{c.name, k.Physical, k.Kind}
 	if k.Pending != nil {
 		alive = append(alive, k.Pending.To)
@@ -236,7 +243,7 @@ func (c *coll) forget(k us.Kind, pending []command) {
 	}
 }
 
-// commandOf is the command that an action asks for.
+// commandOf returns the command that an action asks for.
 func commandOf(a us.Action) (version, kind string, x command, ok bool) {
 	switch a := a.(type) {
 	case us.Execute:
@@ -250,13 +257,14 @@ func commandOf(a us.Action) (version, kind string, x command, ok bool) {
 	}
 }
 
-// key is equal for states that differ only in counters: ids, epochs, attempts and the
-// sequence numbers of names, of which only the order counts.
+// key returns equal strings for states that differ only in counters: ids, epochs, attempts, and
+// sequence numbers of names, which count by order alone.
 func key(d us.Deployment, w *world) string {
 	var b strings.Builder
 	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil, w.restored, len(d.Restored))
 	if u := d.Upgrade; u != nil {
 		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards, u.Again, u.Attempt > 1)
+		// Without a bound the number of failures has no effect.
 		if u.Policy.Retries > 0 {
 			fmt.Fprint(&b, u.Failures)
 		}
@@ -290,6 +298,7 @@ func key(d us.Deployment, w *world) string {
 				names = append(names, a.from, a.to)
 			}
 			names = append(names, c.closed...)
+			// The order of the names matters, their numbers do not.
 			rank := ranks(k.Kind, names)
 			fmt.Fprintf(&b, "|%s:%s %s %t %t", k.Kind, rank(k.Physical), rank(k.Fenced), k.Hidden, k.Sealed)
 			if p := k.Pending; p != nil {
@@ -306,6 +315,7 @@ func key(d us.Deployment, w *world) string {
 			for n, t := range c.tokens {
 				ts = append(ts, fmt.Sprint(rank(n), t))
 			}
+			// The order of a map must not tell equal states apart.
 			slices.Sort(ts)
 			fmt.Fprint(&b, ts)
 		}
@@ -313,7 +323,8 @@ func key(d us.Deployment, w *world) string {
 	return b.String()
 }
 
-// ranks renumbers the names of a kind in their order.
+// ranks returns a function that replaces the sequence number of a name by its rank among the given
+// names.
 func ranks(kind string, names []string) func(string) string {
 	var seqs []int
 	for _, n := range names {

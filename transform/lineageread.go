@@ -7,18 +7,18 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// question is a record of the target that is to be read.
+// question is a pending read of one record of the target.
 type question struct {
 	ref
 	take func(record.Record) error
-	// An entry has a counterpart in the lineage that the direction before has left in what
-	// is the source now; there the sides are the other way round.
+	// counterpart is the key of the same entry in the previous direction's lineage, which is in
+	// today's source. The sides are swapped there.
 	counterpart record.Key
 	inherit     func(record.Record) error
-	epoch       uint64 // of what was found; 0: nothing
+	epoch       uint64 // epoch of the entry found; 0 if none
 }
 
-// readTarget reads the entries and target records that were not read yet.
+// readTarget reads all pending entries and target records, and all further ones that they lead to.
 func (x *resolution) readTarget(ctx context.Context) error {
 	for {
 		if err := x.derive(); err != nil && !x.alone {
@@ -43,6 +43,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 			if q == nil {
 				continue
 			}
+			// An unreadable lineage entry stops the resolution. An unreadable target record does
+			// not, because the write may replace it.
 			err := r.Err
 			if err == nil || r.Kind != x.lineage {
 				err = q.take(r)
@@ -51,6 +53,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 			}
 			q.epoch = r.Guard.Epoch
+			// The target may hold the result of a later snapshot. Reading the source at an older
+			// one would undo it.
 			if v := r.Guard.Version.Snapshot(); r.Guard.Epoch == x.Epoch && v.Compare(x.least) > 0 {
 				x.least = v
 			}
@@ -61,7 +65,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 	}
 }
 
-// bytes is the bound of a read, if there is any: what belongs to one unit may be larger.
+// bytes returns the limit of a read. A single unit gets at least GroupBytes, because its group may
+// be large.
 func (x *resolution) bytes(v View) int {
 	if x.alone && v.Bytes > 0 {
 		return max(v.Bytes, GroupBytes)
@@ -69,7 +74,7 @@ func (x *resolution) bytes(v View) int {
 	return v.Bytes
 }
 
-// questions asks for what is not known yet, and takes it for known from here on.
+// questions returns reads for everything that is not known yet, and marks it as known.
 func (x *resolution) questions() (qs []*question) {
 	for _, m := range x.members {
 		if (m.unit || m.look) && !m.known {
@@ -118,10 +123,11 @@ func (x *resolution) questions() (qs []*question) {
 	return qs
 }
 
-// readInherited reads what the lineage of the direction before holds of entries that this
-// one has not written yet, so that the reverse knows everything from its beginning. It
-// stands as it was at the switch: its kind is the source's now, which nobody syncs to.
+// readInherited reads the previous direction's entries for every question that this direction has
+// no newer answer to. So the reverse direction knows all groups from its start. That lineage no
+// longer changes: it is in the source now, and nothing syncs to the source.
 func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
+	// No token: there was no earlier direction between the two namespaces.
 	if _, ok := x.From.Tokens[x.lineage]; !ok {
 		return nil
 	}
@@ -141,7 +147,7 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 		return fmt.Errorf("read lineage of the source: %w", err)
 	}
 	for _, r := range snap.Records {
-		// The later direction knows better: directions take turns in writing the two.
+		// The two directions take turns in writing, so the entry of the later epoch is right.
 		if q := asked[r.Key]; q != nil && r.Guard.Epoch > q.epoch {
 			err := r.Err
 			if err == nil {
@@ -155,8 +161,8 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 	return nil
 }
 
-// readSource reads all members at one snapshot, unless that has been done already and is
-// not older than what the target is made of.
+// readSource reads all members in one snapshot. It does nothing if all are read, at a version not
+// older than the target's content.
 func (x *resolution) readSource(ctx context.Context) error {
 	done := !x.version.IsZero() && x.version.Compare(x.least) >= 0
 	for _, m := range x.members {
@@ -174,6 +180,7 @@ func (x *resolution) readSource(ctx context.Context) error {
 		return fmt.Errorf("read source: %w", err)
 	}
 	x.version = snap.Version
+	// Reset everything derived from the previous snapshot. Members of two snapshots must not mix.
 	for _, m := range x.members {
 		m.read, m.there, m.rec, m.content, m.err = true, false, record.Record{}, "", nil
 	}

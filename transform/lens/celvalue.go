@@ -16,12 +16,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The values of compute. Strings, bools, doubles, nulls and dates are CEL's own; int and
-// long are its int, binary data of the plain subtype its bytes. All other types pass as
-// they are: CEL can compare them and hand them on, and make a string of a decimal or an
-// objectId. Lists and objects that are handed on keep their bytes.
+// These types carry values through compute. Strings, bools, doubles, nulls and dates are CEL's own
+// types. int and long are CEL's int, and binary data of the plain subtype is CEL's bytes. Values of
+// all other types pass unchanged: CEL can compare and return them, and can convert a decimal or
+// objectId to a string. Lists and objects that an expression returns unchanged keep their bytes.
 
-// opaque is a BSON value of a type that CEL does not have.
+// opaque is a BSON value of a type that CEL lacks.
 type opaque struct{ v bson.RawValue }
 
 var (
@@ -59,7 +59,7 @@ func (o opaque) Type() ref.Type {
 	}
 }
 
-// document and list are CEL's, with the bytes that they were made of.
+// document and list are CEL's map and list, with their original bytes.
 type document struct {
 	orderedMap
 	v bson.RawValue
@@ -70,7 +70,7 @@ type list struct {
 	v bson.RawValue
 }
 
-// orderedMap iterates in a fixed order: results must not depend on that of Go's maps.
+// orderedMap iterates in a fixed order. Results must not depend on the order of Go's maps.
 type orderedMap struct {
 	traits.Mapper
 	keys []ref.Val
@@ -80,7 +80,7 @@ func (m orderedMap) Iterator() traits.Iterator {
 	return types.NewRefValList(types.DefaultTypeAdapter, m.keys).Iterator()
 }
 
-// ordered gives a map that an expression makes the order of its keys.
+// ordered returns a map that an expression made, in the order of its keys.
 func ordered(v ref.Val) ref.Val {
 	m, ok := v.(traits.Mapper)
 	if !ok {
@@ -96,7 +96,7 @@ func ordered(v ref.Val) ref.Val {
 	return orderedMap{m, keys}
 }
 
-// orderedConstructor is the part of a plan that makes a map.
+// orderedConstructor is the part of a CEL plan that makes a map.
 type orderedConstructor struct{ interpreter.InterpretableV2 }
 
 func (c orderedConstructor) Exec(f *interpreter.ExecutionFrame) ref.Val {
@@ -114,7 +114,7 @@ func orderMaps(i interpreter.InterpretableV2) (interpreter.InterpretableV2, erro
 	return i, nil
 }
 
-// toCEL reads a value, which may be nested as deep as the database lets it.
+// toCEL converts a value for CEL. Values may be nested as deeply as the database allows.
 func toCEL(v bson.RawValue) (ref.Val, error) {
 	switch v.Type {
 	case 0, bson.TypeNull:
@@ -156,8 +156,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	return opaque{v}, nil
 }
 
-// fromCEL makes a BSON value of a result. Whole numbers are int where they fit, like
-// those in a lens.
+// fromCEL converts a result to BSON. A whole number is an int if it fits, as in a lens.
 func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	made := func(t bson.Type, val []byte) (bson.RawValue, error) {
 		return bson.RawValue{Type: t, Value: val}, nil
@@ -168,6 +167,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	switch v := v.(type) {
 	case opaque:
 		return v.v, nil
+	// Return the original bytes, so that a value that was only passed on stays the same.
 	case document:
 		return v.v, nil
 	case list:
@@ -193,6 +193,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(v))), bson.TypeBinaryGeneric)
 		return made(bson.TypeBinary, append(b, v...))
 	case types.Timestamp:
+		// BSON dates have milliseconds. Truncating would lose data without an error.
 		if v.Nanosecond()%int(time.Millisecond) != 0 {
 			return bson.RawValue{}, fmt.Errorf("a date has milliseconds, and the result %s has more", v.Format(time.RFC3339Nano))
 		}

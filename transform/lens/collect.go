@@ -13,11 +13,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// collect puts the children of a record into a field of it: gather on the way up, fanOut
-// on the way down.
+// collect puts the children of a record into one of its fields. It is gather for Up, and fanOut for
+// Down.
 type collect struct {
 	*fan
-	far path // where the other side has the field; nil: it is not known
+	far path // path of the field on the far side; nil: unknown
 }
 
 func (o *collect) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
@@ -37,6 +37,8 @@ func (o *collect) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
+	// A null or an empty list may stay in the field next to children. Any other value would be
+	// lost.
 	if i >= 0 && !o.stays(n.elems[i].typ, n.elems[i].value()) {
 		return absent(n, o.field)
 	}
@@ -65,8 +67,8 @@ func (o *collect) apply(e *editor, root *node) error {
 	return nil
 }
 
-// isNew reports whether the target has no record yet, or one with the field: then the field
-// is there without entries too. A record that does without it keeps that.
+// isNew reports whether the field must appear without entries: the target has no record yet, or one
+// with the field. A record without the field stays without it.
 func (o *collect) isNew(g *group) bool {
 	if g.main == nil {
 		return true
@@ -78,7 +80,7 @@ func (o *collect) isNew(g *group) bool {
 // emptyDocument is the value of a list or map without entries.
 var emptyDocument = []byte{5, 0, 0, 0, 0}
 
-// collect makes the value of the field.
+// collect builds the value of the field.
 func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, error) {
 	if r.as == asObject && len(records) > 1 {
 		return 0, nil, fmt.Errorf("%d records of %s are one object: %s and %s", len(records), r.kind, records[0].Key, records[1].Key)
@@ -116,7 +118,8 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 	return r.as.bson(), val, nil
 }
 
-// open takes the fields away that tie a child to its parent, and its operations back.
+// open removes the fields that tie a child to its parent, and applies the reverse of its
+// operations.
 func (r *fanRun) open(c *child, doc bson.Raw) error {
 	e := r.e
 	var err error
@@ -180,7 +183,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 	return nil
 }
 
-// ownIDs gives an item its _id back, which only the key of the child holds.
+// ownIDs restores an item's _id, which only the key of the child has.
 func (r *fanRun) ownIDs(c *child) error {
 	at := slices.IndexFunc(r.parts, r.ownItem)
 	if at < 0 || c.item == nil {
@@ -196,8 +199,8 @@ func (r *fanRun) ownIDs(c *child) error {
 	return nil
 }
 
-// floatID lets an item's _id take the place that it has in what the target holds. A record
-// has it first; an item need not.
+// floatID lets an item's _id move to its place in the target's value. A stored record has its _id
+// first; an item may have it anywhere.
 func (e *editor) floatID(item *node, have bson.Raw) error {
 	h, err := e.open(have)
 	if err != nil {
@@ -216,7 +219,7 @@ func (e *editor) floatID(item *node, have bson.Raw) error {
 	return nil
 }
 
-// take removes a field that must be there.
+// take removes a field that must be present, and returns it.
 func (n *node) take(name []byte) (elem, error) {
 	i, err := n.find(name)
 	if err != nil {
@@ -230,7 +233,7 @@ func (n *node) take(name []byte) (elem, error) {
 	return el, nil
 }
 
-// fromKey reads what only the key of a child holds: its place and the name of its entry.
+// fromKey reads the values that only a child's key has: its place and its entry's name.
 func (r *fanRun) fromKey(c *child) error {
 	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil
@@ -256,8 +259,8 @@ func (r *fanRun) fromKey(c *child) error {
 	return nil
 }
 
-// sort brings children into the order of the list; those of a map into that which the
-// target has, and others by their names.
+// sort puts the children into the order of the list. Entries of a map without an order field take
+// the target's order. New ones follow, ordered by name.
 func (r *fanRun) sort(children []child, held entries) error {
 	var bad error
 	slices.SortStableFunc(children, func(a, b child) int {
@@ -271,7 +274,7 @@ func (r *fanRun) sort(children []child, held entries) error {
 			if x >= 0 && y >= 0 {
 				return cmp.Compare(x, y)
 			}
-			// New entries come last.
+			// Unknown places are -1. New entries come last.
 			return cmp.Or(cmp.Compare(y, x), bytes.Compare(a.entry, b.entry))
 		}
 		return cmp.Compare(a.place, b.place)
@@ -279,6 +282,7 @@ func (r *fanRun) sort(children []child, held entries) error {
 	if bad != nil {
 		return bad
 	}
+	// Two children in one place would exchange places on every round trip.
 	for i := 1; i < len(children); i++ {
 		a, b := &children[i-1], &children[i]
 		switch {
@@ -295,9 +299,11 @@ func (r *fanRun) sort(children []child, held entries) error {
 	return nil
 }
 
-// appendEntry completes an entry with what only the target holds, checks that the child
-// would come out of it again, and appends it.
+// appendEntry appends an entry. It adds the fields that only the target has, and checks that the
+// entry gives back the child.
 func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error) {
+	// Compute the key again from the content. Another key means that fanning out would make another
+	// record.
 	key, own := c.key, c.own
 	if err := r.identify(c); err != nil {
 		return nil, err

@@ -8,14 +8,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// fanKey reads the pattern of the children's keys.
+// fanKey reads the form of the children's keys.
 func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	var err error
 	if f.key, err = p.idForm(n, "key"); err != nil {
 		return err
 	}
 	if f.key.written == "{id}" && f.as == asList {
-		// Alone it needs no declaration: the item has the field, and so its type.
+		// {id} alone needs no declared type: the item has the field, and so the type.
 		f.key.types[0] = idAny
 	}
 	if len(f.key.variables) > maxVariables {
@@ -51,15 +51,16 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	return nil
 }
 
-// partType settles the type of a variable of the children's key: that which the parent's
-// key has it as, the one that is declared, or, where it stands alone, that of its value.
+// partType sets the type of a variable of the children's key. It is the type in the parent's key,
+// or the declared type. A variable that stands alone without either has the type of its value.
 func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
 	own, declared := idType(""), f.key.types[i]
 	alone := at.pattern.plain == "{"+name+"}"
 	switch {
 	case part.source == partVariable:
-		// It can have either type that the parent's key has it as, for it is checked for both.
+		// The variable's values are valid in both types of the parent's key, so the child may use
+		// either.
 		own = f.parentForm.typeOf(part.index)
 		if v := p.lens.keys.variable(f.key.variables[i]); declared == v.from || declared == v.to {
 			own = declared
@@ -100,8 +101,8 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	return nil
 }
 
-// ownItem reports whether a part of the key is the _id of an item that does not stay in
-// its record, whose own _id is another.
+// ownItem reports whether a part of the key is the _id of an item whose record has another _id. The
+// item's _id is then not stored in the record.
 func (f *fan) ownItem(part keyPart) bool {
 	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(fieldID) && !f.ownID()
 }
@@ -152,10 +153,9 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 	return keyPart{}, p.errorAt(n, "key: there is no {%s} for %s as %s; allowed: %s", name, verb, f.as, joinNames(allowed))
 }
 
-// parentPrefix counts the segments at the beginning of a key that is a text which follow
-// from the parent's _id; 0 if that does not follow from them in turn. A document, or a
-// value of another type than string, has no beginning that could be searched for. whole:
-// all of the key follows from the parent's _id.
+// parentPrefix counts the leading segments of a text key that follow from the parent's _id. It
+// returns 0 if the _id does not follow from them in turn. Only text keys have a prefix to search
+// for. whole reports that all of the key follows from the parent's _id.
 func (f *fan) parentPrefix() (end int, whole bool) {
 	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
 	known := len(f.parts)
@@ -192,11 +192,11 @@ func (f *fan) parentPrefix() (end int, whole bool) {
 	return end, whole
 }
 
-// byContent reports whether the parent of a record does not follow from its key, or its
-// records cannot be found by its key.
+// byContent reports whether a child's key does not determine its parent, or a parent's children
+// cannot be found by key.
 func (f *fan) byContent() bool { return f.prefix == 0 && !f.whole }
 
-// fanOrder checks that groups, keys and the order of a list can be told both ways.
+// fanOrder checks that groups, keys and the order of a list can be derived in both directions.
 func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {
 	switch {
 	case f.byContent() && f.parent == nil && f.key.pattern() == nil:

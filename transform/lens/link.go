@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Set is the lenses of one service between two versions. References are found among
-// them, and among the lenses that they import.
+// Set holds the lenses of one service between two versions. Link resolves references within them
+// and within the lenses that they import.
 type Set struct {
 	kinds []setKind
 	load  func(file string) ([]byte, error)
@@ -28,7 +28,7 @@ type setKind struct {
 // NewSet returns an empty set.
 func NewSet() *Set { return &Set{load: os.ReadFile} }
 
-// Add puts the lens of a kind into the set. Empty names are those of the lens itself.
+// Add adds the lens of a kind to the set. Empty names mean the lens's own kinds.
 func (s *Set) Add(from, to string, l *Lens) {
 	if from == "" {
 		from = l.kinds.from
@@ -39,13 +39,13 @@ func (s *Set) Add(from, to string, l *Lens) {
 	s.kinds = append(s.kinds, setKind{from, to, l})
 }
 
-// AddDiscontinued declares that a kind of the old version has no counterpart, so that
-// nothing can refer to it.
+// AddDiscontinued declares that a kind of the old version has no counterpart. No lens may refer to
+// it.
 func (s *Set) AddDiscontinued(kind string) { s.kinds = append(s.kinds, setKind{from: kind}) }
 
-// Link finds what the references of all lenses in the set point at. Errors are
-// *ParseError with the place of the reference or import. A lens must be linked before
-// its Spec is used, by one set only.
+// Link resolves the references of all lenses in the set. Errors are *ParseError with the position
+// of the reference or import. Link must run before a lens's Spec is used, and only one set may link
+// a lens.
 func (s *Set) Link() error {
 	for _, k := range s.kinds {
 		if k.lens == nil {
@@ -64,6 +64,8 @@ func (s *Set) Link() error {
 			if err := o.to.link(k, among); err != nil {
 				return err
 			}
+			// The digest of the referenced keys makes lenses differ whose references lead to other
+			// keys.
 			if o.to.keys != nil {
 				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
 			}
@@ -73,7 +75,7 @@ func (s *Set) Link() error {
 	return nil
 }
 
-// link finds the kind among those of its service.
+// link finds the target among the kinds of its service.
 func (t *target) link(own setKind, among []setKind) error {
 	bad := t.at.errorf
 	if t.kind == selfKind {
@@ -87,6 +89,7 @@ func (t *target) link(own setKind, among []setKind) error {
 	var known []string
 	for i, k := range among {
 		known = append(known, k.from)
+		// A kind of the old version's name wins over one of the new version's.
 		if k.from == t.kind || k.to == t.kind && found == nil {
 			found = &among[i]
 		}
@@ -111,8 +114,8 @@ func (t *target) link(own setKind, among []setKind) error {
 	return t.linkParts()
 }
 
-// linkParts finds the variables of the key that fields next to the reference hold: all that
-// do not follow from the key alone.
+// linkParts checks with: each variable of the key that does not follow from the key alone needs a
+// field next to the reference.
 func (t *target) linkParts() error {
 	k := t.keys
 	for i := range t.with {
@@ -146,8 +149,8 @@ func (t *target) linkParts() error {
 	return nil
 }
 
-// importsOf reads the lenses that a lens imports, those of each service by its name.
-// path are the files on the way to it.
+// importsOf reads the lenses that a lens imports, by service. path is the chain of files that leads
+// to it.
 func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 	out := map[string][]setKind{}
 	for service, imported := range l.imports {
@@ -163,7 +166,8 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 			if err != nil {
 				return nil, bad("imports: lens of %s: %v", service, err)
 			}
-			// Its operations, and the hooks that they may need, do not matter here.
+			// Skip its operations, which may need hooks of another program. Only kinds and keys
+			// matter.
 			other, err := Parse(file, text, func(p *lensParser) { p.header = true })
 			if err != nil {
 				return nil, err
@@ -180,7 +184,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 	return out, nil
 }
 
-// position is a place in a lens, for errors that are found when it was read.
+// position is a place in a lens, for errors found after parsing.
 type position struct {
 	file         string
 	line, column int

@@ -10,8 +10,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
-// keys contains.
+// compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
 func (o *reference) compare(c condition) ([]condition, error) {
 	if !c.path.overlaps(o.field) {
 		return []condition{c}, nil
@@ -39,7 +38,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		}
 		return []condition{whole}, nil
 	case c.op == transform.OpEqual || c.op == transform.OpIn:
-		// A list is equal to no literal.
+		// A list equals no literal.
 		c.op, c.values = transform.OpIn, nil
 		return []condition{c}, nil
 	case c.op == transform.OpPrefix && single && !o.optional:
@@ -57,8 +56,8 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
 }
 
-// compareWhole maps whole keys. A literal that is none is held by no record, here or
-// there, and is left out.
+// compareWhole maps whole keys. It drops literals that are not keys, because no record holds them
+// on either side.
 func (o *reference) compareWhole(c condition) (condition, error) {
 	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
 	src, _ := there.source()
@@ -84,6 +83,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			values = append(values, v)
 		}
 	}
+	// No literal is left, so nothing matches. Only in can express that.
 	if len(values) == 0 && c.op != transform.OpIn {
 		c.op = transform.OpIn
 	}
@@ -91,20 +91,20 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	return c, nil
 }
 
-// unwritten reports whether the keys of the source are such as no literal is.
+// unwritten reports whether requests have no literals for the keys of the source.
 func (k *keys) unwritten(up bool) bool {
 	f, _ := keyWay{k, up}.source()
 	return f.document || f.parts[0].alone == idAny || f.parts[0].alone == idUUID
 }
 
-// keeps reports whether an _id is no key of the source.
+// keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
 func (k keyWay) keeps(id bson.RawValue) bool {
 	_, err := k.id(id, readKey)
 	return err != nil
 }
 
-// idOf is the _id that a literal of a request stands for: the text of an ObjectId, a number
-// or a time, as its form has it.
+// idOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
+// a time, depending on the form.
 func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	if f.document {
 		return bson.RawValue{}, false
@@ -138,8 +138,7 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	return bson.RawValue{Type: typ, Value: val}, true
 }
 
-// reasonOf is the text of an error without the field that it names, for one that names
-// another.
+// reasonOf returns the text of an error without its field, for an error that names another field.
 func reasonOf(err error) string {
 	var m *transform.MappingError
 	if errors.As(err, &m) {

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// literalsOf returns the literals of the side after a conversion that are equal to just
-// what becomes of the values that v is equal to before it. None: there is no such value.
+// literalsOf maps a literal through a conversion. A value equals v before the conversion if and
+// only if its converted value equals one of the results. The result is empty if no value equals v.
 func literalsOf(v any, from, to valueType) ([]any, error) {
 	if v == nil {
 		return []any{nil}, nil
@@ -52,7 +52,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 
 var errUUIDLiteral = errors.New("requests cannot write a uuid")
 
-// exactFloat is the bound up to which all whole numbers are doubles.
+// exactFloat is the limit up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
 
 func literalsOfNumber(v any, from, to valueType) ([]any, error) {
@@ -78,6 +78,7 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 		if !exact {
 			return nil, nil
 		}
+		// Equality does not distinguish 0 and -0, but their texts differ.
 		if f == 0 {
 			return []any{"0", "-0"}, nil
 		}
@@ -97,7 +98,7 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 	return []any{v}, nil
 }
 
-// literalsOfAnyNumber is literalsOfNumber where the field may have any of their types.
+// literalsOfAnyNumber is literalsOfNumber for a field with numbers of any type.
 func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 	switch {
 	case !n.IsInt() || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0:
@@ -110,7 +111,7 @@ func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 	return []any{n.Num().String()}, nil
 }
 
-// literalsOfText is literalsOf for a string: converted like one.
+// literalsOfText is literalsOf for a string, which is converted like a value.
 func literalsOfText(s string, to valueType) ([]any, error) {
 	if to == tDecimal {
 		return nil, errors.New("different strings are decimals that are equal")
@@ -129,6 +130,7 @@ func literalsOfText(s string, to valueType) ([]any, error) {
 		return []any{s}, nil
 	}
 	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: val})
+	// Several texts convert to 0, and NaN equals nothing.
 	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
 		return nil, errors.New("different strings are doubles that are equal, or none is")
 	}
@@ -180,7 +182,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 	return []any{lit}, nil
 }
 
-// literal is a value as a request writes it; ok is false for those that it cannot.
+// literal returns a value as requests write it. ok is false if requests cannot write it.
 func literal(v bson.RawValue) (any, bool) {
 	switch v.Type {
 	case bson.TypeString:
@@ -203,7 +205,7 @@ func literal(v bson.RawValue) (any, bool) {
 	}
 }
 
-// sameLiteral is how transform.Condition compares for equality.
+// sameLiteral reports whether two literals are equal, by the rules of transform.Condition.
 func sameLiteral(a, b any) bool {
 	if x, ok := a.(time.Time); ok {
 		y, ok := b.(time.Time)
@@ -227,7 +229,7 @@ func isFloat(v any) bool {
 	return ok
 }
 
-// rational reads a number, whatever its type, but for NaN and the infinities.
+// rational reads a number of any type, except NaN and the infinities.
 func rational(v any) (*big.Rat, bool) {
 	switch v := v.(type) {
 	case int64:

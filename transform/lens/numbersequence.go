@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// checkNumber refuses an operation that works on what another has made a number of any type,
-// or the other way round, and wants one type: it would take some of the numbers only.
+// checkNumber refuses two conversions of one value of which only one allows numbers of any type.
+// The other would accept only some of the numbers.
 func checkNumber(before []op, o op) error {
 	for _, v := range valuesOf(before, o) {
 		earlier := lastOn(v.before, v.path)
@@ -24,14 +24,14 @@ func checkNumber(before []op, o op) error {
 	return nil
 }
 
-// valued is an operation on one value, with what comes before it.
+// valued is an operation on one value, with the operations before it.
 type valued struct {
 	op     op
 	path   path
 	before []op
 }
 
-// valuesOf finds the operations that look at values in o, those within its items too.
+// valuesOf returns the operations in o that read values, including those within its items.
 func valuesOf(before []op, o op) []valued {
 	switch o := o.(type) {
 	case *convert:
@@ -58,7 +58,7 @@ func valuesOf(before []op, o op) []valued {
 	}
 }
 
-// lastOn is the operation that gave the value at p its type, nil where none did.
+// lastOn returns the operation that gave the value at p its type, or nil.
 func lastOn(before []op, p path) op {
 	for _, o := range slices.Backward(before) {
 		switch o := o.(type) {

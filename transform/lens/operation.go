@@ -10,14 +10,14 @@ import (
 type operation struct {
 	name string
 	doc  string // for editors
-	// parse reads what stands behind the name. The op is nil for an operation on whole
-	// records, which has put itself into p.lens.
+	// parse reads the body of the operation. It returns a nil op for an operation on whole records,
+	// which it adds to p.lens itself.
 	parse func(p *lensParser, body ast.Node) (op, error)
-	body  any // what stands behind the name, for the schema
+	body  any // type of the body, for the schema
 }
 
-// operations are all that the format has, in the order in which errors list them. It
-// is a function because an operation may hold others.
+// operations returns all operations of the format, in the order of error messages. It is a
+// function, because a variable would refer to itself: an operation may contain others.
 func operations() []operation {
 	return []operation{
 		{"rename", "Gives a field another name in its place.", (*lensParser).rename, renameBody{}},
@@ -50,7 +50,7 @@ func operationNames() string {
 	return joinNames(names)
 }
 
-// operation reads one operation; op is nil for one that works on whole records.
+// operation reads one operation. op is nil for one that works on whole records.
 func (p *lensParser) operation(n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) != 1 {
@@ -67,7 +67,7 @@ func (p *lensParser) operation(n ast.Node) (op, error) {
 	return nil, p.errorAt(entries[0].Key, "unknown operation %q; allowed: %s", strings.TrimSpace(entries[0].Key.String()), operationNames())
 }
 
-// operationList reads operations and checks that each can follow those before it.
+// operationList reads operations and checks that each can follow the ones before it.
 func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
@@ -86,7 +86,7 @@ func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 			return nil, p.errorAt(n, "%s: %v", o, err)
 		}
 		ops = append(ops, o)
-		// What one operation keeps, a later one must be able to find.
+		// Compile early, so that the error names the operation which cannot follow.
 		for _, way := range [][]op{ops, inverses(ops)} {
 			if _, err := compileProgram(way); err != nil {
 				return nil, p.errorAt(n, "%s: %v", o, err)
@@ -116,7 +116,7 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 	return out, nil
 }
 
-// fieldPath is path for what an item cannot be itself: a field of an object.
+// fieldPath reads a path that must be a field of an object, not the item itself.
 func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
 	out, err := p.path(n, key)
 	if err == nil && out.isItem() {
@@ -125,7 +125,7 @@ func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
 	return out, err
 }
 
-// paths reads a list of paths, none within another.
+// paths reads a list of paths that do not contain each other.
 func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok || len(seq.Values) < least {

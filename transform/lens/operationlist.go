@@ -15,7 +15,7 @@ func (p *lensParser) copy(n ast.Node) (op, error) {
 	return &add{field: to, from: from, verb: "copy"}, nil
 }
 
-// field reads an operation that has nothing but a field.
+// field reads an operation whose body is only a field.
 func (p *lensParser) field(n ast.Node, what string) (path, error) {
 	f, err := p.fields(n, what, []string{"field"}, nil)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *lensParser) join(n ast.Node) (op, error) {
 	return o.inverse(), nil
 }
 
-// splitting reads split, and join as the inverse of one.
+// splitting reads split. For join it reads the inverse.
 func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey string, parts ast.Node, partsKey string) (op, error) {
 	field, err := p.fieldPath(whole, wholeKey)
 	if err != nil {
@@ -144,6 +144,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 		}
 		return nil, p.errorAt(at, "each: %v", err)
 	}
+	// Without match the reverse could not find the item that holds the missing field.
 	if o.needsMatch() && match == nil {
 		held := append(o.run.held, o.back.held...)[0]
 		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.by)

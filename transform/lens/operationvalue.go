@@ -53,7 +53,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 	return o, nil
 }
 
-// roundingSeconds is what rounding may say.
+// roundingSeconds is the only value of rounding.
 const roundingSeconds = "seconds"
 
 func (p *lensParser) table(field path, n ast.Node) (op, error) {
@@ -137,8 +137,8 @@ func (p *lensParser) remove(n ast.Node) (op, error) {
 	return o, nil
 }
 
-// value reads a YAML value as BSON. Integers are int where they fit, else long; other
-// types are written as in extended JSON, {$numberLong: 5} or {$date: ...}.
+// value reads a YAML value as BSON. An integer is an int if it fits, and else a long. Other types
+// use extended JSON, such as {$numberLong: 5} or {$date: ...}.
 func (p *lensParser) value(n ast.Node, what string) (bson.RawValue, error) {
 	text, err := appendJSON(nil, n, 0)
 	if err != nil {

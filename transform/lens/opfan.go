@@ -24,7 +24,7 @@ func (p *lensParser) gather(n ast.Node) (op, error) {
 	return &collect{fan: f}, nil
 }
 
-// fan reads the body of fanOut and gather, which are each other's reverse.
+// fan reads the body of fanOut or gather. Each is the reverse of the other.
 func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	within := p.within
 	if p.inItem > 0 {
@@ -121,7 +121,7 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 	return nil
 }
 
-// fanUnnamed reads how a record is named that comes about in the field without an _id.
+// fanUnnamed reads unnamed, the rule for an object that an application creates without an _id.
 func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	if n == nil {
 		return nil
@@ -136,13 +136,13 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	return nil
 }
 
-// unnamedRule is how a record is named that comes about in the field without an _id.
+// unnamedRule is the rule for the _id of an object without one.
 type unnamedRule string
 
-// unnamedParent names it as the record that it belongs to is named.
+// unnamedParent gives the object its parent's _id.
 const unnamedParent unnamedRule = "parent"
 
-// fanEmpty reads what the field is where there are no records.
+// fanEmpty reads empty, the rule for a record without entries.
 func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	if n == nil {
 		return nil
@@ -160,11 +160,11 @@ func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	return nil
 }
 
-// emptyRule is what the field of a record without entries is.
+// emptyRule is the state of the field in a record without entries.
 type emptyRule string
 
 const (
-	// emptyAbsent is the default: a record has the empty list or map only where it says so.
+	// emptyAbsent is the default: a record has an empty list or map only if it is stored.
 	emptyAbsent emptyRule = "absent"
 	// emptyPresent gives every new record the empty list or map.
 	emptyPresent emptyRule = "present"
@@ -172,7 +172,7 @@ const (
 
 var emptyRules = []emptyRule{emptyAbsent, emptyPresent}
 
-// childField reads the name of a field at the top of a child.
+// childField reads the name of a top-level field of a child.
 func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
 	field, err := p.path(n, key)
 	if err != nil {
@@ -192,8 +192,8 @@ func (p *lensParser) itemField(n ast.Node, key string) (path, error) {
 	return p.path(n, key)
 }
 
-// fanOperations reads the operations on the children. They are written as the lens goes,
-// from the old version to the new one.
+// fanOperations reads the operations on the children. The lens always writes them from old to new,
+// also for gather.
 func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if n == nil {
 		return nil
@@ -201,6 +201,7 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	within := p.within
 	p.within = verb
 	ops, err := p.operationList(n)
+	// Restore before the error return: nested errors must not change what later operations accept.
 	p.within = within
 	if err != nil {
 		return err
@@ -221,7 +222,8 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if f.value == nil {
 		return nil
 	}
-	// What an entry without fields becomes may have fields, but not the other way.
+	// An entry without fields may become an object with fields, but a child must give back the
+	// plain entry.
 	for _, o := range f.collect.ops {
 		for _, made := range o.makes() {
 			if string(made[0]) != string(f.value) {
@@ -232,8 +234,8 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	return nil
 }
 
-// complete does what needs all operations to be known: it places fans, and links
-// references to the lens itself.
+// complete does the checks that need all operations: it links references to the lens itself, and
+// places the fans.
 func (p *lensParser) complete() error {
 	for _, o := range p.lens.references {
 		if o.to.kind == selfKind {
@@ -254,7 +256,8 @@ func (p *lensParser) complete() error {
 	return nil
 }
 
-// farOf is where the other side has the value that stays in a field behind an operation.
+// farOf returns the path on the far side of a field after operation at, or nil if it does not stay
+// one field.
 func (p *program) farOf(field path, at int) path {
 	far, err := traceKept(field, p.ops[at+1:])
 	if err != nil {
@@ -263,8 +266,8 @@ func (p *program) farOf(field path, at int) path {
 	return far
 }
 
-// placeFans finds where the other side has the field of a fan, so that what it holds
-// there can be read. bad needs that and cannot have it.
+// placeFans finds the far side's path of each fan's field, so that the fan can read the target's
+// present value there. bad is a fan that needs the value and cannot find it.
 func (p *program) placeFans() (bad *fan) {
 	for i, o := range p.ops {
 		if s, ok := o.(*scatter); ok {

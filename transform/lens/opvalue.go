@@ -8,11 +8,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// convert changes the type of a value. An absent field and a null stay as they are.
+// convert changes the type of a value. Absent and null fields stay.
 type convert struct {
 	field    path
 	from, to valueType
-	// rounding: dates with milliseconds are the epoch's whole second, and keep them.
+	// rounding maps dates to the epoch's whole second; the dates keep their milliseconds.
 	rounding bool
 }
 
@@ -59,20 +59,20 @@ func (o *convert) apply(e *editor, root *node) error {
 	return nil
 }
 
-// errFraction is why a date is no epoch.
+// errFraction is the reason why a date has no epoch.
 var errFraction = errors.New("it has milliseconds, which an epoch does not have: declare epochMillis, or rounding: seconds")
 
-// wholeSecond is a date without its milliseconds. It rounds down, also before 1970.
+// wholeSecond returns a date without its milliseconds. It rounds down, also before 1970.
 func wholeSecond(date []byte) []byte {
 	ms := int64(binary.LittleEndian.Uint64(date))
 	return appendLong(nil, ms-(ms%1000+1000)%1000)
 }
 
-// table replaces values by others, one for one.
+// table replaces values one for one.
 type table struct {
 	field            path
 	there, back      map[string]bson.RawValue // by type byte and value
-	known, knownBack string                   // the keys of each, for errors
+	known, knownBack string                   // the keys of there and of back, for errors
 }
 
 func (o *table) String() string { return fmt.Sprintf("convert %s by table", o.field) }

@@ -7,13 +7,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// wrap makes a list of one of a value. An absent field and a null stay as they are.
+// wrap turns a value into a list of one item. Absent and null fields stay.
 type wrap struct {
 	field path
-	verb  string // how the lens calls the operation
+	verb  string // the operation's name in the lens
 }
 
-// unwrap takes the value out of a list of one.
+// unwrap turns a list of one item into its value.
 type unwrap wrap
 
 func (o *wrap) String() string              { return o.verb + " " + o.field.String() }
@@ -69,7 +69,8 @@ func (o *unwrap) apply(e *editor, root *node) error {
 	return nil
 }
 
-// rewrap puts a list of one between. Its item is identified by being the only one.
+// rewrap adds the list of one to a holding's path. Its item needs no match, because it is the only
+// one.
 func (o *wrap) rewrap(h holding) holding {
 	if !h.path.under(o.field) || h.path.equal(o.field) {
 		return h
@@ -97,7 +98,7 @@ func (o *wrap) rewrap(h holding) holding {
 	return out
 }
 
-// rewrap takes the list of one away.
+// rewrap removes the list of one from a holding's path.
 func (o *unwrap) rewrap(h holding) holding {
 	n := len(o.field)
 	if !h.path.under(o.field) || len(h.path) == n || string(h.path[n]) != itemPart {

@@ -11,7 +11,7 @@ import (
 
 var errNotScalar = errors.New("not a plain value")
 
-// scalarText returns a plain value as it is meant, without quotes and comments.
+// scalarText returns the text of a plain value, without quotes and comments.
 func scalarText(n ast.Node) (string, error) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -29,7 +29,7 @@ func scalarText(n ast.Node) (string, error) {
 	}
 }
 
-// appendJSON writes a YAML value as extended JSON, which has the types that YAML lacks.
+// appendJSON writes a YAML value as extended JSON, which can express the types that YAML lacks.
 func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
@@ -73,6 +73,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		return append(dst, ']'), nil
 	}
 	entries, ok := mapping(n)
+	// A mapping is the last case, because the YAML parser has two node types for it.
 	if !ok {
 		return nil, fmt.Errorf("anchors, aliases and tags are not read here (found %s)", n.Type())
 	}

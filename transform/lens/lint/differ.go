@@ -12,17 +12,17 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Difference is one path at which two documents differ. A document that is only in one
-// of two groups differs at the empty path.
+// Difference is one path at which two documents differ. If only one of two groups has the document,
+// the path is empty.
 type Difference struct {
 	Kind string
 	Key  record.Key
-	Path []string // field names, and the numbers of items in lists
-	// Was and Is are the two values; a zero one is not there.
+	Path []string // field names, and list indexes
+	// Was and Is are the two values. A zero value means absent.
 	Was, Is bson.RawValue
 }
 
-// pattern is the path with "*" for the items of lists.
+// pattern returns the path with "*" for list items.
 func pattern(path []string, doc bson.Raw) string {
 	parts := slices.Clone(path)
 	at := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
@@ -39,7 +39,7 @@ func pattern(path []string, doc bson.Raw) string {
 	return strings.Join(parts, ".")
 }
 
-// String is the difference as people read it; of a value not more than shows which.
+// String describes the difference. It shortens long values.
 func (d Difference) String() string {
 	what := strings.Join(d.Path, ".")
 	if len(d.Path) == 0 {
@@ -59,7 +59,7 @@ func (d Difference) String() string {
 	}
 }
 
-// show writes a value with its type where the JSON does not show it, shortened.
+// show formats a value, shortened. It adds the type where JSON does not show it.
 func show(v bson.RawValue) string {
 	const most = 60
 	s := v.String()
@@ -77,7 +77,7 @@ func show(v bson.RawValue) string {
 	return s
 }
 
-// trimNumber takes a number out of {"$numberInt":"5"}.
+// trimNumber extracts a number from {"$numberInt":"5"}.
 func trimNumber(s string) string {
 	if parts := strings.Split(s, `"`); len(parts) == 5 {
 		return parts[3]
@@ -85,7 +85,7 @@ func trimNumber(s string) string {
 	return s
 }
 
-// differences compares two groups, fields in any order.
+// differences compares two groups. The order of fields does not count.
 func differences(was, is []record.Record) []Difference {
 	var out []Difference
 	was, is = slices.Clone(was), slices.Clone(is)
@@ -127,7 +127,7 @@ func compareHeads(a, b []record.Record) int {
 	return strings.Compare(string(a[0].Key), string(b[0].Key))
 }
 
-// within adds the differences between two values at d's path.
+// within appends the differences between two values at d's path.
 func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference {
 	if was.Type == is.Type && bytes.Equal(was.Value, is.Value) {
 		return out
@@ -171,7 +171,7 @@ func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference
 	return out
 }
 
-// exact reports whether two groups are the same to the byte.
+// exact reports whether two groups are equal byte for byte.
 func exact(a, b []record.Record) bool {
 	a, b = slices.Clone(a), slices.Clone(b)
 	transform.SortRecords(a)

@@ -11,14 +11,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// edited gives the fields that only one version has other values of the same type, as
-// that version's application would. Records without any come back as they are.
+// edited changes the values of fields that only one version has, as that version's application
+// would. The types stay. Records without such fields are unchanged.
 func edited(rs []record.Record, main string, losses []declared) []record.Record {
 	out := slices.Clone(rs)
 	for i := range out {
 		for _, l := range losses {
 			if l.path[0] == "_id" || l.emptiness {
-				continue // another _id names another record; and an empty list has no other value
+				continue // another _id would be another record; an empty list has no other value
 			}
 			if l.kind == out[i].Kind || l.kind == "" && out[i].Kind == main {
 				out[i].Doc = editAt(out[i].Doc, l.path)
@@ -28,7 +28,7 @@ func edited(rs []record.Record, main string, losses []declared) []record.Record 
 	return out
 }
 
-// editAt changes the values at a path, in which "*" is any item or entry.
+// editAt changes the values at a path, where "*" is any item or entry.
 func editAt(doc bson.Raw, path []string) bson.Raw {
 	elems, err := doc.Elements()
 	if err != nil {
@@ -60,7 +60,7 @@ func editAt(doc bson.Raw, path []string) bson.Raw {
 	return out
 }
 
-// otherValue is another value of the same type; types without an obvious one stay.
+// otherValue returns another value of the same type. It leaves types without an obvious one.
 func otherValue(v bson.RawValue) bson.RawValue {
 	b := slices.Clone(v.Value)
 	switch v.Type {
@@ -81,7 +81,7 @@ func otherValue(v bson.RawValue) bson.RawValue {
 	return bson.RawValue{Type: v.Type, Value: b}
 }
 
-// renamed is a record under another _id.
+// renamed returns a record with another _id.
 func renamed(doc bson.Raw, id bson.RawValue) bson.Raw {
 	elems, err := doc.Elements()
 	if err != nil {

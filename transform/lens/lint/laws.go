@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// law is a place in laws.
+// law is an index in laws.
 type law int
 
 const (
@@ -19,7 +19,7 @@ const (
 	deleted
 )
 
-// laws are what is checked, in the order of the constants.
+// laws lists the checks in the order of the constants.
 var laws = []struct{ name, says string }{
 	{"round trip", "the reverse gives the old record again; over what the old version held too"},
 	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
@@ -28,10 +28,10 @@ var laws = []struct{ name, says string }{
 	{"deleted", "a deleted record leaves nothing in the other version"},
 }
 
-// errNotTried is for a state that was made up and does not fit; no law speaks of it.
+// errNotTried means that an invented state does not fit, so the law does not apply.
 var errNotTried = errors.New("not tried")
 
-// check tries all laws on a group: x of the sample, y made of it, back made of that.
+// check tests all laws on a group. x is the sample, y is made from x, and back is made from y.
 func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Record) {
 	for l, f := range []func() error{
 		roundTrip: func() error { return c.roundTrip(t, id, x, y, back) },
@@ -71,7 +71,7 @@ func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) e
 	e := edited(y, t.now, t.lostDown)
 	down, err := run(c.down, id, e, nil)
 	if err != nil {
-		return errNotTried // the made-up values do not fit
+		return errNotTried // the invented values do not fit
 	}
 	again, err := run(c.up, id, down, nil)
 	if err != nil {
@@ -87,9 +87,9 @@ func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) e
 	return same(over, e, true, err)
 }
 
-// putGet brings another state of the record down over x. The record before is one that
-// the application could have written; the edited y is the only one where that does not
-// fit under this name.
+// putGet transforms another state of the record down over x. The other state is the previous record
+// of the sample, which the application could have written. If that does not fit under this name, it
+// is y with edited values.
 func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) error {
 	other := edited(y, t.now, t.lostDown)
 	if len(x) == 1 && t.before != nil {
@@ -138,7 +138,7 @@ func (c *checker) deleted(id transform.GroupID, x, y []record.Record) error {
 	return nil
 }
 
-// same is nil where a result is what a law wants.
+// same returns nil if a result is the one that a law requires.
 func same(got, want []record.Record, toTheByte bool, err error) error {
 	if err != nil {
 		return err

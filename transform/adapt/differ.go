@@ -6,8 +6,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// differ returns the dotted path of a field in which two documents differ. The order of
-// fields does not count, and numbers count by value.
+// differ returns the dotted path of a field that differs between two documents. The order of fields
+// does not count, and numbers compare by value.
 func differ(a, b bson.Raw) (path string, differs bool) {
 	as, errA := a.Elements()
 	bs, errB := b.Elements()

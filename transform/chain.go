@@ -62,6 +62,7 @@ func join(a, b step) (step, error) {
 // match finds, for each kind of the middle version, the spec that makes it and the spec that takes
 // it.
 func (j *joint) match() error {
+	// Kinds that b takes or discontinues. All other middle kinds would lose their records.
 	for i, sp := range j.b.specs {
 		for _, k := range sp.Old.Kinds {
 			if sp.Discontinued {
@@ -96,6 +97,7 @@ type part struct{ a, b []int }
 
 // parts splits the specs of both steps into parts, in the order of the specs.
 func (j *joint) parts() []part {
+	// grow follows shared middle kinds from spec to spec, back and forth between the steps.
 	aSeen, bSeen := make([]bool, len(j.a.specs)), make([]bool, len(j.b.specs))
 	var grow func(p *part, a, b int)
 	grow = func(p *part, a, b int) {
@@ -136,6 +138,7 @@ func (j *joint) parts() []part {
 
 // spec joins the specs of one part.
 func (j *joint) spec(p part) (Spec, error) {
+	// A spec of the same name in both steps keeps its name.
 	var names []string
 	for _, i := range p.a {
 		names = append(names, j.a.specs[i].Name)
@@ -180,6 +183,7 @@ func (j *joint) spec(p part) (Spec, error) {
 			}
 		}
 	}
+	// All specs of the part run together, as one transformer.
 	run := &run{j: j, middle: j.a.newVersion}
 	var err error
 	if out.Old, out.New, run.sameNames, err = j.tie(p); err != nil {

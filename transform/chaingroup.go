@@ -37,6 +37,8 @@ func (j *joint) tie(p part) (old, fresh Side, same map[string]samename, err erro
 	case len(as) > 1 && len(bs) > 1:
 		return old, fresh, nil, fmt.Errorf("transformers %s and %s share kinds of %s with both %s and %s",
 			as[0].spec.Name, as[1].spec.Name, j.a.newVersion, bs[0].spec.Name, bs[1].spec.Name)
+	// Take the root from the step with one spec. If both have one, prefer leaves that can be tied
+	// by key.
 	case len(as) > 1 || len(bs) == 1 && !bs[0].single(as[0]) && as[0].single(bs[0]):
 		old, err = under(bs[0], as, same)
 		return old, bs[0].outer, same, err
@@ -71,6 +73,7 @@ func under(root member, leaves []member, same map[string]samename) (Side, error)
 	for _, leaf := range leaves {
 		byContent = byContent || leaf.spec.byContent()
 		shared := leaf.shared(root)
+		// A key decides the group without reading records. Tying by name has to check every record.
 		if leaf.single(root) {
 			mid, _ := root.inner.kind(shared[0].Name)
 			for _, k := range leaf.outer.Kinds {
@@ -80,6 +83,7 @@ func under(root member, leaves []member, same map[string]samename) (Side, error)
 				}
 				out.Kinds = append(out.Kinds, t)
 			}
+			// Only a record that exists exactly once in each group can carry the group's guard.
 			if out.Anchor == nil && mid.single() {
 				out.Anchor = translateAnchor(leaf.outer, shared[0], mid)
 			}
@@ -114,6 +118,7 @@ func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (Grou
 			return outer, fmt.Errorf("%s goes by content, and its records are not made of a single record each", root.Name)
 		}
 		return GroupedKind{KindSpec: outer.KindSpec, Content: leaf.contentOf(outer, root)}, nil
+	// Keys are the groups on both sides already.
 	case plain && root.GroupOf == nil:
 		return outer, nil
 	case !plain && !root.single() && !byContent:
@@ -148,6 +153,7 @@ func (m member) contentOf(outer, root GroupedKind) func(record.Record) (string, 
 		if err != nil {
 			return "", err
 		}
+		// No complement: the group must follow from the record alone, on every controller alike.
 		mid, err := m.inward.Transform(GroupID{m.at, group}, Group{group, []record.Record{r}}, Group{Name: group})
 		if err != nil {
 			return "", err

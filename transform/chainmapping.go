@@ -76,6 +76,7 @@ func (ms mappings) Field(path string) ([]string, error) {
 				return nil, asked(path, err)
 			}
 			for _, q := range paths {
+				// Two fields of an inner version may map to one field.
 				if !seen[q] {
 					seen[q] = true
 					next = append(next, q)

@@ -27,6 +27,8 @@ func (r *run) up(src, have Group) ([]record.Record, error) {
 	var held []record.Record
 	var err error
 	if r.upHeld {
+		// The first step needs the middle version's records. They exist only as a transformation of
+		// the target.
 		if held, err = through(r.j.bDown, have.Records, nil, nil); err != nil {
 			return nil, fmt.Errorf("what %s holds: %w", r.j.b.newVersion, err)
 		}
@@ -49,6 +51,7 @@ func (r *run) down(src, have Group) ([]record.Record, error) {
 	var held []record.Record
 	var err error
 	if r.downHeld {
+		// As in up: compute the middle version's records from the old ones.
 		if held, err = through(r.j.aUp, have.Records, nil, nil); err != nil {
 			return nil, fmt.Errorf("what %s holds: %w", r.j.a.oldVersion, err)
 		}
@@ -60,6 +63,7 @@ func (r *run) down(src, have Group) ([]record.Record, error) {
 	if err := r.check(mid); err != nil {
 		return nil, err
 	}
+	// Add them after the check: b's specs do not group dropped kinds.
 	if mid, err = r.withDropped(mid, held); err != nil {
 		return nil, err
 	}
@@ -98,6 +102,7 @@ func (r *run) withDropped(mid, held []record.Record) ([]record.Record, error) {
 	if len(r.j.dropped) == 0 || len(held) == 0 {
 		return mid, nil
 	}
+	// Dropped records of a group that no longer exists are deleted with the group.
 	there := map[GroupID]bool{}
 	for _, rec := range mid {
 		if id, ok, err := r.j.aDown.groupOfRecord(rec, false); ok && err == nil {
@@ -145,6 +150,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 		case !ok:
 			return nil, fmt.Errorf("%s %s of %s has no counterpart in %s", rec.Kind, rec.Key, d.from, d.to)
 		}
+		// Keep the order of src: iterating over the map would make results random.
 		if _, seen := groups[id]; !seen {
 			ids = append(ids, id)
 		}
@@ -153,6 +159,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 	var out []record.Record
 	for _, id := range ids {
 		s, h := Group{id.Name, groups[id]}, Group{id.Name, held[id]}
+		// Transformers get their groups in order, as from the engine.
 		SortRecords(s.Records)
 		SortRecords(h.Records)
 		rs, err := d.Transform(id, s, h)

@@ -53,10 +53,12 @@ func Isolated[T any](f func() (T, error)) (T, error) {
 		out T
 		err error
 	}
+	// Buffered, so that the goroutine always ends.
 	done := make(chan answer, 1)
 	go func() {
 		// errGoexit stays the answer if f ends the goroutine without a panic.
 		a := answer{err: errGoexit}
+		// Runs after a return, a panic and Goexit alike, so done always gets an answer.
 		defer func() {
 			if p := recover(); p != nil {
 				a = answer{err: panicked(p, debug.Stack())}

@@ -47,6 +47,7 @@ type kindAt struct {
 
 func compile(from, to, hash string, specs []Spec, up bool) *direction {
 	d := &direction{from: from, to: to, hash: hash, source: map[string]kindAt{}, target: map[string]kindAt{}}
+	// Both directions must give the lineage kind the same name, so order the versions.
 	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
 	if !up {
 		older, newer = newer, older
@@ -97,6 +98,7 @@ func (d *direction) SourceKinds() []record.KindSpec { return slices.Clone(d.sour
 func (d *direction) TargetKinds() []record.KindSpec { return slices.Clone(d.targetKinds) }
 
 func (d *direction) GroupOf(kind string, key record.Key) (GroupID, bool, error) {
+	// Reporting ok with an error parks the record. Without it, the record would be lost silently.
 	if err, ok := d.stranded[kind]; ok {
 		return GroupID{}, true, err
 	}
@@ -112,6 +114,7 @@ func (d *direction) groupOf(kinds map[string]kindAt, target bool, kind string, k
 	if !ok {
 		return GroupID{}, false, nil
 	}
+	// Reject malformed keys here, before author code sees them.
 	if err := record.CheckKey(key); err != nil {
 		return GroupID{}, true, fmt.Errorf("group of %s: %w", kind, err)
 	}
@@ -163,6 +166,7 @@ func selectors(s Side, group string) []record.Selector {
 
 func (d *direction) Anchor(id GroupID) (string, record.Key) {
 	c := &d.specs[id.Spec]
+	// A unit's lineage entry is its anchor. It exists for every record of the source.
 	if u, ok := unitOf(id.Name); ok && c.lineage != "" {
 		return c.lineage, memberKey(u.ref)
 	}
@@ -180,6 +184,7 @@ func (d *direction) Whole(kind string) bool {
 
 func (d *direction) Twin(kind string) string {
 	at, ok := d.source[kind]
+	// A twin needs one record on each side, and keys that are not mapped.
 	if !ok || !d.Whole(kind) || !d.specs[at.spec].single || at.kind.GroupOf != nil {
 		return ""
 	}

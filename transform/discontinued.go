@@ -44,6 +44,8 @@ func (d *direction) addOneSided(c compiled, why string) {
 		}
 	}
 	for _, k := range c.target.Kinds {
+		// Their collections must exist before the switch, although the engine writes nothing to
+		// them.
 		d.targetKinds = append(d.targetKinds, k.KindSpec)
 	}
 }

@@ -85,6 +85,7 @@ func Names(differ []Difference) []GroupID {
 func SourceState(rs []record.Record) uint64 {
 	h := fnv.New64a()
 	for _, r := range rs {
+		// Hash lengths too, so that different splits of the same bytes differ.
 		for _, part := range [][]byte{[]byte(r.Kind), []byte(r.Key), r.Doc} {
 			_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part)))) // a hash never fails
 			_, _ = h.Write(part)
@@ -126,6 +127,7 @@ func readSource(ctx context.Context, r record.Reader, d Direction, v View, ids [
 			groups[id] = Group{Name: id.Name, Records: append(groups[id].Records, rec)}
 		}
 	}
+	// Transformers rely on the order of records, and a read returns them in no defined order.
 	for _, g := range groups {
 		SortRecords(g.Records)
 	}
@@ -150,6 +152,7 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	}
 	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: true}
 	for _, id := range ids {
+		// A group without records also has an entry, with a zero guard.
 		held[id] = Held{Group: Group{Name: id.Name}}
 		req.Select = append(req.Select, d.TargetSelect(id)...)
 	}
@@ -160,6 +163,7 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	for _, rec := range snap.Records {
 		id, ok, err := d.GroupOfTarget(rec.Kind, rec.Key)
 		h, wanted := held[id]
+		// A prefix selector may also find records of other groups.
 		if !ok || err != nil || !wanted {
 			continue
 		}

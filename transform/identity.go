@@ -20,6 +20,8 @@ func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
 	if version == "" {
 		return wrap(errors.New("the version is empty"))
 	}
+	// known includes the kinds of transformers, so a kind cannot be fixed-name here and managed
+	// there.
 	known := r.Kinds(version)
 	for _, k := range kinds {
 		if k.Name == "" {
@@ -36,6 +38,7 @@ func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
 			known = append(known, k)
 		}
 	}
+	// All kinds are valid: from here nothing fails.
 	if r.declared == nil {
 		r.declared = map[string][]record.KindSpec{}
 	}

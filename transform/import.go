@@ -50,6 +50,7 @@ type KeyFinder interface {
 // Imports returns the references to other services that a migration between two versions rewrites.
 // For a downgrade Keys is OldKeys.
 func (r *Registry) Imports(from, to string) []Import {
+	// Up rewrites references to the other service's new keys. Down restores the old keys.
 	steps, keys := r.path(from, to), NewKeys
 	if steps == nil {
 		steps, keys = r.path(to, from), OldKeys
@@ -58,6 +59,7 @@ func (r *Registry) Imports(from, to string) []Import {
 	for _, s := range steps {
 		for _, sp := range s.specs {
 			for _, i := range sp.Imports {
+				// Several specs may rewrite the same reference.
 				if i.Keys = keys; !slices.Contains(out, i) {
 					out = append(out, i)
 				}

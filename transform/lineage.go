@@ -50,6 +50,7 @@ func checkByContent(sp Spec) error {
 			if k.Content != nil && (k.GroupOf != nil || k.Select != nil) {
 				return fmt.Errorf("spec %s: kind %s has both Content and GroupOf or Select: its groups follow from one or the other", sp.Name, k.Name)
 			}
+			// A service's kind with this prefix would be hidden, and could clash with lineage.
 			if IsLineage(k.Name) {
 				return fmt.Errorf("spec %s: kind %s: names that begin with %s are taken", sp.Name, k.Name, lineagePrefix)
 			}
@@ -89,6 +90,7 @@ func (u unit) id(spec int) GroupID {
 	if u.target {
 		side = targetUnit
 	}
+	// A kind contains no zero byte, so the name can be split again.
 	b := make([]byte, 0, 2+len(u.kind)+len(u.key))
 	b = append(append(append(b, side), u.kind...), 0)
 	return GroupID{Spec: spec, Name: string(append(b, u.key...))}

@@ -148,6 +148,7 @@ func (c *Component) Bytes() (n int) {
 // unit moved away from there or was deleted. No pending change leads to these groups, so only a
 // request for the member compares them again.
 func (c *Component) Left() []GroupID {
+	// Groups that a unit still belongs to are compared because of that unit.
 	stays := map[string]bool{}
 	for _, m := range c.units {
 		stays[m.content] = true
@@ -173,6 +174,7 @@ func (c *Component) Source(id GroupID) uint64 {
 	u, _ := unitOf(id.Name)
 	var rs []record.Record
 	in := ""
+	// A target record is a unit because of its group, so the group's state decides.
 	if t := c.x.targets[u.ref]; u.target && t != nil {
 		in = t.group
 	}
@@ -202,9 +204,11 @@ func (c *Component) Source(id GroupID) uint64 {
 // makes stands for itself, because no scan of the source finds it.
 func (c *Component) Blame(id GroupID) GroupID {
 	u, ok := unitOf(id.Name)
+	// Everything else stands for itself already.
 	if !c.ByContent() || !ok || !u.target || !c.knows(u.ref) {
 		return id
 	}
+	// Prefer a failed member: an operator has to look at that record first.
 	for _, f := range c.Failed {
 		if u, ok := unitOf(f.Unit.Name); ok && !u.target {
 			return f.Unit
@@ -245,10 +249,12 @@ func (c *Component) Refuse(err error) {
 	}
 	var moving []*memberState
 	for _, m := range c.units {
+		// It belongs to two groups: lineage has the old one, its content the new one.
 		if len(m.named()) > 1 {
 			moving = append(moving, m)
 		}
 	}
+	// No distinction is possible, so all units fail.
 	if len(moving) == 0 || len(moving) == len(c.units) {
 		c.fail(nil, nil, err)
 		return
@@ -285,6 +291,7 @@ func (x *resolution) components() []Component {
 	claims := map[ref]string{}
 	claim := func(t ref, name string) {
 		for _, other := range []string{claims[t], x.targets[t].group} {
+			// Only dirty groups are written. Others keep their entries.
 			if _, isDirty := slices.BinarySearch(dirty, other); isDirty {
 				link(groupNode(name), groupNode(other))
 			}
@@ -295,6 +302,7 @@ func (x *resolution) components() []Component {
 		}
 	}
 	for _, name := range dirty {
+		// Register the group, even if nothing links it.
 		find(groupNode(name))
 		g := x.groups[name]
 		for _, r := range g.out {
@@ -354,6 +362,7 @@ func (x *resolution) components() []Component {
 		}
 	}
 	out := make([]Component, 0, len(parts))
+	// Sorted, so that retries write components in the same order.
 	for _, root := range slices.Sorted(maps.Keys(parts)) {
 		c := parts[root]
 		c.build()

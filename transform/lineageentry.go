@@ -49,6 +49,8 @@ func entryKey(prefix string, r ref) record.Key {
 // spell encodes the name of a group or a key as unique text. It is readable where possible: a
 // string key as its name, other text as it is, anything else in hexadecimal.
 func spell(s string) string {
+	// The last check keeps spell reversible: a key that does not come back equal is written in
+	// another form.
 	if n, ok := record.Key(s).Name(); ok && utf8.ValidString(n) && !strings.Contains(n, "\x00") && string(record.StringKey(n)) == s {
 		return "=" + n
 	}
@@ -88,6 +90,7 @@ const (
 
 // doc returns the entry of a member, or nil (a tombstone) if it is empty.
 func (d descent) doc(r ref) bson.Raw {
+	// A nil document is a tombstone. Its guard still refuses late writers.
 	if d == (descent{}) {
 		return nil
 	}
@@ -139,6 +142,7 @@ func appendRefs(b []byte, name string, refs []ref) []byte {
 	at, b := bsoncore.AppendDocumentElementStart(b, name)
 	for len(refs) > 0 {
 		kind := refs[0].kind
+		// refs is sorted by kind, so each kind gets one array.
 		array, next := bsoncore.AppendArrayElementStart(b, kind)
 		b = next
 		n := 0
@@ -218,6 +222,7 @@ func readRefs(doc bson.Raw, field string) (refs []ref, err error) {
 			refs = append(refs, ref{e.Key(), key})
 		}
 	}
+	// family.has searches by bisection, and equal compares lists in order.
 	slices.SortFunc(refs, ref.compare)
 	return refs, nil
 }

@@ -61,6 +61,7 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 			return err
 		})
 	}
+	// Second read: the groups' entries, which list the records of the other version.
 	if err = families(far, func(f family) []ref { return f.targets }); err == nil {
 		err = families(own, func(f family) []ref { return f.members })
 	}
@@ -118,6 +119,7 @@ func laterOf[K comparable](all map[K]*later, k K) *later {
 }
 
 func (l *later) take(r record.Record, group string, refs []ref) {
+	// Versions of different epochs cannot be compared, but the later epoch knows the later state.
 	if r.Guard.Epoch >= l.guard.Epoch {
 		*l = later{guard: r.Guard, group: group, refs: refs}
 	}

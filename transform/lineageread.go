@@ -24,10 +24,12 @@ func (x *resolution) readTarget(ctx context.Context) error {
 		if err := x.derive(); err != nil && !x.alone {
 			return err
 		}
+		// Each read may name more groups and records. Repeat until nothing new turns up.
 		qs := x.questions()
 		if len(qs) == 0 {
 			return nil
 		}
+		// One command for all of them, whatever their kinds.
 		asked := make(map[ref]*question, len(qs))
 		req := record.ReadRequest{Tokens: x.To.Tokens, NotBefore: x.To.NotBefore, Bytes: x.bytes(x.To), Guards: true, Select: make([]record.Selector, len(qs))}
 		for i, q := range qs {
@@ -77,6 +79,7 @@ func (x *resolution) bytes(v View) int {
 // questions returns reads for everything that is not known yet, and marks it as known.
 func (x *resolution) questions() (qs []*question) {
 	for _, m := range x.members {
+		// Other members do not need their own entry: the group's list decides.
 		if (m.unit || m.look) && !m.known {
 			m.known = true
 			inherit := func(r record.Record) (err error) { m.descent.group, err = readTarget(r.Doc); return err }
@@ -92,6 +95,7 @@ func (x *resolution) questions() (qs []*question) {
 			g.known = true
 			inherit := func(r record.Record) error {
 				f, err := readFamily(r.Doc)
+				// The previous direction's targets are this direction's sources.
 				g.family = family{members: f.targets, targets: f.members}
 				return err
 			}
@@ -134,6 +138,7 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 	asked := map[record.Key]*question{}
 	req := record.ReadRequest{Tokens: x.From.Tokens, NotBefore: x.least, Bytes: x.bytes(x.From), Guards: true}
 	for _, q := range qs {
+		// Plain target records have no counterpart in lineage.
 		if q.inherit != nil {
 			asked[q.counterpart] = q
 			req.Select = append(req.Select, record.Selector{Kind: x.lineage, Key: q.counterpart})
@@ -164,6 +169,7 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 // readSource reads all members in one snapshot. It does nothing if all are read, at a version not
 // older than the target's content.
 func (x *resolution) readSource(ctx context.Context) error {
+	// An older snapshot could miss changes that the target already contains.
 	done := !x.version.IsZero() && x.version.Compare(x.least) >= 0
 	for _, m := range x.members {
 		done = done && m.read
@@ -194,6 +200,7 @@ func (x *resolution) readSource(ctx context.Context) error {
 			continue
 		}
 		m.rec, m.there = r, true
+		// A record without a group fails alone, and does not stop the others of the snapshot.
 		if m.content, m.err = x.Direction.ContentOf(r); m.err == nil {
 			x.content[m.content] = append(x.content[m.content], m)
 		}

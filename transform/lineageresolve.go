@@ -55,6 +55,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 			return nil, ids, err
 		}
 	}
+	// Lineage is a kind of one spec, so resolve the units spec by spec.
 	bySpec := map[int][]GroupID{}
 	for _, id := range units {
 		bySpec[id.Spec] = append(bySpec[id.Spec], id)
@@ -72,6 +73,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 				continue
 			}
 			if errors.Is(err, record.ErrTooLarge) {
+				// One unit alone is too large: report it as failed, so that the caller parks it.
 				cs = append(cs, Component{
 					Units: units, Failed: []Failure{{units[0], ErrLargeGroup}}, Version: r.From.NotBefore, x: x,
 				})
@@ -155,6 +157,7 @@ func newResolution(r Resolver, spec int, ids []GroupID) *resolution {
 	}
 	for _, id := range ids {
 		switch u, ok := unitOf(id.Name); {
+		// Not a unit's name. There is nothing to resolve.
 		case !ok:
 		case u.target:
 			x.target(u.ref).unit = true
@@ -240,11 +243,13 @@ func (x *resolution) derive() error {
 			continue
 		}
 		for _, t := range g.family.targets {
+			// Targets have to be read even if the group makes others: the rest must be deleted.
 			x.target(t)
 		}
 		if g.tooLarge() {
 			continue
 		}
+		// Count all members read, to refuse a request that would need too much memory.
 		members += len(g.family.members)
 		largest = max(largest, len(g.family.members))
 		for _, r := range g.family.members {
@@ -281,6 +286,7 @@ func (x *resolution) transform() (complete bool) {
 			if g.transformed {
 				continue
 			}
+			// A group that is too large fails anyway, so do not read its members.
 			if !g.tooLarge() && !x.complete(g) {
 				return false
 			}
@@ -292,6 +298,7 @@ func (x *resolution) transform() (complete bool) {
 			g := x.groups[name]
 			for _, r := range g.out {
 				t := x.target(ref{r.Kind, r.Key})
+				// The group makes a record that is not read yet. Its guard is needed for the write.
 				if !t.known {
 					complete = false
 					continue
@@ -365,6 +372,7 @@ func (x *resolution) dirty() []string {
 			add(t.group)
 		}
 	}
+	// Holders of made records are dirty too, and may make further records.
 	for len(queue) > 0 {
 		g := x.groups[queue[0]]
 		queue = queue[1:]

@@ -23,6 +23,7 @@ func (c *Component) build() {
 			failedGroups[g.name] = g.err
 		}
 	}
+	// Collisions fail groups as well, so find them before deciding.
 	makers := c.collide(failedGroups)
 	if len(failedUnits)+len(failedGroups) > 0 {
 		c.fail(failedUnits, failedGroups, nil)
@@ -50,6 +51,8 @@ func (c *Component) collide(failed map[string]error) map[ref]made {
 				continue
 			}
 			keeps, loses := other.by, g
+			// Keeping the holder is stable: the other order would exchange the record between two
+			// groups forever.
 			if c.x.targets[to].group == g.name {
 				keeps, loses = g, other.by
 				makers[to] = made{g, r}
@@ -129,6 +132,7 @@ func (c *Component) wait(failed []*memberState) {
 		if want == had {
 			continue
 		}
+		// The unit no longer waits for that group.
 		if had != "" {
 			waiting[had] = slices.DeleteFunc(list(had), func(r ref) bool { return r == m.ref })
 		}
@@ -155,6 +159,7 @@ func (c *Component) write(makers map[ref]made) {
 	for _, t := range c.targets {
 		was[t.ref] = true
 	}
+	// Groups first: their new entries decide which records stay.
 	own := map[string]bool{}
 	for _, g := range c.groups {
 		own[g.name] = true
@@ -171,12 +176,14 @@ func (c *Component) write(makers map[ref]made) {
 	for _, m := range c.units {
 		now := descent{group: m.content}
 		c.InSync = c.InSync && now == m.descent
+		// The entry no longer waits: the unit is in the group of its content.
 		w.add(c.x.lineage, memberKey(m.ref), now.doc(m.ref), m.guard)
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(makers), ref.compare) {
 		m, t := makers[r], c.x.targets[r]
 		c.InSync = c.InSync && t.live && t.group == m.by.name && t.rec.Err == nil && bytes.Equal(t.rec.Doc, m.rec.Doc)
 		w.add(c.x.lineage, targetKey(r), targetDoc(r, m.by.name), t.guard)
+		// Record and entry in one transaction. One without the other would make lineage wrong.
 		w.add(r.kind, r.key, m.rec.Doc, t.rec.Guard)
 	}
 	// Delete records that a group listed or a unit names and that no group makes now.
@@ -219,6 +226,7 @@ func (c *Component) disowned() []*memberState {
 func (c *Component) familyOf(g *groupState) family {
 	var f family
 	for _, r := range g.family.members {
+		// Units move by their content below. Members that another group lists are dropped here.
 		if m := c.x.members[r]; !m.unit && !m.elsewhere(g) {
 			f.members = append(f.members, r)
 		}
@@ -229,6 +237,7 @@ func (c *Component) familyOf(g *groupState) family {
 		}
 	}
 	for _, r := range g.family.waiting {
+		// A unit that is written here waits no longer.
 		if m := c.x.members[r]; m == nil || !m.unit {
 			f.waiting = append(f.waiting, r)
 		}
@@ -259,6 +268,7 @@ func (c *Component) newWrite() *groupWriter {
 
 func (w *groupWriter) add(kind string, key record.Key, doc []byte, read record.Guard) {
 	w.w.Writes = append(w.w.Writes, record.Write{Kind: kind, Key: key, Doc: doc, Expect: &read})
+	// Guards of earlier epochs do not order anything in this one.
 	if read.Epoch == w.c.x.Epoch && read.Version.Compare(w.last) > 0 {
 		w.last = read.Version
 	}

@@ -12,6 +12,7 @@ import (
 // Split separates groups by name from units, whose groups are not known yet.
 func Split(d Direction, ids []GroupID) (named, units []GroupID) {
 	byContent := func(id GroupID) bool { return d.LineageKind(id.Spec) != "" }
+	// Most services have no groups by content. Return ids itself, without a copy.
 	if !slices.ContainsFunc(ids, byContent) {
 		return ids, nil
 	}
@@ -50,6 +51,8 @@ func tooLarge(ids []GroupID, version record.Version) []Component {
 // Given resolves groups by name whose source the caller already read at a version. source returns
 // the source's records of ids[i].
 func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Version, source func(i int) Group) ([]Component, error) {
+	// Read the target only if the result depends on it. Reading it always would double the reads of
+	// a copy.
 	wanting := ids
 	if !r.Compare {
 		wanting = slices.DeleteFunc(slices.Clone(ids), func(id GroupID) bool { return !r.Direction.NeedsHave(id) })
@@ -62,6 +65,7 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 		return nil, err
 	}
 	return r.made(ids, version, source, func(i int) *Held {
+		// nil means not read. The write then has no condition.
 		if h, read := held[ids[i]]; read {
 			return &h
 		}
@@ -95,6 +99,7 @@ func (r Resolver) made(ids []GroupID, version record.Version, source func(i int)
 			continue
 		}
 		c.Write = w
+		// Without the target's records, in sync cannot be claimed.
 		c.InSync = have != nil && inSync(w, have.Records)
 	}
 	return cs
@@ -107,6 +112,7 @@ func inSync(w record.GroupWrite, held []record.Record) bool {
 		if at < 0 {
 			return w.Doc != nil
 		}
+		// An unreadable record differs from every document.
 		return w.Doc == nil || held[at].Err != nil || !bytes.Equal(w.Doc, held[at].Doc)
 	})
 }
@@ -140,11 +146,13 @@ func groupWrite(d Direction, id GroupID, version record.Version, src Group, have
 	for _, r := range out {
 		add(record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
 	}
+	// Delete records that the transformer no longer makes.
 	for _, h := range complement.Records {
 		if !slices.ContainsFunc(out, func(r record.Record) bool { return r.Kind == h.Kind && r.Key == h.Key }) {
 			add(record.Write{Kind: h.Kind, Key: h.Key})
 		}
 	}
+	// Otherwise a late write of the group would meet no newer guard.
 	if w.Anchor < 0 {
 		add(record.Write{Kind: anchorKind, Key: anchorKey})
 	}

@@ -49,6 +49,7 @@ func (r *Registry) Versions() []string {
 			}
 		}
 	}
+	// Declared versions have no order among each other. Sort them, so that the result is stable.
 	for _, v := range slices.Sorted(maps.Keys(r.declared)) {
 		if !slices.Contains(vs, v) {
 			vs = append(vs, v)
@@ -161,10 +162,12 @@ func checkSpec(sp Spec) error {
 			if k.Name == "" {
 				return fmt.Errorf("spec %s: a kind of %s has no name", sp.Name, part.name)
 			}
+			// With one alone, events and reads would disagree on the group.
 			if (k.GroupOf == nil) != (k.Select == nil) {
 				return fmt.Errorf("spec %s: kind %s must have both GroupOf and Select or neither", sp.Name, k.Name)
 			}
 		}
+		// The default anchor is a key of Kinds[0]. That is only right if keys are groups.
 		if part.side.Anchor == nil && part.side.Kinds[0].GroupOf != nil && !sp.byContent() {
 			return fmt.Errorf("spec %s: %s needs an Anchor, since kind %s has a GroupOf", sp.Name, part.name, part.side.Kinds[0].Name)
 		}
@@ -187,11 +190,13 @@ func (r *Registry) checkStep(s step) error {
 	}
 	for _, version := range []string{s.oldVersion, s.newVersion} {
 		owner, fixed := map[string]string{}, map[string]bool{}
+		// A kind of this version may also be part of another step or of Declare.
 		for _, known := range r.Kinds(version) {
 			fixed[known.Name] = known.Fixed
 		}
 		for _, sp := range s.specs {
 			for _, k := range s.side(sp, version).Kinds {
+				// With two owners a record would be in two groups.
 				if by, taken := owner[k.Name]; taken {
 					return fmt.Errorf("kind %s of %s is in spec %s and in spec %s", k.Name, version, by, sp.Name)
 				}
@@ -212,6 +217,7 @@ func (r *Registry) checkStep(s step) error {
 // versions, and ErrNoChain if the steps cannot run as one.
 func (r *Registry) Direction(from, to string) (Direction, error) {
 	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
+	// The same version at another location: a move, not an upgrade.
 	if older == newer && from != to {
 		return r.same(from, to)
 	}
@@ -221,6 +227,7 @@ func (r *Registry) Direction(from, to string) (Direction, error) {
 	if path := r.path(newer, older); path != nil {
 		return r.compile(from, to, path, false)
 	}
+	// Name the registered steps: the usual cause is a forgotten Add.
 	known := make([]string, len(r.steps))
 	for i, s := range r.steps {
 		known[i] = fmt.Sprintf("%s and %s", s.oldVersion, s.newVersion)
@@ -255,6 +262,7 @@ func (r *Registry) compile(from, to string, path []step, up bool) (Direction, er
 			return nil, fmt.Errorf("from %s to %s: %w", from, to, err)
 		}
 	}
+	// Chain the hashes, so that a change of any step changes the result's hash.
 	whole, hash := path[0], r.hash(path[0], from, to)
 	for _, next := range path[1:] {
 		var err error
@@ -279,6 +287,8 @@ func (r *Registry) hash(s step, from, to string) string {
 	h := sha256.New()
 	put(h, "dbcontroller transform "+protocol, r.service, from, to, s.oldVersion, s.newVersion)
 	for _, sp := range s.specs {
+		// Optional declarations add to the hash only if they are set, so that older hashes stay
+		// valid.
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
 		if sp.Discontinued {
 			put(h, "discontinued")

@@ -51,6 +51,7 @@ func NamesOf(d Direction, kind string) (lead string, names Mapping) {
 		return "", nil
 	}
 	c := &of.specs[at.spec]
+	// Names describe the first kind only. Groups by content do not follow from names.
 	if c.names == nil || c.lineage != "" || c.target.Kinds[0].Name != kind {
 		return "", nil
 	}
@@ -103,6 +104,7 @@ func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error 
 	if err != nil {
 		return fmt.Errorf("what it makes for %s cannot be taken back to %s: %w", d.to, d.from, err)
 	}
+	// changed walks both lists in step, so both need the same order.
 	SortRecords(again)
 	if what := changed(src.Records, again); what != "" {
 		return fmt.Errorf("what it makes for %s does not come back the same in %s: %s; correct the data or the transformer (one that cannot go back by design declares so: Reversal of its Spec, OneWay of a typed.Group or Pair)", d.to, d.from, what)

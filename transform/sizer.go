@@ -38,10 +38,12 @@ func Each[T any](s *Sizer, items []T, do func(run []T, bytes int) error) error {
 		n := min(len(items), readGroups-int(s.less.Load()))
 		err := do(items[:n:n], ReadBytes)
 		if n > 1 && errors.Is(err, record.ErrTooLarge) {
+			// Remember the smaller size: neighbouring records are often of similar size.
 			s.less.Store(int64(readGroups - n/2))
 			continue
 		}
 		if errors.Is(err, record.ErrTooLarge) {
+			// Alone it may use the full limit of a group.
 			err = do(items[:1:1], GroupBytes)
 		}
 		if err != nil {

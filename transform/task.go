@@ -45,6 +45,7 @@ func (t Task) Hash() string {
 
 // AddTasks registers data updates. If it returns an error, it added none.
 func (r *Registry) AddTasks(tasks ...Task) error {
+	// Work on a copy, so that an error below leaves the registry unchanged.
 	next := slices.Clone(r.tasks)
 	for _, t := range tasks {
 		switch {

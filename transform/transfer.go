@@ -32,6 +32,7 @@ type Transfer struct {
 // Once makes one attempt at groups. It returns the groups to retry: the write found a change in its
 // input, or one read had no room for them. With an error it returns all of them.
 func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err error) {
+	// Return all ids with an error: nothing is known about any of them.
 	cs, left, err := t.Resolve(ctx, ids)
 	if err != nil {
 		return ids, err
@@ -60,6 +61,7 @@ func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err
 // Put writes components. For failed components it only writes which groups they wait for. It
 // returns the units to resolve again.
 func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err error) {
+	// One batch for all components. The backend reports a result for each.
 	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch, Repair: t.Repair, Together: t.Together}
 	for i := range cs {
 		// Equal versions do not imply equal content here: two resolutions of one snapshot may know
@@ -80,6 +82,7 @@ func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err
 		c := &cs[i]
 		res := record.Result{Outcome: record.Applied} // an empty write counts as applied
 		if len(c.Write.Writes) > 0 {
+			// Results are in the order of the batch, without the empty writes.
 			res, results = results[0], results[1:]
 		}
 		switch {
@@ -91,6 +94,7 @@ func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err
 			if err := t.fail(ctx, c); err != nil {
 				return nil, err
 			}
+			// The rest can be written once the failed units are apart.
 			again = append(again, c.Rest()...)
 		case res.Outcome == record.Refused:
 			if err := res.Err; c.ByContent() {
@@ -117,6 +121,7 @@ func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err
 
 func (t Transfer) fail(ctx context.Context, c *Component) error {
 	for _, f := range c.Failed {
+		// From now on other members of the group are resolved without this unit.
 		if t.Apart != nil && c.ByContent() {
 			t.Apart[f.Unit] = true
 		}

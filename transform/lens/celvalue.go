@@ -87,6 +87,7 @@ func ordered(v ref.Val) ref.Val {
 		return v
 	}
 	var keys []ref.Val
+	// Sorting by type and value works for keys of mixed types, which CEL allows.
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		keys = append(keys, it.Next())
 	}
@@ -108,6 +109,7 @@ func (c orderedConstructor) Eval(a interpreter.Activation) ref.Val {
 }
 
 func orderMaps(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	// Go's map order is random. Two controllers must not compute different bytes.
 	if c, ok := i.(interpreter.InterpretableConstructor); ok && c.Type() == types.MapType {
 		return orderedConstructor{i}, nil
 	}
@@ -121,6 +123,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 		return types.NullValue, nil
 	case bson.TypeString:
 		return types.String(stringOf(v.Value)), nil
+	// Both become CEL's int. long(x) makes a long again.
 	case bson.TypeInt32, bson.TypeInt64:
 		n, _ := whole(v.Value, typeOf(v.Type))
 		return types.Int(n), nil
@@ -131,6 +134,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case bson.TypeDateTime:
 		return types.Timestamp{Time: time.UnixMilli(int64(binary.LittleEndian.Uint64(v.Value))).UTC()}, nil
 	case bson.TypeBinary:
+		// Other subtypes, such as UUIDs, would lose their subtype as plain bytes.
 		if v.Value[4] == bson.TypeBinaryGeneric {
 			return types.Bytes(v.Value[5:]), nil
 		}
@@ -139,6 +143,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 		if err != nil {
 			return nil, errMalformed
 		}
+		// Convert the content as well as keeping the bytes: expressions may read single fields.
 		keys, values := make([]ref.Val, len(elems)), make([]ref.Val, len(elems))
 		m := make(map[ref.Val]ref.Val, len(elems))
 		for i, e := range elems {
@@ -161,6 +166,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	made := func(t bson.Type, val []byte) (bson.RawValue, error) {
 		return bson.RawValue{Type: t, Value: val}, nil
 	}
+	// A result may nest more deeply than its inputs. Limit it before the database does.
 	if depth > 2*maxDepth {
 		return bson.RawValue{}, fmt.Errorf("the result is nested more than %d deep", 2*maxDepth)
 	}
@@ -183,6 +189,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		}
 		return made(bson.TypeBoolean, []byte{b})
 	case types.Int:
+		// The same rule as for whole numbers in a lens's text.
 		if n := int32(v); types.Int(n) == v {
 			return made(bson.TypeInt32, binary.LittleEndian.AppendUint32(nil, uint32(n)))
 		}
@@ -213,6 +220,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
 			name, ok := key.(types.String)
+			// BSON field names end at a zero byte.
 			if !ok || strings.ContainsRune(string(name), 0) {
 				return bson.RawValue{}, fmt.Errorf("the result has the key %v; names of fields are strings without NUL", key.Value())
 			}

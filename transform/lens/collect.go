@@ -42,12 +42,14 @@ func (o *collect) apply(e *editor, root *node) error {
 	if i >= 0 && !o.stays(n.elems[i].typ, n.elems[i].value()) {
 		return absent(n, o.field)
 	}
+	// Without children the field is absent, or empty with present.
 	if len(records) == 0 {
 		if o.present && n != nil && i < 0 && o.isNew(e.group) {
 			n.append(elem{typ: o.as.bson(), name: o.field.last(), val: emptyDocument})
 		}
 		return nil
 	}
+	// The record lost the object that holds the field. Creating it would change the record.
 	if n == nil {
 		return refuse(o.field, "has no object to be in, and the record has %d of %s", len(records), o.kind)
 	}
@@ -85,6 +87,7 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 	if r.as == asObject && len(records) > 1 {
 		return 0, nil, fmt.Errorf("%d records of %s are one object: %s and %s", len(records), r.kind, records[0].Key, records[1].Key)
 	}
+	// The present entries supply the fields that only this side has, and the order of map entries.
 	held, err := r.entriesOf(far)
 	if err != nil {
 		return 0, nil, err
@@ -105,6 +108,7 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 	val := append(make([]byte, 0, size), 0, 0, 0, 0)
 	for i := range children {
 		c := &children[i]
+		// The index follows from the order, so set it after sorting.
 		c.index = i
 		if val, err = r.appendEntry(val, c, held); err != nil {
 			return 0, nil, fmt.Errorf("record %s of %s: %w", c.key, r.kind, err)
@@ -138,6 +142,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		if err != nil {
 			return err
 		}
+		// Compare keys, not bytes: the database treats equal numbers of different types as one _id.
 		if key, err := record.KeyOf(bson.RawValue{Type: el.typ, Value: el.val}); err != nil || key != r.g.ids[r.side()].key {
 			return fmt.Errorf("its %s is %s, not %s of the record that it belongs to", r.parent, show(el.typ, el.val), r.g.ids[r.side()].key)
 		}
@@ -147,6 +152,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		if err != nil {
 			return err
 		}
+		// A zero byte would end the name of the field early.
 		if el.typ != bson.TypeString || bytes.IndexByte(el.val[4:len(el.val)-1], 0) >= 0 {
 			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), TypeName(el.typ))
 		}
@@ -162,6 +168,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), TypeName(el.typ))
 		}
 	}
+	// Read the key before the operations run: it uses the child's original _id.
 	if err := r.fromKey(c); err != nil {
 		return err
 	}
@@ -173,6 +180,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 	if err := r.ownIDs(c); err != nil {
 		return err
 	}
+	// The id is a field of the item, so read it after the operations.
 	if r.id != nil {
 		typ, val, err := r.part(c, r.id)
 		if err != nil {
@@ -194,6 +202,7 @@ func (r *fanRun) ownIDs(c *child) error {
 		return fmt.Errorf("its key: %w", err)
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
+	// It is floating, because the target's item may have its _id elsewhere.
 	c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: typ, name: fieldID, val: val, floating: true})
 	c.item.changed = true
 	return nil
@@ -267,6 +276,7 @@ func (r *fanRun) sort(children []child, held entries) error {
 		switch {
 		case r.sorted():
 			order, err := compareIDs(a.id, b.id)
+			// A comparison function cannot return an error, so collect it.
 			bad = errors.Join(bad, err)
 			return order
 		case r.as == asMap && r.order == nil:
@@ -314,6 +324,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	if !r.ownID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
 		return nil, errors.New("its _id has a number of another type than its key would be made with")
 	}
+	// An _id equal to the parent's was given by name. Remove it again.
 	if r.unnamed != "" {
 		if i, _ := c.item.find(fieldID); i >= 0 && sameValue(r.g.ids[r.side()].value, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}) {
 			c.item.remove(i)
@@ -324,11 +335,13 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		if err != nil {
 			return nil, err
 		}
+		// A plain value has no place for other fields.
 		if i < 0 || len(c.item.elems) != 1 {
 			return nil, fmt.Errorf("it must have %s and nothing else that %s could not hold; add fields of its own with operations", r.value, r.field)
 		}
 		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
 	} else {
+		// Restore the fields that only this side has, and their order.
 		h, ok := held.of(r.fan, c)
 		if ok && r.ownID() {
 			if err := r.e.floatID(c.item, h); err != nil {

@@ -50,6 +50,7 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 		if out[i], err = fromCEL(val, 0); err != nil {
 			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
 		}
+		// null stands for an absent field, since CEL has no other value for it.
 		if out[i].Type == bson.TypeNull {
 			out[i] = bson.RawValue{}
 		}
@@ -67,6 +68,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		overloads.TimeGetHours: overloads.TimestampToHoursWithTz, overloads.TimeGetMinutes: overloads.TimestampToMinutesWithTz,
 		overloads.TimeGetSeconds: overloads.TimestampToSecondsWithTz, overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
 	}
+	// Exclude each overload with a time zone. The overloads in UTC stay.
 	var without env.LibrarySubset
 	for name, overload := range zoned {
 		without.ExcludeFunctions = append(without.ExcludeFunctions, env.NewFunction(name, env.NewOverload(overload, nil, nil)))
@@ -96,6 +98,7 @@ func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOpt
 			return celError(err)
 		}
 		t := typeOf(v.Type)
+		// Nothing to convert, but CEL must still see the type that the function promises.
 		if t == to {
 			return opaque{v}
 		}
@@ -137,6 +140,7 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 		return nil, err
 	}
 	o := &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}
+	// Only objects that an expression builds lose their order. Others pass with their bytes.
 	if !exact {
 		o.anyFrom, o.anyTo = down.builds, up.builds
 	}
@@ -157,6 +161,7 @@ func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, 
 			return nil, p.errorAt(values, "%v", err)
 		}
 		x.names = append(x.names, name)
+		// Field types are known only at run time.
 		vars = append(vars, cel.Variable(name, cel.DynType))
 	}
 	e, err := base.Extend(vars...)
@@ -190,6 +195,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	tree, issues := e.Compile(text)
 	if errs := issues.Errors(); len(errs) > 0 {
 		bad := p.errorAt(n, "%s: %s", what, errs[0].Message)
+		// Point into the expression, not at its key.
 		if at, ok := bad.(*ParseError); ok {
 			at.Line, at.Column = placeIn(n, errs[0].Location.Line(), errs[0].Location.Column())
 		}
@@ -198,6 +204,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	expr.PostOrderVisit(expr.NavigateAST(tree.NativeRep()), expr.NewExprVisitor(func(part expr.Expr) {
 		builds = builds || part.Kind() == expr.MapKind
 	}))
+	// The cost limit ends an expression that would otherwise block the engine.
 	prg, err = e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
 	if err != nil {
 		return nil, false, p.errorAt(n, "%s: %v", what, err)
@@ -209,6 +216,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 // file. For folded or escaped text it is approximate.
 func placeIn(n ast.Node, line, column int) (int, int) {
 	t := first(n)
+	// The text of a block scalar starts on the line after its key, indented.
 	if l, ok := n.(*ast.LiteralNode); ok {
 		origin := strings.TrimLeft(l.Value.GetToken().Origin, "\n")
 		indent := len(origin) - len(strings.TrimLeft(origin, " "))
@@ -217,6 +225,7 @@ func placeIn(n ast.Node, line, column int) (int, int) {
 	if line > 1 {
 		return t.Position.Line + line - 1, t.Position.Column
 	}
+	// Count the opening quote.
 	if t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
 		column++
 	}

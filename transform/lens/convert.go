@@ -52,9 +52,11 @@ func (t valueType) targets() []valueType {
 }
 
 func (t valueType) convertible(to valueType) bool {
+	// A conversion to the same type would do nothing.
 	if t == to {
 		return false
 	}
+	// Times convert only among themselves. A plain number or string has no time.
 	if slices.Contains(times, t) || slices.Contains(times, to) {
 		return slices.Contains(times, t) && slices.Contains(times, to)
 	}
@@ -113,6 +115,7 @@ func (e *editor) convert(val []byte, from, to valueType) ([]byte, error) {
 	if !ok {
 		return nil, errInexact
 	}
+	// Convert back into the memory after the result. It is discarded afterwards.
 	made := out[at:len(out):len(out)]
 	again, ok := appendConverted(out, made, to, from)
 	if !ok || !bytes.Equal(again[len(out):], val) {
@@ -192,6 +195,7 @@ func textOf(val []byte, t valueType) (string, bool) {
 	case tObjectID:
 		return hex.EncodeToString(val), true
 	case tUUID:
+		// Binary data of another subtype has no UUID text.
 		s, err := idUUID.read(bson.RawValue{Type: bson.TypeBinary, Value: val}, readExact)
 		return s, err == nil
 	case tString:
@@ -219,6 +223,7 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 		return binary.LittleEndian.AppendUint64(dst, hi), err == nil
 	case tBool:
 		switch s {
+		// 1 and 0 are the texts of numbers. convert refuses a spelling that would not come back.
 		case "true", "1":
 			return append(dst, 1), true
 		case "false", "0":
@@ -269,6 +274,7 @@ func readTime(val []byte, t valueType) (ms int64, ok bool) {
 		return int64(binary.LittleEndian.Uint64(val)), true
 	case tEpoch:
 		s := int64(binary.LittleEndian.Uint64(val))
+		// The division detects an overflow.
 		return s * 1000, s*1000/1000 == s
 	default:
 		at, err := time.Parse(time.RFC3339Nano, stringOf(val))

@@ -29,6 +29,7 @@ func (f *idForm) disjoint(g *idForm, k *keys) bool {
 func (p *idPart) disjoint(q *idPart, k *keys) bool {
 	switch {
 	case p.pattern == nil && q.pattern == nil:
+		// Compare as keys: the database treats equal numbers as one _id.
 		a, errA := record.KeyOf(p.constant)
 		b, errB := record.KeyOf(q.constant)
 		return errA == nil && errB == nil && a != b
@@ -41,6 +42,7 @@ func (p *idPart) disjoint(q *idPart, k *keys) bool {
 		return p.pattern.disjoint(q.pattern, k)
 	case p.alone == idAny || q.alone == idAny:
 		return false
+	// A string never equals a value of another type.
 	case p.text() != q.text():
 		return true
 	}

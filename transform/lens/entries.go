@@ -16,6 +16,7 @@ func (r *fanRun) entriesOf(far path) (entries, error) {
 		return entries{}, nil
 	}
 	v, ok := lookupRaw(r.g.main, far)
+	// The target has another value there, so no entry of it can match.
 	if !ok || v.Type != r.as.bson() {
 		return entries{}, nil
 	}
@@ -27,6 +28,7 @@ func (r *fanRun) entriesOf(far path) (entries, error) {
 		return entries{}, err
 	}
 	out := entries{list: n.elems}
+	// Without an id, entries match by index.
 	if r.as != asMap && r.id == nil {
 		return out, nil
 	}

@@ -62,6 +62,7 @@ func recordError(o op, err error) error {
 	var within *itemError
 	var r *refusal
 	switch {
+	// Put the path of the list before the field of the item.
 	case errors.As(err, &within):
 		inner := within.err
 		out.Operation += ": " + inner.Operation
@@ -80,6 +81,7 @@ func recordError(o op, err error) error {
 
 // complementError is recordError for an error in the target's record.
 func complementError(err error) error {
+	// A malformed document has no field to name.
 	if errors.Is(err, errMalformed) {
 		return fmt.Errorf("complement: %w", err)
 	}

@@ -111,6 +111,7 @@ func (f *fan) side() int {
 
 // of returns the records of one kind. They must be consecutive.
 func of(rs []record.Record, kind string) []record.Record {
+	// A group is sorted by kind, so the records of one kind are together.
 	from := slices.IndexFunc(rs, func(r record.Record) bool { return r.Kind == kind })
 	if from < 0 {
 		return nil
@@ -160,6 +161,7 @@ type fanRun struct {
 func (f *fan) begin(e *editor) (*fanRun, error) {
 	g := e.group
 	r := &fanRun{fan: f, e: e, g: g, have: of(g.have, f.kind)}
+	// The key does not contain the parent's name, so there is nothing to read from it.
 	if !f.namesParent() {
 		return r, nil
 	}
@@ -177,6 +179,7 @@ func (f *fan) namesParent() bool {
 // parentValues sets the values in a child's key that follow from the parent's _id.
 func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error {
 	var own [maxVariables]string
+	// Read the variables of the parent's key, which the child's key may use one by one.
 	if f.parentForm != nil {
 		if err := f.parentForm.read(id, as, own[:len(f.parentForm.variables)]); err != nil {
 			return err
@@ -191,6 +194,7 @@ func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error 
 			}
 			values[i] = text
 		case partVariable:
+			// The child's key may declare another type than the parent's.
 			if err := f.key.types[i].check(own[part.index]); err != nil {
 				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
 			}
@@ -225,6 +229,7 @@ func (r *fanRun) identify(c *child) error {
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
+	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
 		c.key = record.Key(string(byte(typ)) + string(val))
 		return nil
@@ -262,6 +267,7 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 		}
 		return text, nil
 	}
+	// Accept only types with a unique text for each value. Otherwise two values could share a key.
 	switch typ {
 	case bson.TypeString:
 		return stringOf(val), nil
@@ -292,6 +298,7 @@ func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
 
 // compareIDs orders two ids of the same type.
 func compareIDs(a, b bson.RawValue) (int, error) {
+	// Only types with an obvious order. Mixed ids have none that an application would expect.
 	whole := func(t bson.Type) bool { return t == bson.TypeInt32 || t == bson.TypeInt64 }
 	switch {
 	case whole(a.Type) && whole(b.Type):

@@ -23,9 +23,11 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	}
 	if k := p.lens.keys; k != nil {
 		at := k.toAt
+		// The children are on the new side for fanOut, on the old side for gather.
 		if f.parentForm = k.to; f.gather {
 			f.parentForm, at = k.from, k.fromAt
 		}
+		// Constants of the parent's key need not be in the child's key.
 		f.constants = make([]string, len(at))
 		for i, slot := range at {
 			f.constants[i] = k.variables[slot].constant
@@ -44,6 +46,7 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 			return err
 		}
 	}
+	// Otherwise the name of the entry would be lost.
 	if f.as == asMap && f.entry == nil && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partEntry }) {
 		return p.errorAt(n, "the name of a map's entry must be in the key, as {id}, or in a field of the record, as id")
 	}
@@ -55,6 +58,7 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 // or the declared type. A variable that stands alone without either has the type of its value.
 func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
+	// First find the type, then check it against the declaration and its place in the key.
 	own, declared := idType(""), f.key.types[i]
 	alone := at.pattern.plain == "{"+name+"}"
 	switch {
@@ -65,6 +69,7 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 		if v := p.lens.keys.variable(f.key.variables[i]); declared == v.from || declared == v.to {
 			own = declared
 		}
+	// A document has no text, so it is copied as it is.
 	case part.source == partKey && f.parentForm != nil && f.parentForm.document:
 		own = idAny
 	case part.source == partKey && f.parentForm != nil:
@@ -88,6 +93,7 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	case part.source == partEntry && own == idAny:
 		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
 	}
+	// The form and its pattern both have the types, for reading and for texts.
 	f.key.types[i], at.pattern.types[i-at.first] = own, own
 	if alone {
 		at.alone = own
@@ -135,6 +141,7 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 			return keyPart{source: partVariable, index: i}, nil
 		}
 	}
+	// List the variables that are possible here.
 	allowed := []string{"{" + WholeKey + "}"}
 	if f.parentForm != nil {
 		for _, v := range f.parentForm.variables {
@@ -158,10 +165,12 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 // for. whole reports that all of the key follows from the parent's _id.
 func (f *fan) parentPrefix() (end int, whole bool) {
 	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
+	// known counts the variables in the leading segments.
 	known := len(f.parts)
 	if p := f.key.pattern(); p != nil {
 		known = 0
 		for _, s := range p.segments {
+			// From here on, the key depends on the child.
 			if s.variable >= 0 && !ofParent(s.variable) {
 				break
 			}
@@ -174,6 +183,7 @@ func (f *fan) parentPrefix() (end int, whole bool) {
 	} else if whole = !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partKey && p.source != partVariable }); !whole {
 		return 0, false
 	}
+	// The parent's _id must follow from these variables and its constants.
 	have := make([]bool, len(f.constants))
 	for _, part := range f.parts[:known] {
 		if part.source == partKey {

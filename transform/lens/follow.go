@@ -43,6 +43,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 	refuse := func(format string, args ...any) (*Following, error) {
 		return nil, fmt.Errorf("%s: %s", l.file, fmt.Sprintf(format, args...))
 	}
+	// A lens may omit its kinds. If it names one, it must be this kind.
 	for _, named := range []string{l.kinds.from, l.kinds.to} {
 		if named != "" && named != kind {
 			return refuse("kinds names %s: a data update changes records of %s where they are", named, kind)
@@ -56,6 +57,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		return nil, err
 	}
 	f := &Following{}
+	// The revision covers the lens, the purpose and the keys of the referenced kinds.
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s\n", l.digest, keys)
 	targets := map[*target]*target{}
@@ -69,6 +71,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		if err := to.link(setKind{kind, kind, l}, imported[to.service]); err != nil {
 			return nil, err
 		}
+		// The update decides by the form of a key whether it is old or new.
 		if to.keys != nil && !to.keys.from.disjoint(to.keys.to, to.keys) {
 			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.from, to.keys.to)
 		}
@@ -104,6 +107,7 @@ func (f *Following) following(kind string, ops []op, within path, keys transform
 			if err != nil {
 				return nil, err
 			}
+			// Copy the each: other users of the lens keep its operations.
 			items := *o
 			items.run = program{ops: inner}
 			out = append(out, &items)
@@ -130,6 +134,7 @@ func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, e
 func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transform.Question) (bson.Raw, error) {
 	e := editors.Get().(*editor)
 	defer e.release()
+	// release clears them.
 	e.answers, e.asked = answers, asked
 	root, err := e.open(doc)
 	if err != nil {
@@ -140,6 +145,7 @@ func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transf
 			return nil, recordError(o, err)
 		}
 	}
+	// Return doc itself, so that the caller writes nothing.
 	if !root.dirty() {
 		return doc, nil
 	}
@@ -154,6 +160,7 @@ type follow struct {
 }
 
 func (o *follow) apply(e *editor, root *node) error {
+	// The keys of this kind do not change.
 	if o.to.keys == nil {
 		return nil
 	}
@@ -223,6 +230,7 @@ func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawV
 			return append(held, far, is), nil
 		}
 	}
+	// It is not a key of the kind, so it stays.
 	if o.optional {
 		return held, nil
 	}
@@ -234,6 +242,7 @@ func (o *follow) far(e *editor, way keyWay, is bson.RawValue, values, parts []st
 	if o.to.open(way.up) {
 		return o.ask(e, way, is)
 	}
+	// Parts of the key in other fields must agree with the key.
 	if err := o.fill(way, values, parts); err != nil {
 		return bson.RawValue{}, err
 	}
@@ -249,6 +258,7 @@ func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, er
 		return bson.RawValue{}, err
 	}
 	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.up}
+	// First pass: collect the question. The key stays until the answer is known.
 	if e.asked != nil {
 		*e.asked = append(*e.asked, q)
 		return is, nil

@@ -29,6 +29,7 @@ func (p *program) addForms(o op, after []op) error {
 		return nil
 	}
 	for _, made := range f.forms() {
+		// The far side keeps the form, under the name that the field has there.
 		far, err := made.trace(after)
 		if err != nil {
 			return err
@@ -53,6 +54,7 @@ func (f form) trace(ops []op) (form, error) {
 				return f, err
 			}
 			for _, next := range far {
+				// Two fields may have become one.
 				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.equal(next.path) }) {
 					out.fields = append(out.fields, next)
 				}
@@ -112,8 +114,10 @@ type meaning struct {
 
 func (m *meaning) nodes() (made, held *node) {
 	if !m.tried {
+		// Compute it once for each record, and only if a value differs.
 		m.tried = true
 		made, held := m.canonical(m.root.encode(nil)), m.canonical(m.have)
+		// If one cannot be converted, their meanings cannot be compared.
 		if made != nil && held != nil {
 			m.made, m.held = made, held
 		}
@@ -166,6 +170,7 @@ func (c forms) keep(f form) error {
 	if at < 0 {
 		return c.keepValues(f)
 	}
+	// Continue with the paths relative to the item.
 	inner := form{anyOrder: f.anyOrder}
 	for _, h := range f.fields {
 		m := within(h.matches, at)
@@ -175,6 +180,7 @@ func (c forms) keep(f form) error {
 	match := within(first.matches, at)[0]
 	return c.e.pairItems(c.root, c.have, list, match, func(key string, item, haveItem *node) error {
 		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*node, *node) {
+			// Lazily: most items are equal, and do not need the canonical records.
 			made, held := c.meaning()
 			return c.e.itemOf(made, list, match, key), c.e.itemOf(held, list, match, key)
 		}}.keep(inner)
@@ -211,6 +217,7 @@ func (e *editor) itemOf(root *node, list, match path, key string) *node {
 }
 
 func (c forms) keepValues(f form) error {
+	// Equal already, so the form is the target's.
 	if f.same(c.e, c.root, c.have, false) {
 		return nil
 	}
@@ -226,6 +233,7 @@ func (c forms) keepValues(f form) error {
 		if err != nil {
 			return err
 		}
+		// The meanings are equal. Take the target's values for all fields of the form.
 		v, ok := c.e.valueAt(c.have, h.path)
 		switch {
 		case !ok || n == nil:

@@ -44,6 +44,7 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	}
 	h, ok := p.hooks[name]
 	if !ok {
+		// List the known names, so that a spelling mistake is obvious.
 		known := "this program has none"
 		if len(p.hooks) > 0 {
 			var names []string
@@ -58,6 +59,8 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	if h.Up == nil || h.Down == nil {
 		return nil, p.errorAt(f["name"], "hook %q has not both Up and Down", name)
 	}
+	// The digest of the lens covers the hooks in use, so that controllers with other hooks do not
+	// take part.
 	p.revisions = append(p.revisions, name, h.Revision)
 	exact, err := p.exactOrder(f["fieldOrder"], true)
 	if err != nil {
@@ -65,6 +68,7 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	}
 	o := &calc{name: "hook " + name, from: from, to: to, up: checked(h.Up), down: checked(h.Down)}
 	if !exact {
+		// A hook declares nothing about single fields, so all of them may differ in order.
 		o.anyFrom, o.anyTo = slices.Repeat([]bool{true}, len(from)), slices.Repeat([]bool{true}, len(to))
 	}
 	return o, nil
@@ -101,6 +105,7 @@ func checked(f calculation) calculation {
 			return nil, err
 		}
 		for i, v := range out {
+			// The zero value is an absent field.
 			if v.Type == 0 {
 				continue
 			}
@@ -122,6 +127,7 @@ func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []path, err erro
 	}
 	for _, a := range from {
 		for _, b := range to {
+			// A field within another one would be written twice, in an undefined order.
 			if a.overlaps(b) && !a.equal(b) {
 				return nil, nil, p.errorAt(f["to"], "to: %s and %s lie within each other", a, b)
 			}

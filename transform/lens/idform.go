@@ -79,6 +79,7 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	if err != nil {
 		return err
 	}
+	// The database compares documents field by field in order, so another order is another _id.
 	if !slices.EqualFunc(elems, f.parts, func(e bson.RawElement, p idPart) bool { return e.Key() == string(p.name) }) {
 		return fmt.Errorf("it is not %s, in this order and without others", f)
 	}
@@ -94,6 +95,7 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 	if p.pattern == nil {
 		same := v.Type == p.constant.Type && string(v.Value) == string(p.constant.Value)
+		// A record.Key has lost the type of a number.
 		if as == readKey {
 			a, err := record.KeyOf(v)
 			b, errB := record.KeyOf(p.constant)
@@ -115,6 +117,7 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 	if v.Type != bson.TypeString {
 		return fmt.Errorf("it is of type %s, not %s", TypeName(v.Type), idString)
 	}
+	// The third index keeps match from writing beyond this part's values.
 	n := len(p.pattern.variables)
 	return p.pattern.match(stringOf(v.Value), values[p.first:p.first+n:p.first+n])
 }
@@ -132,6 +135,7 @@ func (f *idForm) append(dst []byte, values []string) (bson.Type, []byte) {
 		dst = append(append(append(dst, 0), p.name...), 0)
 		var typ bson.Type
 		typ, dst = p.append(dst, values)
+		// The type comes before the value, and is known only after appending it.
 		dst[at] = byte(typ)
 	}
 	dst = append(dst, 0)
@@ -162,6 +166,7 @@ func (f *idForm) value(values []string) bson.RawValue {
 
 // key returns the key of the _id with these values.
 func (f *idForm) key(values []string) (record.Key, error) {
+	// Names are the frequent case. This avoids a conversion through BSON.
 	if p := f.pattern(); p != nil {
 		return stringKey(func(dst []byte) []byte { return p.appendName(dst, values, len(p.segments)) }), nil
 	}
@@ -188,6 +193,7 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}, or the fields of a document with a pattern for each", key)
 	}
+	// The lens gives one pattern for each field.
 	f.document = true
 	var written []string
 	for _, e := range entries {
@@ -196,6 +202,7 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 		case err != nil || name == "" || strings.HasPrefix(name, "$") || strings.ContainsRune(name, 0):
 			return nil, p.errorAt(e.Key, "%s: %s cannot be the name of a field of an _id", key, strings.TrimSpace(e.Key.String()))
 		}
+		// Only strings can contain variables. All other values are constants.
 		if s, ok := e.Value.(*ast.StringNode); ok {
 			err = p.idPart(f, e.Value, key+": "+name, []byte(name), s.Value)
 			written = append(written, fmt.Sprintf("%s: %q", name, s.Value))
@@ -228,6 +235,7 @@ func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, tex
 		part.alone = pattern.types[0]
 	}
 	for i, v := range pattern.variables {
+		// Two places with one variable could contradict each other.
 		if slices.Contains(f.variables, v) {
 			return p.errorAt(n, "%s: the variable {%s} is there twice", what, v)
 		}

@@ -40,6 +40,7 @@ func (t idType) most() int64 {
 	case idLong, idNumber:
 		return math.MaxInt64
 	default:
+		// Beyond this limit, different whole numbers share one double.
 		return wholeDoubles
 	}
 }
@@ -67,6 +68,7 @@ func (t idType) convertible(to idType) bool {
 		return true
 	case t == idAny || to == idAny:
 		return false
+	// Every value has a text. The reverse checks that a text is one.
 	case t == idString || to == idString:
 		return true
 	}
@@ -107,8 +109,10 @@ func (t idType) check(text string) error {
 		ok = len(text) == 24 && hexadecimal(text)
 	case idUUID:
 		ok = len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' && hexadecimal(strings.ReplaceAll(text, "-", "0"))
+		// The check above reads dashes as zeros, so count them.
 		ok = ok && strings.Count(text, "-") == 4
 	case idDate:
+		// A time has many texts. Accept only the text of timeText.
 		ms, parsed := readTime(appendString(nil, text), tRFC3339)
 		ok = parsed && timeText(ms) == text
 	default:
@@ -173,6 +177,7 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 		if v.Type != bson.TypeBinary {
 			return wrong()
 		}
+		// Length, subtype and 16 bytes.
 		if len(v.Value) != 5+16 || v.Value[4] != binaryUUID {
 			return "", fmt.Errorf("is binary of another subtype than that of a uuid")
 		}
@@ -183,11 +188,13 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 			return wrong()
 		}
 		text := timeText(int64(binary.LittleEndian.Uint64(v.Value)))
+		// Years with more than four digits have no RFC 3339 text.
 		if t.check(text) != nil {
 			return "", fmt.Errorf("is a date outside of the years that have four digits, and has no text")
 		}
 		return text, nil
 	}
+	// In these cases the record keeps the number's type, so only the value matters.
 	anyType := as == readKey || as == readStored && t == idNumber
 	n, ok := wholeNumber(v, anyType)
 	switch {

@@ -78,12 +78,14 @@ func (m indexMap) mapIndex(ix bson.D) (bson.D, error) {
 	if !ok {
 		return nil, errors.New("it has no key")
 	}
+	// A TTL index depends on the values of its field, not only on its path.
 	expires := field(ix, "expireAfterSeconds") != nil
 	newKey, err := m.mapPaths(key, expires)
 	if err != nil {
 		return nil, err
 	}
 	out := make(bson.D, 0, len(ix))
+	// Keep all other options, in their order.
 	for _, e := range ix {
 		switch e.Key {
 		case "key":
@@ -93,6 +95,7 @@ func (m indexMap) mapIndex(ix bson.D) (bson.D, error) {
 			if e.Value == defaultName(key) {
 				e.Value = defaultName(newKey)
 			}
+		// The keys of these documents are paths.
 		case "weights", "wildcardProjection", "columnstoreProjection":
 			if d, ok := e.Value.(bson.D); ok {
 				if e.Value, err = m.mapPaths(d, false); err != nil {
@@ -142,6 +145,7 @@ func (m indexMap) mapPaths(d bson.D, exact bool) (bson.D, error) {
 // mapPath returns the path on the other side.
 func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
+	// An index on _id itself exists on both sides. One on a part of it depends on its form.
 	within := strings.HasPrefix(dotted, "_id.")
 	if m.rekey && (within || exact && dotted == "_id") {
 		return "", fmt.Errorf("the _id has another form on the %s side (key)", m.side)
@@ -201,6 +205,7 @@ func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 			out = append(out, bson.E{Key: e.Key, Value: mapped})
 			continue
 		}
+		// Operators such as $expr may refer to fields in ways that are not followed here.
 		if strings.HasPrefix(e.Key, "$") {
 			return nil, fmt.Errorf("%s cannot be carried over by a lens", e.Key)
 		}
@@ -228,6 +233,7 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 	}
 	var doc bson.D
 	if err := bson.Unmarshal(validator, &doc); err != nil {
+		// In doubt, the caller must look at it.
 		return "(unreadable validator)", true
 	}
 	return mentions(doc, names)
@@ -237,6 +243,7 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 func namesOf(names map[string]string, ops []op) {
 	for _, o := range ops {
 		for _, p := range pathsOf(o) {
+			// A schema names each level of a path alone, so collect the outer and the inner names.
 			for _, part := range []string{string(p[0]), string(p[len(p)-1])} {
 				if part != itemPart {
 					names[part] = p.String()
@@ -264,6 +271,7 @@ func mentions(v any, names map[string]string) (string, bool) {
 	switch v := v.(type) {
 	case bson.D:
 		for _, e := range v {
+			// The lens may add fields that such a schema forbids.
 			if e.Key == "additionalProperties" && e.Value != true {
 				return e.Key, true
 			}

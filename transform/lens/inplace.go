@@ -52,6 +52,7 @@ func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 	if held, err := up.run(down, doc); err != nil || !bytes.Equal(held, doc) {
 		return l.Up(doc, nil)
 	}
+	// A conversion without a complement shows the defaults that the document may lack.
 	fresh, err := l.Up(down, nil)
 	if err != nil {
 		return nil, err
@@ -78,6 +79,7 @@ func fillElements(doc, more bson.Raw, add bool) (bson.Raw, error) {
 	if !add && len(have) != len(extra) {
 		return doc, nil
 	}
+	// rest holds the fields of more that doc lacks so far.
 	rest := make(map[string]bson.RawValue, len(extra))
 	for _, e := range extra {
 		rest[e.Key()] = e.Value()

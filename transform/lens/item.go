@@ -17,6 +17,7 @@ func hasItems(t bson.Type) bool { return t == bson.TypeArray || t == bson.TypeEm
 // eachItem calls f with every item of a list or map, and its index. f gets the item as the only
 // field of a node of its own. f may change the item and must not remove it.
 func (e *editor) eachItem(items *node, f func(k int, item *node) error) error {
+	// One node serves all items, one after the other.
 	v := e.node()
 	for k := range items.elems {
 		if err := inItem(items, k, v, f); err != nil {
@@ -28,6 +29,7 @@ func (e *editor) eachItem(items *node, f func(k int, item *node) error) error {
 
 // inItem calls f with one item, in the node v.
 func inItem(items *node, k int, v *node, f func(k int, item *node) error) error {
+	// Lend the element to the node, and copy it back with its own name.
 	el := &items.elems[k]
 	name := el.name
 	v.elems = append(v.elems[:0], *el)
@@ -76,6 +78,7 @@ func (e *editor) itemPlaces(items *node, match path) (map[string]int, error) {
 		if err != nil || !ok {
 			return err
 		}
+		// Guessing between two items could exchange their fields.
 		if was, twice := places[key]; twice {
 			what := "name"
 			if match != nil {

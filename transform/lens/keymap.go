@@ -19,6 +19,7 @@ func (l *Lens) KeyMap() (transform.KeyMap, error) {
 		return transform.KeyMap{}, fmt.Errorf("%s: %w", l.file, err)
 	}
 	for _, v := range l.keys.variables {
+		// The name alone does not determine the other name.
 		if v.field != nil {
 			return transform.KeyMap{}, fmt.Errorf("%s: names do not follow from each other alone: {%s} is a field of the record", l.file, v.name)
 		}

@@ -38,6 +38,7 @@ func (k keyWay) Parent(parent string) (string, error) {
 	}
 	src, _ := k.sourceNames()
 	p, at := k.targetNames()
+	// The values of the parent's segments determine a prefix of the target's names.
 	end, err := k.boundPrefix(bound)
 	if err != nil {
 		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
@@ -57,6 +58,7 @@ func (k keyWay) Parent(parent string) (string, error) {
 	if end == 0 {
 		return "", &transform.MappingError{Field: parent, Reason: fmt.Sprintf("the names under it have no common beginning in the other version, where they are %s", p)}
 	}
+	// Put the values into the order of the target's form.
 	ordered := make([]string, len(at))
 	for i, slot := range at {
 		ordered[i] = values[slot]
@@ -71,6 +73,7 @@ func (k keyWay) boundPrefix(bound []bool) (int, error) {
 	end := 0
 	for i, s := range p.segments {
 		if s.variable < 0 {
+			// A fixed segment extends the prefix only if everything before it is known.
 			if end == i {
 				end = i + 1
 			}
@@ -96,6 +99,7 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 	if src.whole >= 0 {
 		return k.bindWhole(parent)
 	}
+	// Match the leading segments one by one.
 	parts := strings.Split(parent, "/")
 	if len(parts) >= len(src.segments) {
 		return nil, nil, 0, fmt.Errorf("names are %s: nothing is under it", src)
@@ -117,10 +121,12 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 			continue
 		}
 		slot := at[s.variable]
+		// The other version has only records with the constant, and the parent has another value.
 		if bound[slot] && values[slot] != own[s.variable] {
 			v := k.variables[slot]
 			return nil, nil, 0, fmt.Errorf("the other version has records of %s %q only", v.name, v.constant)
 		}
+		// The value is a field of the record there, not part of its name.
 		if v := k.variables[slot]; v.field != nil {
 			return nil, nil, 0, fmt.Errorf("it has no single counterpart in the other version, whose names have no {%s}", v.name)
 		}
@@ -135,12 +141,14 @@ func (k keyWay) bindWhole(parent string) ([]string, []bool, int, error) {
 	src, _ := k.sourceNames()
 	dst, _ := k.targetNames()
 	for _, p := range []*Pattern{src, dst} {
+		// Anything after {_key} would restrict the names, so a prefix would not be exact.
 		last := p.segments[len(p.segments)-1]
 		if p.whole != len(p.segments)-1 || last.after != "" || len(p.variables) > 1 {
 			return nil, nil, 0, fmt.Errorf("with names of the form %s, only whole names have a counterpart", p)
 		}
 	}
 	begin := strings.TrimSuffix(src.plain, "{"+WholeKey+"}")
+	// The slash ensures that whole segments match.
 	rest, ok := strings.CutPrefix(parent+"/", begin)
 	if !ok {
 		return nil, nil, 0, fmt.Errorf("it is not the beginning of a name of the form %s", src)
@@ -155,6 +163,7 @@ func (k keyWay) prefix(s string) (string, error) {
 		return "", nil
 	}
 	at := strings.LastIndexByte(s, '/')
+	// Split the prefix into complete segments and the beginning of the next one.
 	parent, part := "", s
 	if at >= 0 {
 		parent, part = s[:at], s[at+1:]
@@ -188,6 +197,7 @@ func (k keyWay) prefix(s string) (string, error) {
 			}
 		}
 	}
+	// open is the segment that the prefix ends in.
 	open := src.segments[n]
 	end, err := k.boundPrefix(bound)
 	if err != nil {
@@ -210,6 +220,7 @@ func (k keyWay) prefix(s string) (string, error) {
 		return head, nil
 	case open.variable < 0 || bound[slots[open.variable]] || !strings.HasPrefix(part, open.before):
 		return refused(fmt.Errorf("the prefix ends within a fixed part of %s; end it with a slash", src))
+	// The next segment of the target must be the same variable.
 	case dst.segments[end].variable < 0 || dstAt[dst.segments[end].variable] != slots[open.variable]:
 		return refused(fmt.Errorf("the names that begin so do not begin alike in the other version, where they are %s", dst))
 	}
@@ -232,6 +243,7 @@ func (k keyWay) keepsOrder(parent string) bool {
 		return src.whole == len(src.segments)-1 && dst.whole == len(dst.segments)-1 && len(src.variables) == 1 &&
 			src.segments[src.whole].after == "" && dst.segments[dst.whole].after == ""
 	}
+	// Segments with values from the parent are equal in all names, and do not affect the order.
 	bound := make([]bool, len(k.variables))
 	if parent != "" {
 		var err error
@@ -239,6 +251,8 @@ func (k keyWay) keepsOrder(parent string) bool {
 			return false
 		}
 	}
+	// The order is the same if the open variables are, in the same order and with the same text
+	// after them.
 	open := func(p *Pattern, at []int) (out []openVariable) {
 		for i, s := range p.segments {
 			if s.variable < 0 {

@@ -22,6 +22,7 @@ func (p *lensParser) key(n ast.Node) error {
 	if k.to, err = p.keyForm(f["to"], "to"); err != nil {
 		return err
 	}
+	// Variables of one form only: they need a value from with or without.
 	for _, side := range []struct {
 		given        string
 		has, lacks   *idForm
@@ -43,6 +44,7 @@ func (p *lensParser) key(n ast.Node) error {
 			if !given {
 				return p.errorAt(f[side.hasKey], "only %s has {%s}; say under %q what it is for records of the other side: a constant, or {field: ...} of the record there", side.hasKey, name, side.given)
 			}
+			// A whole name cannot be a constant or a field.
 			if name == WholeKey {
 				return p.errorAt(f[side.hasKey], "{%s} must be in both patterns or in neither", WholeKey)
 			}
@@ -58,6 +60,7 @@ func (p *lensParser) key(n ast.Node) error {
 			return p.errorAt(v.node, "%q is for variables that only %s has, and {%s} is not one", side.given, side.hasKey, name)
 		}
 	}
+	// Variables of both forms carry their value.
 	for i, name := range k.from.variables {
 		at := slices.Index(k.to.variables, name)
 		if at < 0 {
@@ -69,9 +72,11 @@ func (p *lensParser) key(n ast.Node) error {
 		}
 		k.variables = append(k.variables, v)
 	}
+	// Values are kept in arrays of this size.
 	if len(k.variables) > maxVariables {
 		return p.errorAt(n, "key has more than %d variables", maxVariables)
 	}
+	// All variables are known now.
 	k.fromAt, k.toAt = k.index(k.from), k.index(k.to)
 	if err := p.uniqueKeys(k, f); err != nil {
 		return err
@@ -144,6 +149,7 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 		var lacks, has []string
 		for _, v := range k.variables {
 			switch {
+			// A constant distinguishes no records.
 			case v.oneSided && v.field == nil:
 			case !slices.Contains(dst.variables, v.name):
 				lacks = append(lacks, "{"+v.name+"}")
@@ -151,6 +157,7 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 				has = append(has, "{"+v.name+"}")
 			}
 		}
+		// Only variables of the source's keys distinguish its records.
 		if len(lacks) == 0 || !slices.ContainsFunc(src.variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
 			continue
 		}
@@ -217,6 +224,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 			return nil, p.errorAt(entry.Key, "%s has %q twice", key, name)
 		}
 		v := givenVariable{keyVariable: keyVariable{name: name, oneSided: true}, node: entry.Key}
+		// A plain value is a constant.
 		if text, err := scalarText(entry.Value); err == nil {
 			if err := checkValue(name, text); err != nil {
 				return nil, p.errorAt(entry.Value, "%s: %v", key, err)

@@ -51,6 +51,7 @@ func (k *keys) variable(name string) *keyVariable {
 
 // check refuses a value that one of the sides cannot write.
 func (v *keyVariable) check(value string) error {
+	// A value that only one side accepts could not come back.
 	for _, t := range []idType{v.from, v.to} {
 		if err := t.check(value); err != nil {
 			return fmt.Errorf("{%s} %w", v.name, err)
@@ -92,6 +93,7 @@ func (k *keys) hasFields() bool {
 // read sets the values of k.variables from a source _id, and the values of the target's constants.
 // It leaves the values of fields unchanged.
 func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
+	// Read into the form's order first, then into the order of k.variables.
 	f, at := k.source()
 	var buf [maxVariables]string
 	if err := f.read(id, as, buf[:len(at)]); err != nil {
@@ -108,6 +110,7 @@ func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
 		if v.oneSided && v.field == nil && buf[i] != v.constant {
 			return fmt.Errorf("%s has %s %q, and the other version has records of %s %q only", shownID(id), v.name, shortened(buf[i]), v.name, v.constant)
 		}
+		// The value must be valid on the other side as well.
 		if err := v.check(buf[i]); err != nil {
 			return err
 		}
@@ -170,6 +173,7 @@ func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	if !ok {
 		return to
 	}
+	// Take the target's _id only if it is the same key, and converts back to the source.
 	a, errA := record.KeyOf(v)
 	b, errB := record.KeyOf(to)
 	var values [maxVariables]string
@@ -195,6 +199,7 @@ func (k keyWay) Name(name string) (string, error) {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
 	}
 	for _, v := range k.variables {
+		// A request has only the name, not the record.
 		if k.ofContent(v) {
 			return "", &transform.MappingError{Field: name, Reason: fmt.Sprintf("{%s} of the other version's name is the field %s of the record, not part of its name here", v.name, v.field)}
 		}

@@ -63,6 +63,7 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 	content := m.byContent()
 	switch {
 	case m.keys == nil:
+	// With children that go by content, the record's group must be named by its content too.
 	case content:
 		b.Content = func(r record.Record) (string, error) {
 			key, err := keyWay{m.Lens.keys, false}.keyOf(r.Key, r.Doc)
@@ -184,6 +185,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
 	}
+	// The field holds the parent's _id. Group by the key that it stands for.
 	parent, err := record.KeyOf(id)
 	if err != nil {
 		return "", err
@@ -200,12 +202,14 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
+			// The key contains the parent's whole _id.
 			typ, val := f.parentType.append(nil, values[i])
 			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
 		case partVariable:
 			own[part.index] = values[i]
 		}
 	}
+	// Constants of the parent's key are not in the child's key.
 	for i, c := range f.constants {
 		if c != "" {
 			own[i] = c
@@ -218,6 +222,7 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 // of other parents; GroupOf excludes them.
 func (m members) selectChildren(f *fan, group string) record.Selector {
 	parent := record.Key(group)
+	// The children of a fanOut have the parent's new key in theirs.
 	if !f.gather {
 		parent = m.newKey(group)
 	}
@@ -227,6 +232,7 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 		// The _id cannot be part of a key, so the record has no children.
 		return none
 	}
+	// A parent has at most one child, so its key is known completely.
 	if f.whole {
 		key, err := f.key.key(values[:len(f.parts)])
 		if err != nil {
@@ -236,6 +242,7 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 	}
 	p := f.key.pattern()
 	prefix := p.appendName(nil, values[:len(f.parts)], f.prefix)
+	// Include the fixed start of the next segment, to match fewer records of other parents.
 	prefix = append(append(prefix, '/'), p.segments[f.prefix].before...)
 	return record.Selector{Key: record.StringKey(string(prefix)), Prefix: true}
 }

@@ -79,6 +79,8 @@ func (l *Lens) Lost() (up, down []Loss) {
 		if f.as != asObject {
 			field += "*."
 		}
+		// An entry's field is a path of the parent on one side, and a field of the child on the
+		// other.
 		asField, asRecord := f.collect.losses("", field), f.scatter.losses(f.kind, "")
 		if f.gather {
 			asField, asRecord = asRecord, asField
@@ -102,6 +104,7 @@ func (f *fan) emptiness(p *program) []Loss {
 		case *collect:
 			of, far = o.fan, o.far
 		}
+		// Without a far path, the other side does not keep the field at all.
 		if of == f && far != nil {
 			return []Loss{{Field: far.String(), Operation: fmt.Sprintf("%s %s", f.verb(), f.field), Emptiness: true}}
 		}

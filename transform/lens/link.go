@@ -57,6 +57,7 @@ func (s *Set) Link() error {
 		}
 		h := sha256.New()
 		for _, o := range k.lens.references {
+			// A reference without a service points to this set.
 			among := s.kinds
 			if o.to.service != "" {
 				among = imported[o.to.service]
@@ -96,6 +97,7 @@ func (t *target) link(own setKind, among []setKind) error {
 		if k.lens == nil {
 			continue
 		}
+		// A child exists only on one side, so its key has no counterpart to follow.
 		for _, f := range k.lens.fans {
 			if f.kind == t.kind {
 				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.verb(), f.field, k.from)
@@ -127,6 +129,7 @@ func (t *target) linkParts() error {
 			return p.at.errorf("with: {%s} is no variable that the key of %s takes from a field", p.name, t.kind)
 		}
 		v := &k.variables[p.slot]
+		// The field holds the value in the type of the form that has the variable.
 		own := v.to
 		if slices.Contains(k.from.variables, v.name) {
 			own = v.from
@@ -138,6 +141,7 @@ func (t *target) linkParts() error {
 			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
 		}
 	}
+	// A data update looks up missing parts, so it does not need with.
 	if k == nil || t.asks {
 		return nil
 	}
@@ -156,9 +160,11 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 	for service, imported := range l.imports {
 		bad := imported.at.errorf
 		for _, file := range imported.files {
+			// Paths in a lens are relative to the lens, wherever the program runs.
 			if !filepath.IsAbs(file) {
 				file = filepath.Join(filepath.Dir(l.file), file)
 			}
+			// Without this check, a cycle of imports would never end.
 			if slices.ContainsFunc(path, func(p string) bool { return filepath.Clean(p) == filepath.Clean(file) }) {
 				return nil, bad("imports go in a circle: %s", strings.Join(append(path, file), " imports "))
 			}
@@ -175,6 +181,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 			if other.kinds.from == "" {
 				return nil, bad("imports: %s does not say what kind it is for; add kinds: {from: ..., to: ...} there", file)
 			}
+			// Read its imports too: an error in them must appear now, not at a later upgrade.
 			if _, err := s.importsOf(other, append(slices.Clone(path), file)); err != nil {
 				return nil, err
 			}

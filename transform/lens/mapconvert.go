@@ -48,6 +48,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	if !o.keepsOrder() {
 		return nil, fmt.Errorf("the types do not sort the same, so that %w (%s)", errEqualOnly, o)
 	}
+	// An ordering comparison needs one bound in the other type.
 	v, err := o.bound(c)
 	if err != nil || v == nil {
 		return nothing(c.path), err
@@ -118,11 +119,13 @@ func (o *table) compare(c condition) ([]condition, error) {
 		return nil, fmt.Errorf("%w (%s)", errEqualOnly, o)
 	}
 	var out []any
+	// A table leaves null unchanged.
 	if c.onNull() {
 		out = append(out, nil)
 	}
 	meant := map[string]bool{} // keys of the matching new values
 	for _, was := range o.back {
+		// Convert each matching value of the table by itself.
 		lit, ok := literal(was)
 		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
 			continue

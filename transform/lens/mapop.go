@@ -29,6 +29,7 @@ func (o *move) fieldsOf(p path) ([]path, error) {
 	switch {
 	case f == clashes:
 		return nil, f.reason(o)
+	// The object loses the moved field. Ask for the field at its new place as well.
 	case f == covers && o.from.under(p) && !o.to.under(p):
 		return []path{p, o.to}, nil
 	}
@@ -78,6 +79,7 @@ func (o *unwrap) compare(c condition) ([]condition, error) {
 		return o.compareList(c)
 	case string(rest[0]) != itemPart:
 		return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
+	// An absent item and a null item are different in a list, but not in a single field.
 	case c.onNull() || c.op == transform.OpHas && len(rest) == 1:
 		return nil, errNullAmongItems
 	}
@@ -139,6 +141,7 @@ func (o *each) compare(c condition) ([]condition, error) {
 	case c.path.equal(o.field):
 		return o.compareAllItems(c)
 	}
+	// Map the comparison within one item, and put the path together again.
 	rest, entry, err := o.inItems(c.path)
 	if err != nil {
 		return nil, err
@@ -173,6 +176,7 @@ func (o *each) compareItem(c condition) ([]condition, error) {
 // compareAllItems maps a comparison of the list or map itself. Of all operators only contains
 // depends on the items.
 func (o *each) compareAllItems(c condition) ([]condition, error) {
+	// Only operations on the items themselves change the comparison.
 	onItems := slices.ContainsFunc(o.run.ops, func(step op) bool { return slices.ContainsFunc(pathsOf(step), path.isItem) })
 	if c.op != transform.OpContains || !onItems || o.in == inMap {
 		return c.at(c.path), nil
@@ -180,6 +184,7 @@ func (o *each) compareAllItems(c condition) ([]condition, error) {
 	if o.in != inList {
 		return nil, fmt.Errorf("%s may be a list or a map: write in: list into the lens, or ask for %s.*", o.field, o.field)
 	}
+	// contains of a list is == of an item.
 	cs, err := o.compareItem(condition{path{itemName}, transform.OpEqual, c.values})
 	if err != nil {
 		return nil, err
@@ -201,6 +206,7 @@ func (o *each) fieldsOf(p path) ([]path, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Follow the field through the operations on the items.
 	ps := []path{rest}
 	for _, step := range o.run.ops {
 		var next []path

@@ -109,6 +109,7 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	for _, o := range m.ops {
 		var next []path
 		for _, p := range ps {
+			// One field may become several, and each of them several more.
 			far, err := fieldsAfter(o, p)
 			if err != nil {
 				return nil, &transform.MappingError{Field: dotted, Reason: err.Error()}
@@ -208,6 +209,7 @@ func compareOne(o op, c condition) ([]condition, error) {
 	if k, ok := o.(comparer); ok {
 		return k.compare(c)
 	}
+	// Without special rules, a comparison survives only if its values do.
 	next, f := o.trace(c.path)
 	if f != kept {
 		return nil, f.reason(o)
@@ -223,6 +225,7 @@ func namedEntry(o op, p path) error {
 		return nil
 	}
 	for _, q := range pathsOf(o) {
+		// The operation changes one entry, so "*" means two different things.
 		if len(q) > at && q[:at].equal(p[:at]) {
 			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
 		}
@@ -236,12 +239,14 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// A list has no single value to sort by.
 	if p.itemAt() >= 0 {
 		return "", &transform.MappingError{Field: dotted, Reason: "records cannot be sorted by any item of a list or map"}
 	}
 	for _, o := range m.ops {
 		next, f := o.trace(p)
 		s, ok := o.(sorter)
+		// The values change, but not their order.
 		if f == converted && ok && s.keepsOrder() {
 			f = kept
 		}

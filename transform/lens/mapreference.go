@@ -18,8 +18,10 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	if !o.to.linked {
 		return nil, errNotLinked
 	}
+	// A condition on any item of a list of keys.
 	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
 	switch {
+	// Keys that do not change, and presence, need no mapping.
 	case o.to.keys == nil || c.op == transform.OpHas:
 		return []condition{c}, nil
 	case o.to.keys.unwritten(o.up):
@@ -46,6 +48,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		if !ok {
 			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
 		}
+		// The names with this prefix must be exactly the ones with the mapped prefix.
 		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
 		if err != nil {
 			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
@@ -66,6 +69,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	for _, v := range c.values {
 		id, ok := src.idOf(v)
 		if !ok {
+			// Null and other values of an optional reference stay as they are.
 			if v == nil || o.optional {
 				values = append(values, v)
 			}
@@ -79,6 +83,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			values = append(values, lit)
 			continue
 		}
+		// An optional reference keeps other values, unless they are keys on the far side.
 		if own, ok := dst.idOf(v); o.optional && (!ok || back.keeps(own)) {
 			values = append(values, v)
 		}
@@ -117,10 +122,12 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 			typ, val := idString.append(nil, v)
 			return bson.RawValue{Type: typ, Value: val}, true
 		}
+		// A string never equals a number or a date.
 		if text = v; t.numeric() || t == idDate {
 			return bson.RawValue{}, false
 		}
 	case time.Time:
+		// A date has milliseconds, so a finer time equals none.
 		if text = timeText(v.UnixMilli()); t != idDate || !v.Equal(v.Truncate(time.Millisecond)) {
 			return bson.RawValue{}, false
 		}

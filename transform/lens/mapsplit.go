@@ -17,6 +17,7 @@ func (o *calc) fieldsOf(p path) ([]path, error) {
 		return nil, f.reason(o)
 	case covers:
 		if slices.ContainsFunc(o.from, func(q path) bool { return q.under(p) }) {
+			// The object loses the calculated fields, so ask for their results as well.
 			return append([]path{p}, o.to...), nil
 		}
 	}
@@ -27,6 +28,7 @@ func (o *calc) fieldsOf(p path) ([]path, error) {
 // parts to one of the whole.
 func (o *calc) compareAll(cs []condition) ([]condition, error) {
 	var out []condition
+	// Comparisons with parts of a join are collected, and mapped together below.
 	parts := make([]*condition, len(o.from))
 	for i := range cs {
 		c := &cs[i]
@@ -54,6 +56,8 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 			out = append(out, start...)
 		case c.op != transform.OpEqual && c.op != transform.OpIn:
 			return nil, fmt.Errorf("only ==, in and has can be mapped, and startsWith where it is split (%s)", o)
+		// Several values of a part would need several values of the whole, which a conjunction
+		// cannot express.
 		case o.joined && (parts[at] != nil || c.op == transform.OpIn):
 			return nil, fmt.Errorf("only one == can be mapped (%s)", o)
 		case o.joined:
@@ -83,6 +87,7 @@ func (o *calc) compareWhole(c condition) ([]condition, error) {
 		if !ok {
 			continue // no string equals it
 		}
+		// A string that cannot be split is parked, so nothing equals it.
 		if parts, err := o.parted.take(s); err == nil && !slices.ContainsFunc(found, func(f []string) bool { return slices.Equal(f, parts) }) {
 			found = append(found, parts)
 		}
@@ -113,6 +118,7 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	}
 	start := strings.SplitN(prefix, s.separator, limit)
 	last := len(start) - 1
+	// More separators than a valid string has.
 	if last >= s.parts {
 		return nothing(o.to[0]), nil
 	}
@@ -126,6 +132,7 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	for i, part := range start[:last] {
 		out = append(out, condition{o.to[i], transform.OpEqual, []any{part}})
 	}
+	// An empty beginning matches every part.
 	if start[last] != "" || last == 0 {
 		out = append(out, condition{o.to[last], transform.OpPrefix, []any{start[last]}})
 	}
@@ -134,6 +141,7 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 
 // compareParts maps == of the first parts, or of all parts.
 func (o *calc) compareParts(parts []*condition) ([]condition, error) {
+	// known counts the leading parts with a comparison.
 	known := slices.IndexFunc(parts, func(c *condition) bool { return c == nil })
 	if known < 0 {
 		known = len(parts)
@@ -162,6 +170,7 @@ func (o *calc) compareParts(parts []*condition) ([]condition, error) {
 		}
 		return []condition{{o.to[0], transform.OpEqual, []any{whole}}}, nil
 	}
+	// The separator ends the last known part. Without it, longer parts would match too.
 	whole += s.separator
 	if again := strings.SplitN(whole, s.separator, known+1); !slices.Equal(again[:known], texts) || again[known] != "" {
 		return nothing(o.to[0]), nil

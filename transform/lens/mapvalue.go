@@ -20,6 +20,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 	if slices.Contains(times, from) {
 		return timeLiterals(v, from, to)
 	}
+	// The source type decides which values can equal v.
 	switch from {
 	case tString:
 		s, ok := v.(string)
@@ -31,6 +32,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 		return nil, errUUIDLiteral
 	case tObjectID: // to a string
 		s, ok := v.(string)
+		// Requests write an objectId as its digits, which are also the converted string.
 		if _, err := convertedLiteral(appendString(nil, s), tString, tObjectID); !ok || err != nil {
 			return nil, nil
 		}
@@ -85,10 +87,12 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 		s, _ := textOf(appendDouble(nil, f), tDouble)
 		return []any{s}, nil
 	case to == tString:
+		// A whole-number type never holds a fraction.
 		if !n.IsInt() {
 			return nil, nil
 		}
 		return []any{n.Num().String()}, nil
+	// 0.1 as a double and as a decimal are different numbers.
 	case from == tDecimal && (to == tDouble || to == tNumber) || from == tDouble && to == tDecimal:
 		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
 			return []any{v}, nil
@@ -113,6 +117,7 @@ func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 
 // literalsOfText is literalsOf for a string, which is converted like a value.
 func literalsOfText(s string, to valueType) ([]any, error) {
+	// 1.0 and 1.00 are different strings and equal decimals.
 	if to == tDecimal {
 		return nil, errors.New("different strings are decimals that are equal")
 	}
@@ -144,6 +149,7 @@ func literalsOfNumberText(s string) ([]any, error) {
 		return nil, nil
 	}
 	lit, ok := literal(bson.RawValue{Type: t.bson(), Value: val})
+	// Only such whole numbers have a single text.
 	if n, whole := rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
 		return nil, errors.New("different strings are numbers that are equal, or none is")
 	}
@@ -158,6 +164,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 	var val []byte
 	switch v := v.(type) {
 	case time.Time:
+		// A stored date has milliseconds, so a finer time equals none.
 		if from != tDate || !time.UnixMilli(v.UnixMilli()).Equal(v) {
 			return nil, nil
 		}
@@ -174,6 +181,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 		}
 		val = appendLong(nil, n.Num().Int64())
 	}
+	// A time that cannot be converted exactly does not occur in the other version.
 	made, err := convertedLiteral(val, from, to)
 	if err != nil {
 		return nil, nil
@@ -213,6 +221,7 @@ func sameLiteral(a, b any) bool {
 	}
 	x, okX := rational(a)
 	y, okY := rational(b)
+	// Numbers compare by value, whatever their types.
 	if okX || okY {
 		return okX && okY && x.Cmp(y) == 0
 	}

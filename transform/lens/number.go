@@ -26,6 +26,8 @@ func plainNumber(t valueType, val []byte) (valueType, []byte) {
 		case t == tDouble && (!ok || isMinusZero(val)):
 		case int64(int32(n)) == n:
 			return tInt, binary.LittleEndian.AppendUint32(nil, uint32(int32(n)))
+		// The bound excludes 1<<63, to which the largest longs round. It does not fit into an
+		// int64.
 		case t == tLong && int64(float64(n)) == n && float64(n) < 1<<63:
 			return tDouble, appendDouble(nil, float64(n))
 		}
@@ -42,6 +44,7 @@ func isMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<
 func plainDecimal(val []byte) (valueType, []byte) {
 	text, _ := textOf(val, tDecimal)
 	if n, ok := wholeDecimal(val); ok {
+		// A decimal -0 becomes the double -0 below.
 		if n.IsInt64() && (n.Sign() != 0 || text[0] != '-') {
 			return plainNumber(tLong, appendLong(nil, n.Int64()))
 		}
@@ -51,6 +54,7 @@ func plainDecimal(val []byte) (valueType, []byte) {
 		return tDecimal, val
 	}
 	double := appendDouble(nil, f)
+	// Accept the double only if it gives the same decimal again.
 	again, ok := appendConverted(nil, double, tDouble, tDecimal)
 	if !ok || !sameDecimal(val, again) {
 		return tDecimal, val
@@ -127,6 +131,7 @@ func numeric(t bson.Type) bool {
 // fromNumber converts a number of any type to the type to. It refuses a value that would become
 // another number.
 func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
+	// Compare plain forms: the same number must come back, not the same type.
 	plain, p := plainNumber(t, val)
 	switch {
 	case to == tString:
@@ -153,6 +158,7 @@ func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
 	if !ok {
 		return nil, errInexact
 	}
+	// Convert back, to refuse every number that would change.
 	again, q, ok := toNumber(to, out)
 	if !ok || again != plain || !bytes.Equal(p, q) {
 		return nil, errInexact
@@ -184,12 +190,14 @@ func numberText(t valueType, val []byte) string {
 
 // parseNumber parses the text of a number to its plain form.
 func parseNumber(s string) (valueType, []byte, bool) {
+	// -0 is a double: an int has no negative zero.
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		t, p := plainNumber(tLong, appendLong(nil, n))
 		return t, p, true
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		double := appendDouble(nil, f)
+		// Another spelling of a double may be a decimal with more digits.
 		if text, _ := textOf(double, tDouble); text == s || math.IsNaN(f) {
 			return tDouble, double, true
 		}

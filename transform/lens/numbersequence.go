@@ -13,6 +13,7 @@ func checkNumber(before []op, o op) error {
 		if earlier == nil {
 			continue
 		}
+		// Both sides of the value must allow any number, or neither.
 		first, isConvert := earlier.(*convert)
 		toNumber := isConvert && first.to == tNumber
 		later, isConvert := v.op.(*convert)
@@ -46,6 +47,7 @@ func valuesOf(before []op, o op) []valued {
 		return out
 	case *each:
 		var out []valued
+		// Wrap the inner operations again, so that lastOn sees them as part of the each.
 		for k, inner := range o.run.ops {
 			for _, v := range valuesOf(o.run.ops[:k:k], inner) {
 				earlier := &each{field: o.field, in: o.in, run: program{ops: v.before}}
@@ -74,6 +76,7 @@ func lastOn(before []op, p path) op {
 			if slices.ContainsFunc(o.to, p.equal) {
 				return o
 			}
+		// Follow the value to its place before the list existed.
 		case *wrap:
 			if p.under(o.field) && !p.equal(o.field) {
 				p = o.field.join(p[len(o.field)+1:])
@@ -91,6 +94,7 @@ func lastOn(before []op, p path) op {
 				}
 			}
 		}
+		// Follow the field to its name before this operation.
 		was, f := o.inverse().trace(p)
 		if f != kept && f != converted || was == nil {
 			return nil

@@ -65,6 +65,7 @@ func traceOneSided(p, field path, within fate) (path, fate) {
 }
 
 func (o *add) apply(e *editor, root *node) error {
+	// A copied value replaces the default only if the source field exists.
 	typ, val := o.typ, o.val
 	if o.from != nil {
 		from, i, err := e.lookup(root, o.from)
@@ -75,6 +76,8 @@ func (o *add) apply(e *editor, root *node) error {
 			typ, val = from.elems[i].typ, from.elems[i].value()
 		}
 	}
+	// Without the parent object there is no place for the field. Creating it would change the
+	// record's meaning.
 	n, err := e.parent(root, o.field)
 	if err != nil || n == nil {
 		return err

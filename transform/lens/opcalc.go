@@ -69,6 +69,7 @@ func (o *calc) apply(e *editor, root *node) error {
 			return absent(n, p)
 		}
 	}
+	// Read all inputs before writing: inputs and results may share fields.
 	in := make([]bson.RawValue, len(o.from))
 	for i, p := range o.from {
 		n, at, err := e.lookup(root, p)
@@ -92,6 +93,7 @@ func (o *calc) apply(e *editor, root *node) error {
 		return refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
 	}
 	for i := range in {
+		// The order of fields is no difference if the far side keeps its own.
 		if !sameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && sameFields(in[i], back[i])) {
 			return refuse(o.from[i], "is %s, would become %s and come back as %s: %w", showValue(in[i]), showAll(out), showValue(back[i]), errInexact)
 		}
@@ -120,6 +122,7 @@ func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 // put writes the results. It adds new fields before it removes old ones, so that an object with
 // both keeps its place.
 func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
+	// Collect the fields without a result. They are removed last, with the old fields.
 	var empty []path
 	for i, p := range o.to {
 		n, at, err := e.lookup(root, p)
@@ -132,6 +135,7 @@ func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
 			if err := e.insert(root, p, elem{typ: v.Type, val: v.Value}); err != nil {
 				return err
 			}
+		// Leaving out an item would shift the others.
 		case p.isItem():
 			return refuse(p, "would be without a value, but an item cannot be left out")
 		case at >= 0:
@@ -149,6 +153,7 @@ func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
 			removed = append(removed, p)
 		}
 	}
+	// Prune last: an earlier removal may have emptied an object that a later field is in.
 	for _, p := range removed {
 		if err := e.prune(root, p.parent()); err != nil {
 			return err
@@ -169,6 +174,7 @@ func calculate(f calculation, in []bson.RawValue, n int) ([]bson.RawValue, error
 	if err != nil {
 		return nil, err
 	}
+	// A hook may return too few values. Indexing them would panic later.
 	if len(out) != n {
 		return nil, fmt.Errorf("it gave %d values, not %d", len(out), n)
 	}

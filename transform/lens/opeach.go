@@ -37,6 +37,7 @@ func newEach(field path, in container, match path, ops []op) (*each, error) {
 		return nil, err
 	}
 	if match != nil {
+		// The operations may rename the field that distinguishes the items.
 		if o.farMatch, err = traceKept(match, ops); err != nil {
 			return nil, fmt.Errorf("match: %w", err)
 		}
@@ -68,6 +69,7 @@ func (o *each) told() bool {
 func (o *each) forms() []form {
 	var out []form
 	for _, f := range o.run.forms {
+		// Items without a key cannot be matched with the far side one by one.
 		whole := o.in != inMap && o.match == nil || slices.ContainsFunc(f.fields, func(h holding) bool { return h.path.isItem() && o.in != inMap })
 		if whole {
 			out = append(out, form{fields: []holding{{path: o.field, by: nested{o, f.fields[0].by}}}, anyOrder: f.anyOrder})
@@ -93,6 +95,7 @@ func (o *each) holds() []holding {
 
 // lift converts a holding of an item to one of the record.
 func (o *each) lift(h holding) holding {
+	// nil: entries of a map match by name.
 	matches := []path{nil}
 	if o.farMatch != nil {
 		matches[0] = o.field.join(o.farMatch)
@@ -132,10 +135,12 @@ func (o *each) trace(p path) (path, fate) {
 	default:
 		return p, covers
 	}
+	// The database's paths omit the item of a list. Leave it out of the result too.
 	implied := string(p[len(o.field)]) != itemPart && entry == nil
 	f := kept
 	for _, step := range o.run.ops {
 		var at fate
+		// Keep the strongest effect. Fates are ordered by strength.
 		if rest, at = step.trace(rest); at > f {
 			f = at
 		}
@@ -157,6 +162,7 @@ func (o *each) trace(p path) (path, fate) {
 func (o *each) fateOfAll() fate {
 	for _, step := range o.run.ops {
 		for _, p := range pathsOf(step) {
+			// An operation on a field changes the items' fields, not only their values.
 			if !p.isItem() {
 				return covers
 			}

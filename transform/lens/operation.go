@@ -103,8 +103,10 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 		if err != nil {
 			return nil, p.errorAt(n, "%s must be the dotted path of a field", key)
 		}
+		// YAML reads some field names, such as 5 or null, as other types.
 		s = &ast.StringNode{Value: text}
 	}
+	// Within an each, a path begins at the item.
 	parse := parsePath
 	if p.inItem > 0 {
 		parse = parseItemPath
@@ -138,6 +140,7 @@ func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 			return nil, err
 		}
 		for _, other := range out {
+			// The result of one path would be within the other's.
 			if at.overlaps(other) {
 				return nil, p.errorAt(v, "%s: %s and %s lie within each other", key, other, at)
 			}
@@ -158,6 +161,7 @@ func (p *lensParser) fromTo(n ast.Node, what string) (from, to path, err error) 
 	if to, err = p.fieldPath(f["to"], "to"); err != nil {
 		return nil, nil, err
 	}
+	// A field cannot move into itself.
 	if from.overlaps(to) {
 		return nil, nil, p.errorAt(f["to"], "%s: %s and %s lie within each other", what, from, to)
 	}
@@ -169,6 +173,7 @@ func (p *lensParser) rename(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
+	// rename keeps the place of the field, which only works within one object.
 	if !from.parent().equal(to.parent()) {
 		return nil, p.errorAt(n, "rename keeps a field in its object; use move for %s to %s", from, to)
 	}

@@ -71,6 +71,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 		return nil, err
 	}
 	for _, part := range to {
+		// A part within the whole, or around it, would be removed together with it.
 		if part.overlaps(field) && !part.equal(field) {
 			return nil, p.errorAt(parts, "%s: %s and %s lie within each other", partsKey, part, field)
 		}
@@ -87,6 +88,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 		}
 		s.rest = b.Value
 	}
+	// Errors must name the operation as the lens has it, also for the inverse.
 	name := fmt.Sprintf("split %s into %s", field, pathNames(to))
 	if wholeKey == "to" {
 		name = fmt.Sprintf("join %s to %s", pathNames(to), field)
@@ -119,6 +121,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 			return nil, p.errorAt(v, "in: unknown container %q; allowed: list, map", strings.TrimSpace(v.String()))
 		}
 	}
+	// The database limits nesting, so deeper operations could never apply.
 	if p.inItem++; p.inItem > maxDepth {
 		return nil, p.errorAt(n, "each: nested more than %d deep", maxDepth)
 	}
@@ -146,6 +149,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 	}
 	// Without match the reverse could not find the item that holds the missing field.
 	if o.needsMatch() && match == nil {
+		// Name the first operation that needs it.
 		held := append(o.run.held, o.back.held...)[0]
 		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.by)
 	}

@@ -81,6 +81,7 @@ func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 		}
 		o.tidy = b.Value
 	}
+	// Trimming an item would remove a part of the separator.
 	if o.tidy && strings.TrimSpace(o.separator) == "" {
 		return nil, p.errorAt(f["separator"], "separator is blank, and tidy takes blanks away; leave tidy out, or name another separator")
 	}

@@ -26,6 +26,7 @@ func (p *lensParser) gather(n ast.Node) (op, error) {
 
 // fan reads the body of fanOut or gather. Each is the reverse of the other.
 func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
+	// A field of an item has no record of its own to tie children to.
 	within := p.within
 	if p.inItem > 0 {
 		within = "each"
@@ -50,10 +51,13 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 		return nil, err
 	}
 	for _, other := range p.lens.fans {
+		// Two fans with one kind could not tell their children apart.
 		if other.kind == f.kind && other.gather == f.gather {
 			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.kind, other.verb(), other.field)
 		}
 	}
+	// The order of these steps matters: the key refers to the fields, and order and the rest to the
+	// key.
 	if err := p.fanFields(f, m); err != nil {
 		return nil, err
 	}
@@ -72,6 +76,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	if err := p.fanOperations(f, m["operations"], verb); err != nil {
 		return nil, err
 	}
+	// Not an error: data may be unique anyway, for example with object ids.
 	if f.byContent() && !f.namesParent() {
 		at := p.position(m["key"])
 		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.kind)})
@@ -86,6 +91,8 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 		if f.as == asObject {
 			return p.errorAt(n, "id is for the entries of a list or map; an object is one record")
 		}
+		// id means two things: for a map the child's field of the name, for a list the item's
+		// field.
 		if f.as == asMap {
 			if f.entry, err = p.childField(n, "id"); err != nil {
 				return err
@@ -112,6 +119,7 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 		if m[key] == nil || key == "id" && f.as == asList {
 			continue
 		}
+		// One field of the child cannot have two meanings.
 		name, _ := scalarText(m[key])
 		if seen[name] {
 			return p.errorAt(m[key], "two of value, parent, order and id are the field %s", name)
@@ -129,6 +137,7 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	if text, err := scalarText(n); err != nil || text != string(unnamedParent) {
 		return p.errorAt(n, "unnamed: unknown name %q; allowed: %s", strings.TrimSpace(n.String()), unnamedParent)
 	}
+	// Only such an object has its record's _id, which it could omit.
 	if f.as != asObject || !f.ownID() {
 		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, fieldID)
 	}
@@ -214,6 +223,7 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
+	// scatter always goes from the entry to the record, so gather swaps the two.
 	f.scatter, f.collect = up, down
 	if f.gather {
 		f.scatter, f.collect = down, up
@@ -244,6 +254,7 @@ func (p *lensParser) complete() error {
 			}
 		}
 	}
+	// A fan in the middle of a lens sees field names of that point, not of the far side.
 	for _, program := range []*program{&p.lens.up, &p.lens.down} {
 		if f := program.placeFans(); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"

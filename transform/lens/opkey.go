@@ -30,6 +30,7 @@ func (o *rekey) apply(e *editor, root *node) error {
 		return err
 	}
 	switch {
+	// Those fields would have no value, and the record could not come back.
 	case i < 0 && o.way.hasFields():
 		return fmt.Errorf("the record has no _id, which fields of the other version's record are made of")
 	case i < 0:
@@ -39,6 +40,7 @@ func (o *rekey) apply(e *editor, root *node) error {
 	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, e.variables(o.way.keys)); err != nil {
 		return err
 	}
+	// Keep the number types of the target's record: a key does not distinguish them.
 	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, e.vars) })
 	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.have)
 	root.set(i, to.Type, to.Value)
@@ -58,6 +60,7 @@ func (e *editor) text(appendTo func([]byte) []byte) []byte {
 	at := len(e.scratch)
 	dst := appendTo(append(e.scratch, 0, 0, 0, 0))
 	dst = append(dst, 0)
+	// The length includes the zero byte, and not itself.
 	putLength(dst[at:], len(dst)-at-4)
 	e.scratch = dst
 	return dst[at:len(dst):len(dst)]
@@ -108,6 +111,7 @@ func (o *keyField) String() string {
 func (o *keyField) inverse() op { return &keyField{o.keys, o.index, !o.take} }
 
 func (o *keyField) takes() []path {
+	// A kept field stays on both sides, so it is neither taken nor made.
 	if v := o.variable(); o.take && !v.keepField {
 		return []path{v.field}
 	}
@@ -140,6 +144,7 @@ func (o *keyField) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
+	// The near side must not have the field, or the reverse would lose its value.
 	if !o.take && !v.keepField {
 		if i >= 0 {
 			return absent(n, v.field)
@@ -162,6 +167,7 @@ func (o *keyField) apply(e *editor, root *node) error {
 		}
 		return nil
 	}
+	// Refuse a value that the key of the other side could not represent.
 	if err := v.take(value); err != nil {
 		return err
 	}
@@ -187,6 +193,8 @@ func (k *keys) ops() (before, after []op) {
 		if v.field == nil {
 			continue
 		}
+		// A variable of to comes from a field of the old record; a variable of from goes to a field
+		// of the new one.
 		if slices.Contains(k.to.variables, v.name) {
 			before = append(before, &keyField{k, i, true})
 		} else {

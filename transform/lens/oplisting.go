@@ -75,6 +75,7 @@ func (o *listing) apply(e *editor, root *node) error {
 	e.scratch = append(e.scratch, 0, 0, 0, 0)
 	k := 0
 	for item := range o.items(stringOf(el.val)) {
+		// An element of a BSON array: type, index as text, zero byte, value.
 		e.scratch = append(e.scratch, byte(bson.TypeString))
 		e.scratch = strconv.AppendInt(e.scratch, int64(k), 10)
 		e.scratch = appendString(append(e.scratch, 0), item)
@@ -115,6 +116,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 	if el.typ != bson.TypeArray {
 		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
 	}
+	// Check every item while joining: an item that would split differently must fail the record.
 	list, err := e.openAt(el)
 	if err != nil {
 		return err
@@ -129,6 +131,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 		}
 		s := stringOf(item.val)
 		switch {
+		// The numbers would not come back from the string.
 		case string(item.name) != strconv.Itoa(k):
 			return refuse(o.field, "is a list whose items are not numbered from 0")
 		case strings.Contains(s, o.separator):
@@ -140,6 +143,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 		case s == "" && len(list.elems) == 1:
 			return refuse(o.field, "is a list of one empty string, which would come back as a list without items")
 		}
+		// Not the item's index: with tidy, empty items are skipped.
 		if put > 0 {
 			e.scratch = append(e.scratch, o.separator...)
 		}

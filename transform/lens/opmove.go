@@ -31,6 +31,7 @@ func (o *rename) apply(e *editor, root *node) error {
 	if err != nil || i < 0 {
 		return err
 	}
+	// end 0 marks the element as new. Otherwise encode would copy the old name.
 	n.elems[i].name, n.elems[i].end = o.to.last(), 0
 	n.changed = true
 	return nil
@@ -72,6 +73,7 @@ func (o *move) changes() []path           { return nil }
 func (o *move) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
 
 func (o *move) apply(e *editor, root *node) error {
+	// Check the destination even if there is nothing to move: the reverse would move it.
 	if n, i, err := e.lookup(root, o.to); err != nil {
 		return err
 	} else if i >= 0 {
@@ -103,6 +105,7 @@ func (e *editor) prune(root *node, p path) error {
 			return err
 		}
 		if len(s.elems) > 0 {
+			// complement may later remove a default, the object's last field.
 			s.emptying = true
 			return nil
 		}
@@ -120,6 +123,7 @@ func (e *editor) insert(root *node, p path, el elem) error {
 			return err
 		}
 		if i < 0 {
+			// A new object has no source bytes, so encode must write it.
 			made := e.node()
 			made.changed = true
 			n.append(elem{typ: bson.TypeEmbeddedDocument, name: part, sub: made})

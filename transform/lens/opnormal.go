@@ -78,6 +78,7 @@ func (o *normalize) apply(e *editor, root *node) error {
 			return nil
 		}
 	}
+	// An unchanged value must not mark the record as changed.
 	if !sameValue(v, was) {
 		n.set(i, v.Type, v.Value)
 	}
@@ -141,6 +142,7 @@ func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 	} else if items, err = sorted(items); err != nil {
 		return v, err
 	}
+	// Number the items again, since steps remove or reorder them.
 	b := append(make([]byte, 0, len(v.Value)), 0, 0, 0, 0)
 	for k, item := range items {
 		b = append(b, byte(item.Type))
@@ -166,6 +168,8 @@ func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
 		}
 		out[i] = placed{record.Cursor(key), item}
 	}
+	// Equal numbers of different types need a fixed order too, or the result would depend on the
+	// input's order.
 	slices.SortStableFunc(out, func(a, b placed) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.item.Type, b.item.Type), bytes.Compare(a.item.Value, b.item.Value))
 	})

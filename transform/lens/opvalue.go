@@ -37,6 +37,7 @@ func (o *convert) apply(e *editor, root *node) error {
 	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
 		return err
 	}
+	// A number has no single BSON type, so it has its own rules.
 	if o.from == tNumber || o.to == tNumber {
 		return o.applyNumber(n, i)
 	}
@@ -49,6 +50,7 @@ func (o *convert) apply(e *editor, root *node) error {
 		was = wholeSecond(was)
 	}
 	val, err := e.convert(was, o.from, o.to)
+	// The general error would not name the cause or the remedy.
 	if err != nil && o.from == tDate && o.to == tEpoch {
 		err = errFraction
 	}
@@ -90,6 +92,7 @@ func (o *table) apply(e *editor, root *node) error {
 		return err
 	}
 	el := &n.elems[i]
+	// Most values fit, so the lookup does not allocate.
 	var buf [64]byte
 	key := append(append(buf[:0], byte(el.typ)), el.value()...)
 	v, ok := o.there[string(key)]

@@ -11,6 +11,7 @@ import (
 // distinguish the items of lists (holding).
 func (e *editor) complement(root, have *node, p path, matches []path) error {
 	if at := p.itemAt(); at >= 0 {
+		// Match the items of the first list on the path, and continue within each pair.
 		matches := within(matches, at)
 		return e.pairItems(root, have, p[:at], matches[0], func(_ string, item, haveItem *node) error {
 			return e.complement(item, haveItem, p[at:], matches[1:])
@@ -87,9 +88,11 @@ func (e *editor) pairItems(root, have *node, list, match path, f func(key string
 	if err != nil {
 		return err
 	}
+	// Entries of a map always match by name.
 	if n.elems[i].typ != bson.TypeArray {
 		match = nil
 	}
+	// The target's items must be distinguishable, or an item could get another item's fields.
 	places, err := e.itemPlaces(haveItems, match)
 	if err != nil {
 		return refuse(list, "%w", err)
@@ -131,6 +134,7 @@ func (e *editor) pruneMoved(root *node, p path) error {
 func (e *editor) restoreOrder(n, have *node) error {
 	for i := range n.elems {
 		s := n.elems[i].sub
+		// The operations did not change this object, so its order stays.
 		if s == nil || !s.dirty() {
 			continue
 		}
@@ -149,6 +153,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 	if !slices.ContainsFunc(n.elems, func(el elem) bool { return el.floating }) {
 		return nil
 	}
+	// Separate the fields with a fixed place from the appended ones.
 	floats := make([]elem, 0, 8)
 	placed := make([]elem, 0, len(n.elems))
 	for _, el := range n.elems {
@@ -164,6 +169,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 			continue
 		}
 		at := 0
+		// Insert it behind the nearest earlier field that the record also has.
 		for j := i - 1; j >= 0; j-- {
 			if k := named(placed, have.elems[j].name); k >= 0 {
 				at = k + 1
@@ -174,6 +180,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 		placed[at].floating = false
 		floats = slices.Delete(floats, f, f+1)
 	}
+	// The fields that the target lacks stay at the end.
 	copy(n.elems, append(placed, floats...))
 	return nil
 }

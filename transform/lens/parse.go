@@ -34,6 +34,7 @@ func Parse(file string, data []byte, options ...Option) (*Lens, error) {
 	h.Write(data)
 	// The digest cannot cover the code of a hook, so it covers its revision.
 	for _, r := range p.revisions {
+		// Separate the revisions from the text and from each other.
 		h.Write([]byte{0})
 		h.Write([]byte(r))
 	}
@@ -134,11 +135,13 @@ func (p *lensParser) document(data []byte) error {
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var bad *yaml.SyntaxError
+		// The YAML parser's error has a position. Use it, so that editors can show it.
 		if errors.As(err, &bad) {
 			return p.errorAtToken(bad.GetToken(), "%s", bad.GetMessage())
 		}
 		return &ParseError{File: p.file, Message: err.Error()}
 	}
+	// A file may begin or end with a separator line, which gives empty documents.
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) > 1 {
 		return p.errorAt(docs[1].Body, "a lens is one YAML document, and a second begins here")

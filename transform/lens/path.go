@@ -21,6 +21,7 @@ const itemPart = "."
 // parsePath checks and splits a path of a lens.
 func parsePath(s string) (path, error) {
 	p, err := splitPath(s)
+	// key changes the _id. Two mechanisms would conflict.
 	if err == nil && string(p[0]) == "_id" {
 		return nil, fmt.Errorf("path %q: a lens cannot change the _id, which names the record", s)
 	}
@@ -47,6 +48,7 @@ func splitPath(s string) (path, error) {
 			return nil, fmt.Errorf("path %q has an empty part", s)
 		case part == "*":
 			return nil, fmt.Errorf("path %q: a path names one value; use each to work on all items of a list or map", s)
+		// The database reads such names as operators.
 		case strings.HasPrefix(part, "$"):
 			return nil, fmt.Errorf("path %q: a part must not begin with $", s)
 		case strings.ContainsRune(part, 0):

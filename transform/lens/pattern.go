@@ -49,7 +49,9 @@ func ParsePattern(text string) (*Pattern, error) {
 		if strings.ContainsRune(part, 0) {
 			return bad("it holds a NUL byte")
 		}
+		// One variable at most for each segment: with two, a name could match in several ways.
 		before, rest, braced := strings.Cut(part, "{")
+		// Report the brace itself. The later errors would name only the variable.
 		if strings.Contains(before, "}") {
 			return bad("} without { before it in segment %q", part)
 		}
@@ -81,6 +83,7 @@ func ParsePattern(text string) (*Pattern, error) {
 		}
 		p.segments = append(p.segments, segment{before, after, len(p.variables)})
 		p.variables, p.types = append(p.variables, name), append(p.types, typ)
+		// Messages and comparisons need the pattern without types.
 		plain = append(plain, before+"{"+name+"}"+after)
 	}
 	p.plain = strings.Join(plain, "/")
@@ -93,6 +96,7 @@ func variableName(s string) bool {
 	if s == WholeKey || s == itemPrefix+string(fieldID) {
 		return true
 	}
+	// Only fields of an item may have dots.
 	s, item := strings.CutPrefix(s, itemPrefix)
 	if !item && strings.Contains(s, ".") {
 		return false
@@ -130,6 +134,7 @@ var errNoMatch = errors.New("the name does not match")
 
 // match fills in values, one for each variable.
 func (p *Pattern) match(name string, values []string) error {
+	// Match the text first: the types check the values that it finds.
 	if err := p.matchText(name, values); err != nil {
 		return err
 	}
@@ -143,11 +148,13 @@ func (p *Pattern) match(name string, values []string) error {
 
 func (p *Pattern) matchText(name string, values []string) error {
 	n := len(p.segments)
+	// A quick test that rejects most names of other forms.
 	if p.whole < 0 && strings.Count(name, "/") != n-1 {
 		return p.mismatch(name)
 	}
 	rest := name
 	for i, s := range p.segments {
+		// The number of segments in {_key} is unknown here. Continue from the end.
 		if i == p.whole {
 			break
 		}
@@ -188,6 +195,7 @@ func (s segment) match(part string, values []string, whole bool) bool {
 	}
 	v := part[len(s.before) : len(part)-len(s.after)]
 	values[s.variable] = v
+	// Only {_key} may be empty. Any other empty variable would make names ambiguous.
 	return whole || v != ""
 }
 

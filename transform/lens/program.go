@@ -41,6 +41,7 @@ func compileProgram(ops []op) (program, error) {
 	for i, o := range ops {
 		for _, made := range o.makes() {
 			for _, part := range made {
+				// An estimate for one allocation. A wrong one costs only time.
 				p.grow += len(part) + 8
 			}
 		}
@@ -53,6 +54,7 @@ func compileProgram(ops []op) (program, error) {
 			continue
 		}
 		for _, held := range h.holds() {
+			// Later operations may rename or move the field.
 			held, f, err := held.trace(ops[i+1:])
 			if err != nil {
 				return program{}, err
@@ -62,6 +64,7 @@ func compileProgram(ops []op) (program, error) {
 			}
 		}
 	}
+	// Only comparisons of forms need to run the operations in both directions.
 	if len(p.forms) > 0 {
 		p.there, p.back = withinRecord(ops), withinRecord(inverses(ops))
 	}
@@ -73,6 +76,7 @@ func (h holding) trace(ops []op) (holding, fate, error) {
 	h.matches = slices.Clone(h.matches)
 	for _, o := range ops {
 		if w, ok := o.(rewrapper); ok {
+			// wrap and unwrap change the number of lists on the path, which trace does not express.
 			h = w.rewrap(h)
 			continue
 		}
@@ -119,6 +123,7 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	}
 	e := editors.Get().(*editor)
 	defer e.release()
+	// release clears them again.
 	e.group, e.have = g, have
 	root, err := e.open(doc)
 	if err != nil {
@@ -133,6 +138,7 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	if !root.dirty() && (have == nil || !p.keeps()) {
 		return doc, nil
 	}
+	// A new record has no complement: defaults apply.
 	if have != nil {
 		if err := e.over(root, have, p); err != nil {
 			return nil, complementError(err)

@@ -62,6 +62,7 @@ func (e *editor) release() {
 		e.nodes, e.used = e.nodes[:keptNodes], min(e.used, keptNodes)
 	}
 	for _, n := range e.nodes[:e.used] {
+		// Otherwise the pool would keep the records' bytes alive.
 		clear(n.elems)
 		*n = node{elems: n.elems[:0]}
 	}
@@ -95,6 +96,7 @@ func (e *editor) open(doc []byte) (*node, error) {
 	n := e.node()
 	n.src = doc
 	end := len(doc) - 1
+	// Nested documents are checked when an operation opens them.
 	for at := 4; at < end; {
 		off := at
 		typ := bson.Type(doc[at])
@@ -106,6 +108,7 @@ func (e *editor) open(doc []byte) (*node, error) {
 		if at >= end {
 			return nil, errMalformed
 		}
+		// The third index keeps an append from overwriting the record.
 		name := doc[nameAt:at:at]
 		at++
 		size, ok := valueSize(typ, doc[at:end])
@@ -155,6 +158,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 			return 0, false
 		}
 		size = n
+	// Two zero-terminated strings: the pattern and its options.
 	case bson.TypeRegex:
 		for range 2 {
 			for size < len(b) && b[size] != 0 {
@@ -237,6 +241,7 @@ func (n *node) remove(i int) {
 // set replaces the value at i.
 func (n *node) set(i int, typ bson.Type, val []byte) {
 	el := &n.elems[i]
+	// end 0 marks the element as new, so that encode writes val.
 	el.typ, el.val, el.sub, el.end = typ, val, nil, 0
 	n.changed = true
 }
@@ -263,6 +268,7 @@ func (n *node) encode(dst []byte) []byte {
 	runOff, runEnd := 0, 0
 	for i := range n.elems {
 		el := &n.elems[i]
+		// Extend the current run of untouched elements, or start another one after a gap.
 		if el.end > 0 && (el.sub == nil || !el.sub.dirty()) {
 			if el.off != runEnd || runEnd == 0 {
 				dst = append(dst, n.src[runOff:runEnd]...)

@@ -14,6 +14,7 @@ func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
 		return v, 0, 0, false
 	}
 	last := len(doc) - 1
+	// The callers need one or two fields, so do not build a node.
 	for at = 4; at < last; at = end {
 		nameAt := at + 1
 		valueAt := nameAt
@@ -67,6 +68,7 @@ func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 
 // stringKey returns the key of the name that appendTo writes.
 func stringKey(appendTo func([]byte) []byte) record.Key {
+	// Most keys fit, so only the final conversion allocates.
 	var buf [128]byte
 	b := appendTo(append(buf[:0], byte(bson.TypeString), 0, 0, 0, 0))
 	b = append(b, 0)

@@ -71,6 +71,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	if !o.to.linked {
 		return errNotLinked
 	}
+	// The keys of the target kind do not change.
 	if o.to.keys == nil {
 		return nil
 	}
@@ -79,6 +80,7 @@ func (o *reference) apply(e *editor, root *node) error {
 		return err
 	}
 	var parts [maxVariables]string
+	// Read the parts once: they are the same for all keys of a list.
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return err
 	}
@@ -96,6 +98,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	if el.typ != bson.TypeArray {
 		return refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
 	}
+	// Map each key of the list in its place.
 	items, err := e.openAt(el)
 	if err != nil {
 		return err
@@ -160,6 +163,7 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) 
 		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
 		return typ, val, nil
 	}
+	// A better message for the frequent mistake of another type.
 	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
 		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
 	}
@@ -222,6 +226,7 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 		switch {
 		case o.to.service == "":
 			return nil, p.errorAt(n, "both is for a kind of another service: name it with service and imports")
+		// Clients must find the list next to the field.
 		case o.field.isItem() || o.field.equal(o.both) || !o.field.parent().equal(o.both.parent()):
 			return nil, p.errorAt(n, "both must be another field of the object that has %s: the list of its old and new key", o.field)
 		}
@@ -239,6 +244,7 @@ func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
 		return nil, err
 	}
 	var parts []targetPart
+	// Sorted, so that the first error is always the same.
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		v := values[name]
 		if v.field == nil || v.keepField {
@@ -271,6 +277,7 @@ func (p *lensParser) importsSection(n ast.Node) error {
 			return p.errorAt(e.Key, "imports has %q twice", name)
 		}
 		s := importedService{at: p.position(e.Key)}
+		// One file may stand alone, without a list.
 		items := []ast.Node{e.Value}
 		if seq, ok := e.Value.(*ast.SequenceNode); ok {
 			items = seq.Values

@@ -35,6 +35,7 @@ func (o *scatter) apply(e *editor, root *node) error {
 		return errNoGroup
 	}
 	n, i, err := e.lookup(root, o.field)
+	// Absent and empty mean the same, so the target may keep its empty list.
 	if err == nil && i < 0 && n != nil && o.present {
 		o.keepEmpty(e.group.main, n)
 	}
@@ -56,6 +57,7 @@ func (o *scatter) apply(e *editor, root *node) error {
 	if err != nil {
 		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
+	// Other fans of the lens may already have added records.
 	first := len(r.g.out)
 	if o.as == asObject {
 		c := &child{typ: el.typ, val: el.value()}
@@ -69,11 +71,14 @@ func (o *scatter) apply(e *editor, root *node) error {
 	if err != nil {
 		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
+	// One of them would silently replace the other.
 	if twice, ok := repeated(r.g.out[first:]); ok {
 		return refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
 	}
+	// remove shifts the elements, so keep the name first.
 	name := el.name
 	n.remove(i)
+	// Without children in the target, a value there only mirrors the source.
 	if o.far == nil || r.g.main == nil || len(r.have) == 0 {
 		return nil
 	}
@@ -109,6 +114,7 @@ func (s fanShape) bson() bson.Type {
 
 // repeated finds two records with the same key.
 func repeated(rs []record.Record) (record.Record, bool) {
+	// Few records: comparing all pairs is faster than a map.
 	if len(rs) < 16 {
 		for i := range rs {
 			for j := range i {
@@ -161,6 +167,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	e := r.e
 	switch {
 	case r.value != nil:
+		// An entry without fields becomes the only field of its record.
 		c.item = e.node()
 		c.item.changed = true
 		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
@@ -177,6 +184,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return err
 		}
 	}
+	// Compute the key from the item's own fields, before the operations change them.
 	if err := r.identify(c); err != nil {
 		return err
 	}
@@ -211,6 +219,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return recordError(o, err)
 		}
 	}
+	// The child keeps the fields that only its side has.
 	have, found := withKey(r.have, c.key)
 	if err := r.control(c, have.Doc, last); err != nil {
 		return err
@@ -255,6 +264,8 @@ func (f *fan) indexed() bool {
 func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	put := 0
 	add := func(name []byte, v bson.RawValue) error {
+		// The item must not have a field of this name, or collect would take it for a control
+		// field.
 		if i, err := c.item.find(name); err != nil || i >= 0 {
 			return cmp.Or(err, absent(c.item, path{name}))
 		}
@@ -310,6 +321,7 @@ func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 	}
 	last.any = true
 	if v, ok := lookupRaw(have, path{r.order}); ok {
+		// A gap is harmless. A place that is too small would break the order.
 		if at, ok := placeOf(v); ok && at >= next {
 			last.place = at
 			return v

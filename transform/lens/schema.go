@@ -26,6 +26,7 @@ func Schema() []byte {
 		s.Description = o.doc
 		each.Properties.Set(o.name, s)
 	}
+	// Operations may contain operations, so the schema refers to them by name.
 	root.Version, root.Title = jsonschema.Version, "lens"
 	root.Definitions = jsonschema.Definitions{"operation": each}
 	text, err := json.MarshalIndent(root, "", "  ")
@@ -43,6 +44,7 @@ func object(doc string) *jsonschema.Schema {
 func reflected(v any) *jsonschema.Schema {
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
 	s := r.Reflect(v)
+	// A nested schema must not declare a version of its own.
 	s.Version = ""
 	return s
 }
@@ -264,6 +266,7 @@ func (convertBody) JSONSchemaExtend(s *jsonschema.Schema) {
 	if t, ok := s.Properties.Get("table"); ok {
 		t.MinProperties = &one
 	}
+	// Not excludes mixtures: OneOf alone would accept a table with only from or only to.
 	s.OneOf = []*jsonschema.Schema{{Required: []string{"from", "to"}}, {Required: []string{"table"}}}
 	s.Not = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Required: []string{"table", "from"}}, {Required: []string{"table", "to"}}, {Required: []string{"table", "rounding"}}}}
 }

@@ -10,6 +10,7 @@ import (
 // in reverse order.
 func checkSequence(before []op, o op) error {
 	for i, earlier := range before {
+		// A field that is changed as one value must not be opened by another operation.
 		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
 			for _, field := range pair[0].changes() {
 				for _, p := range pathsOf(pair[1]) {
@@ -47,6 +48,7 @@ func checkNormal(before []op, o op) error {
 			return nil
 		}
 		for _, field := range o.changes() {
+			// Follow the field back to the operation that made its value.
 			was, f, at := field, kept, len(before)-1
 			for ; at >= i && (f == kept || f == converted && takesNormal(before[at+1], o)); at-- {
 				was, f = before[at].inverse().trace(was)
@@ -97,6 +99,7 @@ func checkFilled(before []op, o op) error {
 			continue
 		}
 		field, err := traceKept(a.field, before[i+1:])
+		// A field of the record itself has no object that could be empty.
 		if err != nil || !field.nested() {
 			continue
 		}
@@ -156,6 +159,7 @@ func rebuilds(o op, p path) bool {
 }
 
 func checkRead(before []op, o op, read path) error {
+	// Removing a field needs more care: its value must come back from the complement.
 	_, dropped := o.(*drop)
 	normal, ok := o.(*normalize)
 	empties := ok && normal.removes()

@@ -52,6 +52,7 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		s.Reversal = transform.ReversalTried
 	}
 	if len(l.references) > 0 {
+		// The result also depends on the keys of the referenced kinds.
 		s.Revision += " references " + l.linked
 		s.Imports = l.rewrites(from)
 	}
@@ -59,11 +60,15 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	s.Old.Kinds, s.New.Kinds = m.kinds()
 	for _, side := range [][]transform.GroupedKind{s.Old.Kinds, s.New.Kinds} {
 		for i := range side {
+			// A lens usually serves a program in any language, which reaches its collections by
+			// name.
 			side[i].Fixed = !c.managed
 		}
 	}
 	if !l.byContent() {
 		s.UpNames, s.DownNames = l.UpMapping(), l.DownMapping()
+		// With a GroupOf the default anchor does not apply. The record itself always exists once in
+		// its group.
 		if s.Old.Kinds[0].GroupOf != nil {
 			s.Old.Anchor = func(group string) (string, record.Key) { return from, record.Key(group) }
 		}
@@ -123,6 +128,8 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Children without their parent have no counterpart. Only the application knows which one is
+	// wrong.
 	if main == nil {
 		r := src.Records[0]
 		return nil, fmt.Errorf("record %s of %s belongs to a record of %s that is not there: create that one, or delete this one", r.Key, r.Kind, t.from)
@@ -162,6 +169,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
+	// All other lenses run on the parsed record with its group.
 	g := group{children: others, have: haveOthers, main: complement, out: make([]record.Record, 1, 4)}
 	key, err := t.identify(&g, main)
 	if err != nil {
@@ -200,6 +208,7 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 		return "", errNoID
 	}
 	g.ids[source] = mainID{id, main.Key}
+	// Without key changes both sides have the same _id.
 	g.ids[target] = g.ids[source]
 	if t.lens.keys == nil {
 		return main.Key, nil

@@ -35,6 +35,7 @@ func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
 // take splits a Go string.
 func (s *splitter) take(text string) ([]string, error) {
 	limit := -1
+	// The last part keeps its separators.
 	if s.rest {
 		limit = s.parts
 	}
@@ -49,6 +50,7 @@ func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
 	parts := make([]string, len(in))
 	for i, v := range in {
 		switch {
+		// Joined, an absent part would look like an empty one.
 		case v.Type == 0:
 			return nil, &valueError{i, errors.New("is not there, but other parts of the string are")}
 		case v.Type != bson.TypeString:

@@ -18,6 +18,7 @@ func scalarText(n ast.Node) (string, error) {
 		return n.Value, nil
 	case *ast.LiteralNode:
 		return n.Value.Value, nil
+	// The value, not the text: YAML has several texts for one integer.
 	case *ast.IntegerNode:
 		return fmt.Sprint(n.Value), nil
 	case *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
@@ -45,6 +46,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		return fmt.Append(dst, n.Value), nil
 	case *ast.FloatNode:
 		return fmt.Appendf(dst, `{"$numberDouble":"%s"}`, strconv.FormatFloat(n.Value, 'g', -1, 64)), nil
+	// JSON has no infinity, so use the extended form.
 	case *ast.InfinityNode:
 		name := "Infinity"
 		if n.Value < 0 {
@@ -86,6 +88,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", e.Key, err)
 		}
+		// A YAML key may be a number or a boolean; a BSON field name is always text.
 		if dst, err = appendJSONString(dst, key); err != nil {
 			return nil, err
 		}

@@ -154,6 +154,7 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	if show.From() != keep.To() || show.To() != keep.From() {
 		return nil, fmt.Errorf("adapt: %s to %s and %s to %s are no way there and back", show.From(), show.To(), keep.From(), keep.To())
 	}
+	// New adds entries below, so it must not write to the caller's maps.
 	cfg.Leads, cfg.Names, cfg.Ordered = cloned(cfg.Leads), cloned(cfg.Names), cloned(cfg.Ordered)
 	for kind := range cfg.Names {
 		if cfg.Leads[kind] == "" {
@@ -167,12 +168,14 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 	}
 	// Skip the reversal check: loss checks writes, and the adapter never stores the records shown.
 	a := &Adapter{stored: stored, show: transform.Unchecked(show), keep: transform.Unchecked(keep), cfg: cfg, leads: map[string]string{}, makers: map[string][]string{}, indexes: map[string]*index{}, most: bounds{windowNames, indexBytes}}
+	// Optional abilities of the store. Without one, the adapter takes more commands.
 	a.batch, _ = stored.(BatchStore)
 	a.paging, _ = stored.(PagingStore)
 	a.indexed, _ = stored.(IndexStore)
 	a.sizes = map[string]*atomic.Int64{}
 	for _, k := range show.TargetKinds() {
 		a.sizes[k.Name] = &atomic.Int64{}
+		// The configuration wins over the declarations of the transformer.
 		if lead, names := transform.NamesOf(show, k.Name); names != nil && cfg.Leads[k.Name] == "" {
 			a.cfg.Leads[k.Name], a.cfg.Names[k.Name] = lead, names
 		}
@@ -203,6 +206,7 @@ func (a *Adapter) unsupported(kind, reason string) error {
 func (a *Adapter) groupOf(kind string, key record.Key) (transform.GroupID, error) {
 	id, ok, err := a.show.GroupOfTarget(kind, key)
 	switch {
+	// The kind exists only in the version shown.
 	case !ok:
 		return id, a.noSource(kind)
 	case err != nil:
@@ -225,6 +229,7 @@ func (a *Adapter) byContent(kind string) error {
 func (a *Adapter) Follows(kinds ...string) []string {
 	var follow []string
 	for _, stored := range a.show.SourceKinds() {
+		// Lineage has no records of the service.
 		if !transform.IsLineage(stored.Name) && slices.ContainsFunc(kinds, func(kind string) bool { return a.makes(stored.Name, kind) }) {
 			follow = append(follow, stored.Name)
 		}
@@ -238,6 +243,7 @@ func (a *Adapter) Several(kind string) bool {
 	if !transform.Several(a.show, kind) {
 		return false
 	}
+	// A sample name suffices: the form of a selector does not depend on the name.
 	for _, probe := range probes {
 		id, ok, err := a.show.GroupOfTarget(kind, record.StringKey(probe))
 		if ok && err == nil && a.show.LineageKind(id.Spec) == "" {

@@ -23,6 +23,7 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 	}
 	for {
 		n := firstRecords
+		// Estimate by the records of this list, or else by the last list of the kind.
 		if size > 0 {
 			n = (bytes - size) * len(recs) / size
 		} else if average := int(known.Load()); average > 0 {
@@ -40,9 +41,11 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 		}
 		recs = append(recs, next...)
 		if len(recs) > 0 {
+			// Not zero, which means unknown.
 			known.Store(int64(max(size/len(recs), 1)))
 		}
 		switch {
+		// Fewer than asked: the list is complete.
 		case len(next) < n:
 			return recs, false, nil
 		case len(recs) == limit || size >= bytes:

@@ -54,9 +54,11 @@ func about(kind, name string, err error) error {
 	var loss *LossError
 	var unsupported *record.UnsupportedError
 	var shown *shownError
+	// These errors are about the record shown already.
 	if err == nil || errors.As(err, &loss) || errors.As(err, &unsupported) || errors.As(err, &shown) {
 		return err
 	}
+	// An error may match several, so the order of known matters.
 	for _, what := range known {
 		if errors.Is(err, what) {
 			return &shownError{kind, name, what, err}

@@ -77,6 +77,7 @@ func (x *index) drop() {
 func (x *index) use() (ready, large bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	// Start the timer with the first use. Later uses only extend it.
 	if x.idle == nil {
 		x.idle = time.AfterFunc(indexIdle, x.drop)
 	} else if x.ready || x.large {
@@ -114,6 +115,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 				return nil
 			}
 			e := entry{candidate: c}
+			// Stop early: reading all names would be wasted work.
 			if bytes += e.size(); bytes > a.most.index {
 				return errNoIndex
 			}
@@ -127,6 +129,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 			return err
 		}
 	}
+	// Sort before locking, because sorting takes long.
 	sorted := sortedNames(all)
 	x.mu.Lock()
 	x.names, x.bytes, x.pos, x.ready = sorted, bytes, pos, true
@@ -168,6 +171,7 @@ func (x *index) present(ctx context.Context, a *Adapter) error {
 // ask reads the changes up to the present moment. The caller must have the turn.
 func (x *index) ask(ctx context.Context, a *Adapter) error {
 	x.mu.Lock()
+	// Do not hold the lock during the database call: other lists read the index.
 	pos, ready := x.pos, x.ready
 	x.mu.Unlock()
 	if !ready {
@@ -214,6 +218,7 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 			continue
 		}
 		x.changes++
+		// A change does not show whether the record still exists, so keep or add its name.
 		e := x.names.find(c)
 		if e == nil {
 			made := entry{candidate: c, touched: x.changes}
@@ -222,11 +227,13 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 			x.grown++
 			continue
 		}
+		// The group may exist again, so the name counts as added.
 		if e.gone {
 			x.grown++
 		}
 		e.touched, e.gone = x.changes, false
 	}
+	// Too large: later lists scan the names instead.
 	if x.pos = now; x.bytes > a.most.index {
 		x.names, x.bytes, x.ready, x.large = names{}, 0, false, true
 	}
@@ -262,6 +269,7 @@ func (r *indexed) take(p page, from string) (*window, error) {
 	if !r.x.ready {
 		return nil, errNoIndex
 	}
+	// Remember the counts of this window, to detect names that are added later.
 	r.changes, r.grown = r.x.changes, r.x.grown
 	return r.x.names.page(p, from, p.limit-len(p.recs)+spare), nil
 }
@@ -269,6 +277,7 @@ func (r *indexed) take(p page, from string) (*window, error) {
 // load reads groups. The first read defines the snapshot that the index must reach to contain all
 // names.
 func (r *indexed) load(ctx context.Context, of []candidate) (groups, error) {
+	// Read the groups first: their snapshot is the age that the index needs.
 	found, at, err := r.a.loadAt(ctx, of)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,7 @@ func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.Index
 	if !ok {
 		return record.IndexPage{}, none
 	}
+	// Keep the request in terms of the version shown, for errors and filters.
 	shown := req
 	req.Field = field
 	if req.Prefix, req.After, ok = a.storedNames(page{kind: kind, prefix: req.Prefix, after: req.After}); !ok {
@@ -67,6 +68,7 @@ func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.Index
 		return record.IndexPage{}, about(kind, shown.Prefix, err)
 	}
 	out := record.IndexPage{Done: found.Done, Last: found.Last, Looked: found.Looked}
+	// The next page starts after this name, which must be one of the version shown.
 	if !found.Done {
 		_, back := transform.NamesOf(a.keep, lead)
 		if back == nil {
@@ -79,6 +81,7 @@ func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.Index
 	for i, m := range members {
 		rec, ok := a.ledBy(kind, m)
 		name, _ := rec.Key.Name()
+		// The stored prefix may be shorter than the mapped one, so filter again.
 		if ok && strings.HasPrefix(name, shown.Prefix) && (shown.After == "" || name > shown.After) {
 			out.Records, out.Values = append(out.Records, rec), append(out.Values, found.Values[i])
 		}

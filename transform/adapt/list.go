@@ -22,6 +22,7 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 	if limit <= 0 {
 		limit = fullPage
 	}
+	// after may be any text, also before or behind all names with the prefix.
 	if !strings.HasPrefix(after, prefix) {
 		if after > prefix {
 			return nil, nil // after the last name with the prefix
@@ -33,6 +34,7 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 }
 
 func (a *Adapter) list(ctx context.Context, p page) ([]record.Record, error) {
+	// One group: read it, however the names sort.
 	if id, ok := a.within(p.kind, p.prefix); ok {
 		shown, err := a.shown(ctx, id)
 		if err != nil {
@@ -81,6 +83,7 @@ var probes = []string{"x", "0", "~", "a-b"}
 func (a *Adapter) within(kind, prefix string) (id transform.GroupID, ok bool) {
 	for i, probe := range probes {
 		of, known, err := a.show.GroupOfTarget(kind, record.StringKey(prefix+probe))
+		// Two names with the prefix belong to different groups.
 		if !known || err != nil || (i > 0 && of != id) {
 			return id, false
 		}
@@ -107,6 +110,7 @@ func (a *Adapter) lead(kind string) string {
 		if !ok || err != nil || a.show.LineageKind(id.Spec) != "" {
 			return ""
 		}
+		// The record shown must have the name of its group, and be found by it.
 		if !slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && !s.Prefix && s.Key == key }) {
 			return ""
 		}
@@ -126,6 +130,7 @@ func (a *Adapter) storedNames(p page) (prefix, after string, ok bool) {
 	if names == nil {
 		return p.prefix, p.after, true
 	}
+	// A mapping knows whole segments only. List filters by the rest of the prefix.
 	parent := p.prefix[:max(strings.LastIndexByte(p.prefix, '/'), 0)]
 	if !a.cfg.Ordered[p.kind] && !transform.KeepsOrder(names, parent) {
 		return "", "", false
@@ -174,6 +179,7 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 			}
 			name, _ := found.Key.Name()
 			switch {
+			// Going on would repeat or omit records without an error.
 			case name <= p.after && p.after != "":
 				return nil, a.unsupported(p.kind, fmt.Sprintf("its names are declared to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
 			case strings.HasPrefix(name, p.prefix):
@@ -206,6 +212,7 @@ func (a *Adapter) members(ctx context.Context, kind, lead, prefix, after string,
 	}
 	if a.paging != nil && !a.alone.Load() {
 		out, more, err := a.together(ctx, kind, lead, prefix, after, limit)
+		// The store cannot do it. Use the slower ways below.
 		if !errors.Is(err, errNoIndex) {
 			return out, more, err
 		}
@@ -237,6 +244,7 @@ func (a *Adapter) together(ctx context.Context, kind, lead, prefix, after string
 				return nil, err
 			}
 			for _, sel := range sels {
+				// The list reads this record itself.
 				if sel.Kind != lead || sel.Prefix || sel.Key != rec.Key {
 					rest = append(rest, sel)
 				}
@@ -269,6 +277,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 	of := make([]int, len(recs)) // index of each record's group
 	var ids []transform.GroupID
 	var stored [][]record.Record
+	// Names without documents still have to be loaded.
 	alone := len(recs) > 0 && recs[0].Doc != nil && a.show.Whole(lead)
 	places := map[transform.GroupID]int{}
 	for i, rec := range recs {
@@ -282,6 +291,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 			of[i], ids, stored = len(ids), append(ids, id), append(stored, recs[i:i+1])
 			continue
 		}
+		// Several leading records may be in one group. Read it once.
 		at, there := places[id]
 		if !there {
 			at, ids = len(ids), append(ids, id)
@@ -296,6 +306,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 		}
 		stored = make([][]record.Record, len(ids))
 		for i, id := range ids {
+			// The leading record may have been deleted since it was listed.
 			if led(lead, loaded[id]) {
 				stored[i] = loaded[id]
 			}

@@ -50,12 +50,14 @@ func (w *window) Pop() any {
 
 // add keeps a candidate if it is among the first.
 func (w *window) add(c candidate) {
+	// Each group once, and nothing at or beyond a dropped candidate: the next window starts there.
 	if w.in[c.id] || w.bounded && c.low >= w.bound {
 		return
 	}
 	w.in[c.id] = true
 	w.bytes += len(c.low)
 	heap.Push(w, c)
+	// Keep at least one, or a list could not advance.
 	for len(w.of) > 1 && (len(w.of) > w.most || w.bytes > windowBytes) {
 		out := heap.Pop(w).(candidate) //nolint:forcetypeassert // as above
 		delete(w.in, out.id)
@@ -146,6 +148,7 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Re
 				}
 			}
 		}
+		// The window held all candidates, so the list ends here.
 		if !w.bounded {
 			return p.sorted(), nil
 		}
@@ -192,6 +195,7 @@ func (of walk) window(ctx context.Context, p page, from string) (*window, error)
 			switch {
 			case !ok:
 				return nil
+			// An open candidate may have names on both sides of the start.
 			case c.open:
 				ok = (strings.HasPrefix(c.low, p.prefix) || strings.HasPrefix(p.prefix, c.low)) && (c.low > p.after || strings.HasPrefix(p.after, c.low))
 			default:
@@ -206,6 +210,7 @@ func (of walk) window(ctx context.Context, p page, from string) (*window, error)
 			return nil, err
 		}
 	}
+	// The heap has the last candidate on top. The page needs the first.
 	slices.SortFunc(w.of, func(a, b candidate) int { return strings.Compare(a.low, b.low) })
 	return w, nil
 }

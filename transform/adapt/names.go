@@ -35,6 +35,7 @@ type names struct{ chunks [][]entry }
 func sortedNames(of []entry) (n names) {
 	slices.SortFunc(of, func(a, b entry) int { return compareCandidates(a.candidate, b.candidate) })
 	of = slices.CompactFunc(of, func(a, b entry) bool { return a.candidate == b.candidate })
+	// Half full, so that the first insertions do not split chunks.
 	for piece := range slices.Chunk(of, chunkMost/2) {
 		n.chunks = append(n.chunks, slices.Clone(piece))
 	}
@@ -43,6 +44,7 @@ func sortedNames(of []entry) (n names) {
 
 // place returns the position of a candidate, or the position to insert it at.
 func (n *names) place(c candidate) (chunk, at int, found bool) {
+	// Find the first chunk that ends at or after the candidate.
 	chunk, _ = slices.BinarySearchFunc(n.chunks, c, func(of []entry, c candidate) int {
 		return compareCandidates(of[len(of)-1].candidate, c)
 	})
@@ -66,6 +68,7 @@ func (n *names) find(c candidate) *entry {
 func (n *names) insert(e entry) {
 	chunk, at, _ := n.place(e.candidate)
 	if chunk == len(n.chunks) {
+		// After all chunks: append to the last one.
 		if chunk--; chunk < 0 {
 			n.chunks = [][]entry{{e}}
 			return
@@ -75,6 +78,7 @@ func (n *names) insert(e entry) {
 	of := slices.Insert(n.chunks[chunk], at, e)
 	n.chunks[chunk] = of
 	if half := len(of) / 2; len(of) > chunkMost {
+		// Clone, because the halves must not share memory: both grow.
 		n.chunks = slices.Insert(n.chunks, chunk+1, slices.Clone(of[half:]))
 		n.chunks[chunk] = slices.Delete(of, half, len(of))
 	}
@@ -118,6 +122,7 @@ func (n *names) page(p page, from string, least int) *window {
 			return w // after the last name with the prefix
 		case from == "" && !e.open && e.low == p.after && p.after != "":
 			continue
+		// Several candidates may begin at one name. Keep them in one window.
 		case len(w.of) >= least && e.low != w.of[len(w.of)-1].low:
 			w.bound, w.bounded = e.low, true
 			return w

@@ -67,6 +67,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 		if err != nil {
 			return err
 		}
+		// Several mutations may be about one group. Read it once, and apply them in order.
 		i := slices.IndexFunc(edits, func(e *edit) bool { return e.id == id })
 		if i < 0 {
 			stored, err := a.load(ctx, id)
@@ -85,6 +86,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 	}
 	var out []record.Mutation
 	for _, e := range edits {
+		// Transform each group only after all its mutations.
 		want, err := a.back(e)
 		if err != nil {
 			return aboutWrite(e.first, err)
@@ -121,6 +123,7 @@ func (e *edit) apply(m record.Mutation) error {
 		return record.ErrExists
 	case (m.Exists || m.Match != nil) && i < 0:
 		return record.ErrNotFound
+	// Conditions see the effect of earlier mutations of the same write.
 	case m.Match != nil && !m.Match.Holds(e.after[i].Doc):
 		return record.ErrMismatch
 	}
@@ -143,6 +146,7 @@ func (a *Adapter) back(e *edit) ([]record.Record, error) {
 		// stays as it is.
 		return e.stored, nil
 	}
+	// Any record names the group. A deleted group has only its former records.
 	first := append(e.after, e.before...)[0]
 	id, ok, err := a.keep.GroupOf(first.Kind, first.Key)
 	if !ok && err == nil {
@@ -162,6 +166,7 @@ func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	if a.cfg.AllowLoss {
 		return want, nil
 	}
+	// Show the result again: only that proves that nothing of the write is lost.
 	shown, err := a.project(e.id, want)
 	if err != nil {
 		return nil, err
@@ -200,6 +205,7 @@ func difference(have, want []record.Record) []record.Mutation {
 		ms = append(ms, m)
 	}
 	for _, w := range want {
+		// A record that was added since the read must not be overwritten.
 		if find(have, w.Kind, w.Key) < 0 {
 			ms = append(ms, record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc, Absent: true})
 		}

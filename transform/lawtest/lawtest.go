@@ -73,9 +73,11 @@ func Check(t *testing.T, c Case) {
 		if !c.LossyUp {
 			same(t, "Down(Up(x)) is x", put(t, c.Down, up, nil), x)
 		}
+		// With the complement nothing may be lost, whatever the lossy flags.
 		unchanged(t, c.Down, "Down(Up(x), have x) is x", put(t, c.Down, up, x), x)
 	}))
 	t.Run("projection after promotion", rapid.MakeCheck(func(t *rapid.T) {
+		// Generators of old records may miss states that only Down makes.
 		x := put(t, c.Down, c.New.Draw(t, "y"), nil)
 		up := put(t, c.Up, x, nil)
 		if !c.LossyUp {
@@ -98,6 +100,7 @@ func Check(t *testing.T, c Case) {
 	}))
 	t.Run("get-put", rapid.MakeCheck(func(t *rapid.T) {
 		y := c.New.Draw(t, "y")
+		// Down gets no complement: an old record may be new.
 		down := put(t, c.Down, y, nil)
 		unchanged(t, c.Up, "Up(Down(y), have y) is y", put(t, c.Up, down, y), y)
 		if !c.LossyDown {
@@ -115,6 +118,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("stable", rapid.MakeCheck(func(t *rapid.T) {
 		for _, way := range c.ways() {
 			src := way.src.Draw(t, "src")
+			// Start from any state of the target, then transform over the result.
 			once := put(t, way.dir, src, way.over(t, src))
 			exactly(t, "T(src, have T(src)) is T(src)", put(t, way.dir, src, once), once)
 		}
@@ -122,6 +126,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("pure", rapid.MakeCheck(func(t *rapid.T) {
 		x := c.Old.Draw(t, "x")
 		have := rekeyed(c.Up, c.Down, x, c.New.Draw(t, "have"))
+		// Deep copies: a transformer may write into the documents.
 		kept, keptHave := clone(x), clone(have)
 		first := clone(put(t, c.Up, x, have))
 		second := put(t, c.Up, x, have)
@@ -132,6 +137,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("deleted", rapid.MakeCheck(func(t *rapid.T) {
 		y := c.New.Draw(t, "y")
 		id := group(t, c.Down, y[0])
+		// Call Transform itself: put skips empty groups, like the engine.
 		out, err := c.Up.Transform(id, transform.Group{Name: id.Name}, transform.Group{Name: id.Name, Records: y})
 		if err != nil || len(out) != 0 {
 			t.Fatalf("deleted group: %d records, error %v", len(out), err)
@@ -182,6 +188,7 @@ func lineage(t *rapid.T, d, back transform.Direction, src []record.Record) {
 
 // rekeyed returns have if it belongs to the same group as src, and nil otherwise.
 func rekeyed(d, back transform.Direction, src, have []record.Record) []record.Record {
+	// A generated record may have no group. Then the law does not apply.
 	a, _, err := groupOf(d, src[0])
 	if err != nil {
 		return nil
@@ -263,6 +270,7 @@ func exactly(t *rapid.T, law string, got, want []record.Record) {
 func unchanged(t *rapid.T, d transform.Direction, law string, got, have []record.Record) {
 	t.Helper()
 	same(t, law, got, have)
+	// A direction that does not read the complement cannot know its order of fields.
 	if id, ok, err := d.GroupOfTarget(have[0].Kind, have[0].Key); ok && err == nil && d.NeedsHave(id) {
 		exactly(t, law+", to the byte", got, have)
 	}
@@ -302,6 +310,7 @@ func sortedValue(v bson.RawValue) bson.RawValue {
 	case bson.TypeEmbeddedDocument:
 		return bson.RawValue{Type: v.Type, Value: sorted(bson.Raw(v.Value))}
 	case bson.TypeArray:
+		// Items keep their order, which has a meaning. Only their fields are sorted.
 		values, err := bson.RawArray(v.Value).Values()
 		if err != nil {
 			return v
@@ -325,6 +334,7 @@ func show(rs []record.Record) string {
 	for i, r := range rs {
 		doc, err := bson.MarshalExtJSON(r.Doc, true, false)
 		if err != nil {
+			// A malformed document still has to appear in the failure.
 			doc = fmt.Appendf(nil, "%x (%v)", []byte(r.Doc), err)
 		}
 		lines[i] = fmt.Sprintf("  %s %s %s", r.Kind, r.Key, doc)

@@ -38,8 +38,8 @@
 //	  - fanOut: {field: releases, as: list, kind: releases, key: "{_key}/{id}", id: version, order: position, parent: package}
 //	  - gather: {kind: ratings, field: rating, as: object, key: "{_key}/rating"}
 //
-// Upgrades apply the operations in order (Up). Rollbacks undo them in reverse order (Down). Paths
-// are dotted and name one value each. Only an each leads a path through a list.
+// Up applies the operations in order. Down undoes them in reverse order. Paths are dotted and name
+// one value each. Only an each leads a path through a list.
 //
 //   - rename gives a field another name. The field keeps its object and its place.
 //   - move moves a field to another object. The record itself counts as one. It creates missing
@@ -96,7 +96,7 @@
 //     constant, keys follow from each other alone, and records with another value are refused. With
 //     {field: path}, the field's value goes into the key and comes back out of it. keep: true keeps
 //     the field in both versions; type declares the field's type if it differs from the key's. with
-//     lists the variables of to, without the variables of from.
+//     defines the variables that only to has, and without the variables that only from has.
 //   - reference makes a field, or with list its items, follow the key of another kind. The kind
 //     belongs to this lens (self), to another lens of the Set, or to a service in imports, which
 //     names lens files relative to this one. A value that is not a key of the kind is an error.
@@ -107,11 +107,11 @@
 //
 // A variable carries a value between the types of both sides as its text, which is unique for each
 // value. For an objectId or uuid the text is its hexadecimal digits, for a date its time, and for
-// an int, long, double or number its decimal digits. A number in an _id is a whole number of any
-// type, and the record keeps its type. A new one is an int if it fits, and else a double, as
-// JavaScript writes it. Two cases are errors of the record: a text that no value has, and a value
-// of another type than the declared one. Where only a key is known, equal numbers of all types are
-// equal. A value of type any is copied and has no text.
+// an int, long, double or number its decimal digits. A variable of type number is a whole number of
+// any type, and a record keeps the type in its _id. A new one is an int if it fits, and else a
+// double, as JavaScript writes it. Two cases are errors of the record: a text that no value has,
+// and a value of another type than the declared one. Where only a key is known, equal numbers of
+// all types are equal. A value of type any is copied and has no text.
 //
 // The key of a child is such a form. Its variables are {_key} (the parent's _id on the children's
 // side), the variables of the parent's key, {index} (the place in the list), {id}, and
@@ -147,6 +147,11 @@
 // returns an index spec for the other side, and TouchesValidator reports whether a validator names
 // fields that the lens changes.
 //
-// Begin with Parse, Lens and op.go. Each operation has one file op*.go, program.go runs them, and
+// Vocabulary: a kind is a collection, and a record is a document in it. A key is a record's _id. A
+// group is a set of records that transform together. The engine is the code that copies and syncs
+// records between two versions. A parked record is one that the engine could not transform; it
+// blocks the switch until somebody fixes or waives it.
+//
+// Begin with Parse, Lens and op.go. Most operations are in the files op*.go. program.go runs them.
 // fan.go is the start for several kinds.
 package lens

@@ -64,6 +64,7 @@ func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs in
 	all := sampled{from: up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects, oldSide), bad: func(record.Record, error) { c.out.Failed++ }}
 	err = all.each(ctx, samples, func(id transform.GroupID, x []record.Record) error {
 		c.out.Groups++
+		// Without a complement: the report shows the lens's own effect.
 		y, err := run(up, id, x, nil)
 		if err != nil {
 			c.out.Failed++
@@ -104,11 +105,14 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 		c.made[r.Kind]++
 	}
 	old, now := ofKind(x, s.Spec.Old.Kinds[0].Name), ofKind(y, s.Spec.New.Kinds[0].Name)
+	// Only main records have a field-by-field mapping.
 	if old == nil || now == nil || s.Mapping == nil {
 		return
 	}
 	name := old.Key.String()
+	// Compare leaf values: an object changes only through its fields.
 	was, is := leavesOf(old.Doc), leavesOf(now.Doc)
+	// come holds the new fields that an old field explains. The rest were added.
 	come := map[string]bool{}
 	var computed, made []*leaf
 	for _, l := range is.all {
@@ -124,6 +128,7 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 			computed = append(computed, l)
 			continue
 		}
+		// The lens may map the field, and this record still lack it.
 		there := slices.DeleteFunc(slices.Clone(far.paths), func(p string) bool { return is.at[p] == nil })
 		for _, p := range there {
 			come[p] = true
@@ -160,6 +165,7 @@ func (c *comparison) computed(kind, name string, from, to []*leaf) {
 	}
 	for _, l := range from {
 		if same := at[l.path]; same != nil {
+			// A field calculated in place is one change, not a removed and an added field.
 			delete(at, l.path)
 			c.note(Change{Change: "computed", Kind: kind, From: l.path, To: l.path}, name, l, same)
 			continue
@@ -179,6 +185,7 @@ func (c *comparison) single(kind, name string, was, is *leaf) {
 		c.note(Change{Change: "moved", Kind: kind, From: was.path, To: is.path}, name, was, is)
 	}
 	switch {
+	// Another type usually means another value too, so report only the type.
 	case was.typ != is.typ:
 		c.note(Change{Change: "type", Kind: kind, From: was.path, To: is.path, Types: lens.TypeName(was.typ) + " to " + lens.TypeName(is.typ)}, name, was, is)
 	case was.sum != is.sum:
@@ -190,6 +197,7 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 	key := changeKey{ch.Change, ch.Kind, ch.From, ch.To, ch.Types}
 	f, ok := c.found[key]
 	if !ok {
+		// Folding may merge the fields of a map and free space for further changes.
 		if len(c.found) >= mostChanges && !c.full {
 			c.fold()
 			c.full = len(c.found) >= mostChanges // folding freed nothing, so drop further changes
@@ -233,6 +241,7 @@ func (c *comparison) look(m transform.Mapping, key changeKey, path string) count
 			far.reason = at.Reason
 		}
 	}
+	// The cache must not grow with the number of keys in a map.
 	if len(c.paths) < 2*mostChanges {
 		c.paths[key] = far
 	}
@@ -256,6 +265,7 @@ func (c *comparison) finish(read []Read) {
 	for _, ch := range c.found {
 		c.out.Changes = append(c.out.Changes, *ch)
 	}
+	// Sort completely, because the map's order is random.
 	order := []string{"moved", "split", "computed", "type", "value", "added", "removed"}
 	slices.SortFunc(c.out.Changes, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change)), -cmp.Compare(a.Records, b.Records),
@@ -315,5 +325,6 @@ func (l *leaves) add(path string, v bson.RawValue) {
 		l.at[path] = at
 		l.all = append(l.all, at)
 	}
+	// The multiplication makes the sum depend on the order of list items.
 	at.sum = at.sum*1099511628211 ^ xxhash.Sum64(v.Value) ^ uint64(v.Type)
 }

@@ -27,6 +27,7 @@ func pattern(path []string, doc bson.Raw) string {
 	parts := slices.Clone(path)
 	at := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
 	for i, p := range path {
+		// Counting differences by item would give one finding for each item.
 		if at.Type == bson.TypeArray {
 			parts[i] = "*"
 		}
@@ -93,6 +94,7 @@ func differences(was, is []record.Record) []Difference {
 	transform.SortRecords(is)
 	for len(was) > 0 || len(is) > 0 {
 		switch c := compareHeads(was, is); {
+		// Only was has this record. Both lists are sorted alike.
 		case c < 0:
 			out = append(out, Difference{Kind: was[0].Kind, Key: was[0].Key, Was: document(was[0].Doc)})
 			was = was[1:]
@@ -138,10 +140,12 @@ func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference
 	}
 	a, errA := bson.Raw(was.Value).Elements()
 	b, errB := bson.Raw(is.Value).Elements()
+	// A malformed document cannot be compared by field, so it differs as a whole.
 	if errA != nil || errB != nil {
 		d.Was, d.Is = was, is
 		return append(out, d)
 	}
+	// Match fields by name, since their order does not count.
 	there := make(map[string]bson.RawValue, len(b))
 	for _, e := range b {
 		there[e.Key()] = e.Value()
@@ -173,6 +177,7 @@ func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference
 
 // exact reports whether two groups are equal byte for byte.
 func exact(a, b []record.Record) bool {
+	// Sorting must not change the caller's groups.
 	a, b = slices.Clone(a), slices.Clone(b)
 	transform.SortRecords(a)
 	transform.SortRecords(b)

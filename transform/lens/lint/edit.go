@@ -14,6 +14,7 @@ import (
 // edited changes the values of fields that only one version has, as that version's application
 // would. The types stay. Records without such fields are unchanged.
 func edited(rs []record.Record, main string, losses []declared) []record.Record {
+	// The original records are still needed for other laws.
 	out := slices.Clone(rs)
 	for i := range out {
 		for _, l := range losses {
@@ -65,6 +66,7 @@ func otherValue(v bson.RawValue) bson.RawValue {
 	b := slices.Clone(v.Value)
 	switch v.Type {
 	case bson.TypeInt32:
+		// Flipping one bit always gives another value, without an overflow.
 		binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)^1)
 	case bson.TypeInt64, bson.TypeDateTime:
 		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^1)
@@ -76,6 +78,7 @@ func otherValue(v bson.RawValue) bson.RawValue {
 	case bson.TypeString:
 		b = bsoncore.AppendString(nil, v.StringValue()+"~")
 	case bson.TypeNull:
+		// null has no other value, so change the type.
 		v.Type, b = bson.TypeString, bsoncore.AppendString(nil, "~")
 	}
 	return bson.RawValue{Type: v.Type, Value: b}

@@ -25,6 +25,7 @@ func (c *checker) fail(direction string, rs []record.Record, err error) {
 		key.reason = mask(at.Reason, rs)
 	}
 	f, ok := c.failures[key]
+	// Otherwise reasons that contain data could fill the memory.
 	if !ok && len(c.failures) >= mostReasons {
 		key = failureKey{direction: direction, reason: "other reasons"}
 		f, ok = c.failures[key]
@@ -55,6 +56,7 @@ func plain(err error) string {
 		return at.Error()
 	}
 	text := record.Revealed(err)
+	// The prefix names the spec, which the report shows already.
 	if rest, ok := strings.CutPrefix(text, "transform "); ok {
 		if _, after, found := strings.Cut(rest, ": "); found {
 			return after
@@ -75,6 +77,7 @@ var (
 // together.
 func mask(text string, rs []record.Record) string {
 	for _, r := range rs {
+		// A name of one character would also replace letters of the message.
 		if name := r.Key.String(); len(name) > 1 {
 			text = strings.ReplaceAll(text, name, "…")
 		}

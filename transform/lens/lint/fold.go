@@ -17,6 +17,7 @@ const anyKey = "<key>"
 // a map, and a change of its values is one change for the reader. Fields of the document itself are
 // not folded.
 func (c *comparison) fold() {
+	// A fold may complete a larger pattern, so repeat until nothing changes.
 	for again := true; again; {
 		again = false
 		groups := map[changeKey][]changeKey{}
@@ -48,6 +49,7 @@ func (c *comparison) fold() {
 }
 
 func (c *comparison) foldInto(p changeKey, keys []changeKey) {
+	// Sorted, so that the example is always the same.
 	slices.SortFunc(keys, func(a, b changeKey) int { return strings.Compare(a.from+"\x00"+a.to, b.from+"\x00"+b.to) })
 	whole := c.found[p]
 	for _, key := range keys {
@@ -58,6 +60,7 @@ func (c *comparison) foldInto(p changeKey, keys []changeKey) {
 			whole = &one
 			whole.From, whole.To, whole.Records = p.from, p.to, 0
 		}
+		// The same records may have several of the fields, so a sum would count them twice.
 		whole.Records = max(whole.Records, part.Records)
 		whole.Fields += max(1, part.Fields)
 	}
@@ -78,6 +81,7 @@ func patterns(key changeKey) []changeKey {
 		if key.from != "" {
 			p.from = open(key.from, name, i)
 			if key.to != "" {
+				// A moved field may have the name at another position.
 				p.to = open(key.to, name, -1)
 			}
 		} else {

@@ -43,6 +43,7 @@ type sampled struct {
 // each calls f for every group, with its records in a transformer's order. It passes a group of one
 // record on at once, without keeping it.
 func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transform.GroupID, rs []record.Record) error) (err error) {
+	// kept collects records until all members of their groups were read.
 	kept := spill{limit: s.memory}
 	s.cut, s.wanted = map[int]bool{}, map[transform.GroupID]bool{}
 	samples = slices.Clone(samples)
@@ -64,6 +65,7 @@ func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transfor
 	}, func() error {
 		for _, id := range sortedIDs(groups) {
 			rs := groups[id]
+			// Entries come back in the order of reading, not in a transformer's order.
 			transform.SortRecords(rs)
 			if err := ctx.Err(); err != nil {
 				return err
@@ -72,6 +74,7 @@ func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transfor
 				return err
 			}
 		}
+		// Free the groups of this part before the next one is read.
 		clear(groups)
 		return nil
 	})
@@ -124,6 +127,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 			}
 			continue
 		}
+		// Remember the group, so that its other records are read as well.
 		if spec >= 0 && s.limit > 0 {
 			s.wanted[id] = true
 		}
@@ -145,6 +149,7 @@ func groupOf(d transform.Direction, r record.Record) (transform.GroupID, bool, e
 // run transforms a group like the engine. It passes the complement only on request, and does not
 // transform an empty group.
 func run(d transform.Direction, id transform.GroupID, src, have []record.Record) ([]record.Record, error) {
+	// The engine does not call a transformer for an empty group either.
 	if len(src) == 0 {
 		return nil, nil
 	}

@@ -47,6 +47,7 @@ func (c *checker) try(ctx context.Context, rs []record.Record) error {
 		c.trying.records = append(c.trying.records, r)
 		c.trying.bytes += len(r.Doc)
 	}
+	// Testing record by record would need a command for each.
 	if len(c.trying.records) < trialRecords && c.trying.bytes < trialBytes {
 		return nil
 	}
@@ -58,6 +59,7 @@ func (c *checker) judge(ctx context.Context) error {
 	if len(t.records) == 0 {
 		return nil
 	}
+	// An error here is one of the database, not of a record.
 	found, err := c.Judge.Try(ctx, t.records)
 	if err != nil {
 		return fmt.Errorf("try the indexes of the new version: %w", err)
@@ -69,6 +71,7 @@ func (c *checker) judge(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
+		// Results are in the order of the records.
 		r := t.records[i]
 		at := [2]string{r.Kind, oneLine(err.Error())}
 		if t.refusals[at] == nil {

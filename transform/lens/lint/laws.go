@@ -33,6 +33,7 @@ var errNotTried = errors.New("not tried")
 
 // check tests all laws on a group. x is the sample, y is made from x, and back is made from y.
 func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Record) {
+	// Every law is tested, even if an earlier one is broken: a report should be complete.
 	for l, f := range []func() error{
 		roundTrip: func() error { return c.roundTrip(t, id, x, y, back) },
 		getPut:    func() error { return c.getPut(t, id, x, y) },
@@ -57,17 +58,20 @@ func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Reco
 }
 
 func (c *checker) roundTrip(t *tried, id transform.GroupID, x, y, back []record.Record) error {
+	// Declared losses are no violation. They are only counted.
 	if err := c.lost("up", t.old, t.lostUp, x, back, nameOf(x, t.old)); err != nil {
 		return err
 	}
 	if !c.down.NeedsHave(id) {
 		return nil
 	}
+	// With the complement nothing may be lost.
 	over, err := run(c.down, id, y, x)
 	return same(over, x, true, err)
 }
 
 func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) error {
+	// Edit y first: unchanged defaults would come back even from a lens that loses the fields.
 	e := edited(y, t.now, t.lostDown)
 	down, err := run(c.down, id, e, nil)
 	if err != nil {
@@ -93,6 +97,7 @@ func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) e
 func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) error {
 	other := edited(y, t.now, t.lostDown)
 	if len(x) == 1 && t.before != nil {
+		// Under the name of x, so that both states belong to one record.
 		if doc := renamed(t.before, x[0].Doc.Lookup("_id")); doc != nil {
 			moved := []record.Record{{Kind: x[0].Kind, Key: x[0].Key, Doc: doc}}
 			if at, ok, err := groupOf(c.up, moved[0]); ok && err == nil && at == id {
@@ -102,6 +107,7 @@ func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) e
 			}
 		}
 	}
+	// x is the complement, so its other fields must not get into the result.
 	down, err := run(c.down, id, other, x)
 	if err != nil {
 		return errNotTried // two states that do not fit together are refused, not guessed at
@@ -111,6 +117,7 @@ func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) e
 }
 
 func (c *checker) stable(id transform.GroupID, x, y, back []record.Record) error {
+	// The engine compares source and target with this transformation. A difference would never end.
 	again, err := run(c.up, id, x, y)
 	if err := same(again, y, true, err); err != nil {
 		return fmt.Errorf("up: %w", err)

@@ -55,6 +55,7 @@ func (o Options) withDefaults() Options {
 // directions compiles subjects like the engine, but without the reversal check. The laws report
 // which property a result breaks, so it must not be refused before.
 func directions(subjects []Subject) (up, down transform.Direction, err error) {
+	// A registry applies the same checks as in a deployment.
 	r := transform.NewRegistry("lens")
 	var specs []transform.Spec
 	for _, s := range subjects {
@@ -87,6 +88,7 @@ func newSide(s transform.Spec) transform.Side { return s.New }
 func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (rep *Report, err error) {
 	began := time.Now()
 	o = o.withDefaults()
+	// Groups are tested as they are read. Only keys and findings are remembered.
 	c := checker{Options: o, report: newReport(subjects, o), keys: spill{limit: o.Memory}, failures: map[failureKey]*Failure{}}
 	defer func() { err = errors.Join(err, c.keys.close()) }()
 	if c.up, c.down, err = directions(subjects); err != nil {
@@ -102,6 +104,7 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	if err := all.each(ctx, samples, group); err != nil {
 		return nil, err
 	}
+	// Judge the last records, which did not fill a trial.
 	if err := c.judge(ctx); err != nil {
 		return nil, err
 	}
@@ -164,11 +167,14 @@ func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Re
 		return err
 	}
 	for _, r := range y {
+		// Collisions can only be found when all keys are known.
 		if err := c.keys.add(r.Kind+"\x00"+string(r.Key), []byte(nameOf(x, c.specs[id.Spec].old))); err != nil {
 			return err
 		}
 	}
+	// Measure the transformations alone, without reading and judging.
 	began = time.Now()
+	// Without a complement, to find the fields that the lens loses.
 	back, err := run(c.down, id, y, nil)
 	c.downTime += time.Since(began)
 	if err != nil {
@@ -179,6 +185,7 @@ func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Re
 	c.size("down", back)
 	t := &c.specs[id.Spec]
 	c.check(t, id, x, y, back)
+	// A group of several records cannot get another name.
 	if len(x) == 1 {
 		t.before = x[0].Doc
 	}
@@ -204,6 +211,7 @@ func (c *checker) size(direction string, rs []record.Record) {
 				s.Names = append(s.Names, fmt.Sprintf("%s of %s", r.Key, r.Kind))
 			}
 		}
+		// Report the largest document even below the limit: it shows how much room is left.
 		if s.Largest == nil || len(r.Doc) > s.Largest.Bytes {
 			s.Largest = &Document{direction, r.Kind, r.Key.String(), len(r.Doc)}
 		}

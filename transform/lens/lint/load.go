@@ -56,6 +56,7 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 	if len(errs) > 0 {
 		return nil, errs // a reference to an unreadable file would only add a second error
 	}
+	// References may point to any of the files, so link only after reading all.
 	set := lens.NewSet()
 	for _, f := range files {
 		set.Add(f.From, f.To, f.Lens)
@@ -109,6 +110,7 @@ const mostErrors = 20
 // that all errors appear at once.
 func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error) {
 	var errs []error
+	// Each round finds one more error, because the parser stops at the first.
 	for len(errs) < mostErrors {
 		l, err := lens.Parse(path, text, options...)
 		if err == nil {
@@ -141,6 +143,7 @@ func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 	}
 	for _, e := range top.Values {
 		list, ok := e.Value.(*ast.SequenceNode)
+		// A list in flow style may be on one line, which cannot be blanked in part.
 		if e.Key.String() != "operations" || !ok || list.IsFlowStyle || len(list.Values) < 2 {
 			continue
 		}
@@ -154,12 +157,14 @@ func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 		for i >= 0 && starts[i] > wrong.Line {
 			i--
 		}
+		// The error is outside the operations.
 		if i < 0 || i == len(starts)-1 && after(top, e, wrong.Line) {
 			return nil, false
 		}
 		if starts[i] == wrong.Line && wrong.Column <= list.GetToken().Position.Column {
 			return nil, false // the error is in the list as a whole
 		}
+		// Blank up to the next operation, the next key of the file, or its end.
 		end := len(lines)
 		if i+1 < len(starts) {
 			end = starts[i+1] - 1

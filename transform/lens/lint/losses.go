@@ -34,6 +34,7 @@ func Losses(subjects []Subject) []Loss {
 // declared returns the losses of the i-th subject, with their indexes in the report.
 func (c *checker) declared(i int, s Subject) tried {
 	t := tried{old: s.Spec.Old.Kinds[0].Name, now: s.Spec.New.Kinds[0].Name}
+	// The report lists the losses of all subjects, up before down.
 	at := 0
 	for _, before := range c.specs[:i] {
 		at += len(before.lostUp) + len(before.lostDown)
@@ -119,12 +120,14 @@ func (c *checker) lost(direction, main string, known []declared, was, is []recor
 
 // undeclared returns the index in the report of a loss that no lens declares.
 func (c *checker) undeclared(direction string, d Difference, was []record.Record) int {
+	// A record that is missing as a whole has no field.
 	field := "(record)"
 	for _, r := range was {
 		if r.Kind == d.Kind && r.Key == d.Key && len(d.Path) > 0 {
 			field = pattern(d.Path, r.Doc)
 		}
 	}
+	// The same loss of an earlier group counts together with this one.
 	same := func(l Loss) bool {
 		return l.Direction == direction && l.Kind == d.Kind && l.Field == field && l.Operation == ""
 	}

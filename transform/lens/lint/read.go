@@ -31,6 +31,7 @@ const maxRead = 16<<20 + 16<<10
 // appears in errors.
 func Open(name string, r io.Reader) (Source, error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
+	// The magic number of gzip.
 	if head, err := buffered.Peek(2); err == nil && head[0] == 0x1f && head[1] == 0x8b {
 		zip, err := gzip.NewReader(buffered)
 		if err != nil {
@@ -46,9 +47,11 @@ func Open(name string, r io.Reader) (Source, error) {
 	if len(head) == 4 && head[3] <= 1 {
 		return &bsonSource{name: name, r: buffered}, nil
 	}
+	// Decoding an array would hold the whole sample in memory.
 	if text := bytes.TrimLeft(head, " \t\r\n"); len(text) > 0 && text[0] == '[' {
 		return nil, fmt.Errorf("%s: it is one JSON array; give one object for each record, as mongoexport writes without --jsonArray", name)
 	}
+	// An empty file is a JSON source without records.
 	return &jsonSource{name: name, d: json.NewDecoder(buffered)}, nil
 }
 
@@ -96,6 +99,7 @@ func (s *bsonSource) Next(ctx context.Context) (bson.Raw, error) {
 		return nil, fmt.Errorf("%s: record %d: %w", s.name, s.read, err)
 	}
 	n := binary.LittleEndian.Uint32(head[:])
+	// Check the length before allocating: the file may be of another format.
 	if n < 5 || n > maxRead {
 		return nil, fmt.Errorf("%s: record %d is no BSON as mongodump writes it: its length would be %d", s.name, s.read, n)
 	}

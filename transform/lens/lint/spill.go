@@ -31,6 +31,7 @@ type part struct {
 const flushSize = 64 << 10
 
 func (s *spill) add(key string, entry ...[]byte) error {
+	// Entries of one key always go to the same part.
 	p := &s.parts[xxhash.Sum64String(key)%partitions]
 	before := len(p.buf)
 	p.buf = appendSized(p.buf, []byte(key))
@@ -38,12 +39,14 @@ func (s *spill) add(key string, entry ...[]byte) error {
 	for _, e := range entry {
 		n += sizedLen(e)
 	}
+	// The length of all fields together, so that each can skip to the next entry.
 	p.buf = binary.AppendUvarint(p.buf, uint64(n))
 	for _, e := range entry {
 		p.buf = appendSized(p.buf, e)
 	}
 	s.size += len(p.buf) - before
 	switch {
+	// From here on, every part has a file and flushes on its own.
 	case s.dir == "" && s.size > s.limit:
 		return s.toFiles()
 	case s.dir != "" && len(p.buf) > flushSize:
@@ -86,10 +89,12 @@ func (s *spill) each(f func(key string, entry [][]byte) error, done func() error
 			if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 				return fmt.Errorf("read the kept sample: %w", err)
 			}
+			// One part at a time: its size is about the whole divided by partitions.
 			kept, err := io.ReadAll(bufio.NewReader(p.file))
 			if err != nil {
 				return fmt.Errorf("read the kept sample: %w", err)
 			}
+			// The buffer holds the entries that were not flushed.
 			rest = append(kept, rest...)
 		}
 		p.buf = nil

@@ -62,6 +62,7 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 		case err != nil:
 			t.Err, t.Direction = err, there.name
 			return nil
+		// Transforming parts of two groups would show results that never occur.
 		case i > 0 && at != id:
 			return fmt.Errorf("%s %s and %s %s do not belong together: give the records of one group", in[0].Kind, in[0].Key, r.Kind, r.Key)
 		}
@@ -69,6 +70,7 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 	}
 	transform.SortRecords(in)
 	transform.SortRecords(have)
+	// A failure is a result of the trial, not an error of Try.
 	if *there.made, t.Err = run(there.dir, id, in, have); t.Err != nil {
 		t.Direction = there.name
 		return nil

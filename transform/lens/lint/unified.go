@@ -48,6 +48,7 @@ func middle(a, b []string) []string {
 		return out
 	}
 	width := len(b) + 1
+	// common[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
 	common := make([]int32, (len(a)+1)*width)
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
@@ -64,6 +65,7 @@ func middle(a, b []string) []string {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
 			out = append(out, " "+a[i])
 			i, j = i+1, j+1
+		// Prefer removals, so that they come before additions, like in diff.
 		case i < len(a) && (j == len(b) || common[(i+1)*width+j] >= common[i*width+j+1]):
 			out = append(out, "-"+a[i])
 			i++
@@ -83,6 +85,7 @@ func hunks(lines []string) string {
 	near := make([]bool, len(lines))
 	for i, l := range lines {
 		if l[0] != ' ' {
+			// Changes close to each other share one hunk.
 			for k := max(0, i-around); k <= min(len(lines)-1, i+around); k++ {
 				near[k] = true
 			}

@@ -41,6 +41,7 @@ func (c *checker) writtenGroup(id transform.GroupID, y []record.Record, keys *sp
 	}
 	c.size("down", x)
 	for _, r := range x {
+		// Two new records may become one old record.
 		if err := keys.add(r.Kind+"\x00"+string(r.Key), []byte(name)); err != nil {
 			return err
 		}

@@ -62,6 +62,7 @@ func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
 	if err := d.match(old, now); err != nil {
 		return nil, err
 	}
+	// The samples may be of other records, or the keys may have changed.
 	if len(d.pairs) == 0 {
 		return nil, fmt.Errorf("no record of %d and %d has the same _id in both samples, so that nothing says what became of what: give samples of the same records; where the new version has other keys, give them their old ones", len(old), len(now))
 	}
@@ -81,6 +82,7 @@ func (d *drafter) match(old, now []bson.Raw) error {
 	by := map[string]bson.Raw{}
 	for _, doc := range now {
 		id := doc.Lookup("_id")
+		// Type and bytes together identify the _id.
 		by[string(id.Type)+string(id.Value)] = doc
 	}
 	inOld, inNew := map[string]bool{}, map[string]bool{}
@@ -101,6 +103,7 @@ func (d *drafter) match(old, now []bson.Raw) error {
 		}
 		d.pairs = append(d.pairs, p)
 	}
+	// Every old field is compared with every new one.
 	if len(inOld) > maxFields || len(inNew) > maxFields {
 		return fmt.Errorf("the samples have %d and %d different fields, and at most %d are compared: an object with a field for each of many keys is a map, which 'each' is for; leave it out of the samples", len(inOld), len(inNew), maxFields)
 	}
@@ -116,6 +119,7 @@ func (d *drafter) match(old, now []bson.Raw) error {
 			d.now = append(d.now, path)
 		}
 	}
+	// The maps above iterate in random order, and drafts must be reproducible.
 	slices.Sort(d.old)
 	slices.Sort(d.now)
 	slices.Sort(d.both)
@@ -145,6 +149,7 @@ func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
 
 // op adds an operation. If it does not parse, op adds a comment instead.
 func (d *drafter) op(text, comment string) {
+	// Test each operation alone, so that one bad name does not spoil the draft.
 	if _, err := lens.Parse("draft.yaml", []byte("operations:\n  - "+text+"\n")); err != nil {
 		d.remark("not possible: " + text)
 		return
@@ -167,6 +172,7 @@ func (d *drafter) moved() {
 	for _, q := range d.now {
 		var fits []change
 		for _, p := range d.old {
+			// A table between two differently named fields would often be an accident.
 			if c, ok := d.compare(p, q); ok && c.table == nil {
 				fits = append(fits, c)
 			}
@@ -175,6 +181,7 @@ func (d *drafter) moved() {
 			left = append(left, q)
 			continue
 		}
+		// Several fields may hold the same values. Take the best and mention the next.
 		slices.SortStableFunc(fits, func(a, b change) int { return b.score(q) - a.score(q) })
 		best := fits[0]
 		comment := ""
@@ -185,6 +192,7 @@ func (d *drafter) moved() {
 			comment = "all records have the same value: is it the same field?"
 		}
 		op := fmt.Sprintf("rename: {from: %s, to: %s}", quote(best.from), quote(q))
+		// rename works within one object only.
 		if strings.Contains(best.from+q, ".") {
 			op = fmt.Sprintf("move: {from: %s, to: %s}", quote(best.from), quote(q))
 		}
@@ -192,6 +200,7 @@ func (d *drafter) moved() {
 		if best.convert != "" {
 			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(q), best.convert), "")
 		}
+		// A field can have moved to one place only.
 		d.old = slices.DeleteFunc(d.old, func(p string) bool { return p == best.from })
 	}
 	d.now = left
@@ -243,6 +252,7 @@ func (d *drafter) compare(p, q string) (change, bool) {
 			if c.convert != "" {
 				return c, false
 			}
+			// A later value may need a table, which then has equal entries too.
 			if was.Type == bson.TypeString {
 				table[was.StringValue()] = is.StringValue()
 			}
@@ -255,6 +265,7 @@ func (d *drafter) compare(p, q string) (change, bool) {
 		if was.Type != bson.TypeString || is.Type != bson.TypeString || c.convert != "" {
 			return c, false
 		}
+		// One old value with two new values is no table.
 		if to, known := table[was.StringValue()]; known && to != is.StringValue() || len(table) > maxTable {
 			return c, false
 		}
@@ -344,12 +355,14 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 			if candidates == nil {
 				candidates = make([][]string, len(pieces))
 				for i := range candidates {
+					// At first every field is a candidate for every part. Each record removes some.
 					candidates[i] = slices.Clone(among)
 				}
 			}
 			seen++
 			for i, piece := range pieces {
 				candidates[i] = slices.DeleteFunc(candidates[i], func(q string) bool {
+					// A candidate must hold the part in every record.
 					v, has := there(x)[q]
 					s, is := v.StringValueOK()
 					return !has || !is || s != piece
@@ -358,6 +371,7 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 		}
 		fields = nil
 		for _, c := range candidates {
+			// A field can hold only one part.
 			c = slices.DeleteFunc(slices.Clone(c), func(q string) bool { return slices.Contains(fields, q) })
 			if len(c) == 0 {
 				fields = nil
@@ -413,6 +427,7 @@ func (d *drafter) come() {
 			has++
 			counts[v.String()]++
 			first[v.String()] = v
+			// The most frequent value is the likely default.
 			if best == "" || counts[v.String()] > counts[best] {
 				best = v.String()
 			}
@@ -458,6 +473,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 	out := &Draft{Pairs: len(d.pairs), Unsure: d.unsure}
 	failed, differ := 0, map[string]int{}
 	for _, x := range d.pairs {
+		// Without a complement, as for a record that is new in the new version.
 		made, err := l.Up(x.old, nil)
 		switch {
 		case err != nil:
@@ -471,6 +487,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 				if w, there := is[path]; !there || !w.Equal(v) {
 					differ[path]++
 				}
+				// The fields left in is are the ones that only the draft makes.
 				delete(is, path)
 			}
 			for path := range is {
@@ -478,6 +495,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 			}
 		}
 	}
+	// State the draft's success at its top, before anyone trusts it.
 	tail := fmt.Sprintf("# Drafted from %d records that both samples have: %d of them come out as they are there.\n", out.Pairs, out.Explained)
 	if failed > 0 {
 		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' says why.\n", failed)

@@ -109,7 +109,7 @@ type resolution struct {
 	content map[string][]*memberState
 }
 
-// memberState is what is known of a source record.
+// memberState is the known state of a source record.
 type memberState struct {
 	ref
 	unit    bool // its own entry is read, and written
@@ -125,7 +125,7 @@ type memberState struct {
 	err     error
 }
 
-// groupState is what is known of a group that any record names or named.
+// groupState is the known state of a group that any record names or named.
 type groupState struct {
 	name   string
 	direct bool // a unit names it, so its waiting records are resolved too
@@ -139,7 +139,7 @@ type groupState struct {
 	err         error
 }
 
-// targetState is what is known of a target record.
+// targetState is the known state of a target record.
 type targetState struct {
 	ref
 	unit  bool

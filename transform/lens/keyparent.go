@@ -49,7 +49,8 @@ func (k keyWay) Parent(parent string) (string, error) {
 			return "", &transform.MappingError{Field: parent, Reason: "it is a single name in the other version, and nothing is under that"}
 		}
 	}
-	// A parent that ends at a variable corresponds to one that ends at a variable.
+	// A parent that ends with a variable maps to a parent that ends with one, so drop fixed
+	// segments at the end.
 	if src.segments[n-1].variable >= 0 {
 		for end > 0 && p.segments[end-1].variable < 0 {
 			end--

@@ -65,8 +65,7 @@ func (s *Set) Link() error {
 			if err := o.to.link(k, among); err != nil {
 				return err
 			}
-			// The digest of the referenced keys makes lenses differ whose references lead to other
-			// keys.
+			// Lenses with references to different keys must have different digests.
 			if o.to.keys != nil {
 				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
 			}

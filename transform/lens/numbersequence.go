@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// checkNumber refuses two conversions of one value of which only one allows numbers of any type.
-// The other would accept only some of the numbers.
+// checkNumber refuses a second conversion of a value if only one of the two allows numbers of any
+// type. The other one would accept only some of the numbers.
 func checkNumber(before []op, o op) error {
 	for _, v := range valuesOf(before, o) {
 		earlier := lastOn(v.before, v.path)

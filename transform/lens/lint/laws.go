@@ -145,7 +145,7 @@ func (c *checker) deleted(id transform.GroupID, x, y []record.Record) error {
 	return nil
 }
 
-// same returns nil if a result is the one that a law requires.
+// same returns nil if a result satisfies a law.
 func same(got, want []record.Record, toTheByte bool, err error) error {
 	if err != nil {
 		return err

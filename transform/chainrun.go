@@ -133,7 +133,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 	}
 	held := map[GroupID][]record.Record{}
 	for _, rec := range have {
-		// An ungroupable held record is no complement of any group; ignoring it is safe.
+		// A held record without a group is no group's complement, so ignoring it is safe.
 		if id, ok, err := d.groupOfRecord(rec, true); ok && err == nil && d.NeedsHave(id) {
 			held[id] = append(held[id], rec)
 		}

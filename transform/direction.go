@@ -166,7 +166,7 @@ func selectors(s Side, group string) []record.Selector {
 
 func (d *direction) Anchor(id GroupID) (string, record.Key) {
 	c := &d.specs[id.Spec]
-	// A unit's lineage entry is its anchor. It exists for every record of the source.
+	// A unit's anchor is its lineage entry, which every write of the unit contains.
 	if u, ok := unitOf(id.Name); ok && c.lineage != "" {
 		return c.lineage, memberKey(u.ref)
 	}

@@ -181,7 +181,6 @@ func (c *Component) Source(id GroupID) uint64 {
 	if m := c.x.members[u.ref]; !u.target && m != nil {
 		rs = append(rs, record.Record{Kind: m.kind, Key: m.key, Doc: m.rec.Doc})
 		// While the member waits or moves, changes in the group write the others without it.
-		// Of a group that it waits for, or has moved to, others are written without it.
 		if m.descent == (descent{group: m.content}) {
 			in = m.content
 		}

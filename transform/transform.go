@@ -5,7 +5,7 @@
 // Records that transform together share a group, and the engine migrates whole groups. A Spec is
 // one transformer between two adjacent versions. It declares the kinds of both sides and how their
 // records fall into groups. A group follows either from a key alone, or from the content of a
-// record. A delete event carries only a key, so groups by key need no further help. A Direction is
+// record. A delete event carries only a key, which is enough to find a group by key. A Direction is
 // a compiled step or chain of steps from one version to another.
 //
 // Vocabulary: a kind is a collection. The anchor is the record of a group whose guard stands for

@@ -267,7 +267,7 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 		}
 		return text, nil
 	}
-	// Accept only types with a unique text for each value. Otherwise two values could share a key.
+	// Values of two types may share a text, such as 5 and "5". repeated then refuses the record.
 	switch typ {
 	case bson.TypeString:
 		return stringOf(val), nil

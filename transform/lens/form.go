@@ -270,8 +270,8 @@ func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
 	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
 }
 
-// sameFields is sameValue for fields of objects in any order, however deep. Items of lists
-// have their places.
+// sameFields is sameValue, but ignores the order of fields at any depth. The order of list items
+// counts.
 func sameFields(a, b bson.RawValue) bool {
 	if a.Type != b.Type || !hasItems(a.Type) {
 		return sameValue(a, b)

@@ -68,7 +68,7 @@ func (t idType) convertible(to idType) bool {
 		return true
 	case t == idAny || to == idAny:
 		return false
-	// Every value has a text. The reverse checks that a text is one.
+	// Every value has a text. check refuses a text that no value has.
 	case t == idString || to == idString:
 		return true
 	}

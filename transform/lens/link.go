@@ -89,7 +89,8 @@ func (t *target) link(own setKind, among []setKind) error {
 	var known []string
 	for i, k := range among {
 		known = append(known, k.from)
-		// A kind of the old version's name wins over one of the new version's.
+		// A kind with this name in the old version wins over a kind with this name in the new
+		// version.
 		if k.from == t.kind || k.to == t.kind && found == nil {
 			found = &among[i]
 		}

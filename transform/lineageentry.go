@@ -131,7 +131,7 @@ func entry(key record.Key) []byte {
 	return bsoncore.AppendValueElement([]byte{0, 0, 0, 0}, "_id", bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
 }
 
-// A BSON document ends with a zero byte, and its length comes first.
+// closed completes a BSON document: it appends the final zero byte and sets the length.
 func closed(b []byte) bson.Raw {
 	b = append(b, 0)
 	return bson.Raw(bsoncore.UpdateLength(b, 0, int32(len(b))))

@@ -9,10 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// form is a value that one side may write in several ways with the same meaning, such as a number
-// of any type or a text that is not normalised. The far side keeps its own form as long as its
-// meaning equals the near side's present value. So a form survives a round trip, and neither side
-// overwrites the other's form.
+// form is a value that one side may write in several ways with the same meaning. Examples are
+// numbers of any type and texts that are not normalised. The far side keeps its own form as long as
+// its meaning equals the near side's present value. So a form survives a round trip, and neither
+// side overwrites the other's form.
 type form struct {
 	// fields have their meaning together: either all keep their forms, or none does.
 	fields   []holding

@@ -13,8 +13,8 @@ import (
 // revision is a digest of the update's effect.
 //
 // A document is converted if Down and then Up give the same document. Missing fields with defaults
-// are then added. So a lens that maps old and new values to the same form, such as a table with a
-// value on both sides, takes an old document for a converted one.
+// are then added. So if a lens maps old and new values to the same form, an old document looks
+// converted. A table with a value on both sides does that.
 //
 // InPlace refuses lenses that make or follow other records or other keys.
 func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error), revision string, err error) {

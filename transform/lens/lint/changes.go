@@ -117,8 +117,8 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 	var computed, made []*leaf
 	for _, l := range is.all {
 		if far := c.look(s.Back, changeKey{kind: now.Kind, to: l.path}, l.path); far.computed {
-			made = append(made, l)
 			// Collect calculated fields apart, because the mapping does not relate them one by one.
+			made = append(made, l)
 			come[l.path] = true
 		}
 	}

@@ -300,8 +300,8 @@ func conversion(was, is bson.RawValue) (string, bool) {
 		}
 		return raw
 	}
-	l, err := lens.Parse("draft.yaml", []byte("operations:\n  - convert: {field: v, "+text+"}\n"))
 	// Let the lens convert the value, so that both agree on the rules.
+	l, err := lens.Parse("draft.yaml", []byte("operations:\n  - convert: {field: v, "+text+"}\n"))
 	if err != nil {
 		return "", false
 	}

@@ -10,8 +10,7 @@ import (
 type operation struct {
 	name string
 	doc  string // for editors
-	// parse reads the body of the operation. It returns a nil op for an operation on whole records,
-	// which it adds to p.lens itself.
+	// parse reads the body of the operation. References and fans also register themselves in p.lens.
 	parse func(p *lensParser, body ast.Node) (op, error)
 	body  any // type of the body, for the schema
 }
@@ -50,7 +49,7 @@ func operationNames() string {
 	return joinNames(names)
 }
 
-// operation reads one operation. op is nil for one that works on whole records.
+// operation reads one operation, a mapping with a single key.
 func (p *lensParser) operation(n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) != 1 {

@@ -212,8 +212,8 @@ func (j *joint) spec(p part) (Spec, error) {
 	return out, nil
 }
 
-// reversal combines the specs of a part: one irreversible spec decides first, then one whose
-// reversal must be tried.
+// reversal combines the specs of a part: ReversalNone if any spec has it, else ReversalTried if any
+// spec has it, else ReversalOwn.
 func (j *joint) reversal(p part) Reversal {
 	out := ReversalOwn
 	see := func(sp Spec) {

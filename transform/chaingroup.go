@@ -173,7 +173,7 @@ func translateAnchor(outer Side, mine, root GroupedKind) func(string) (string, r
 	}
 }
 
-// kind returns the kind with a name.
+// kind returns the kind with the given name.
 func (s Side) kind(name string) (GroupedKind, bool) {
 	for _, k := range s.Kinds {
 		if k.Name == name {

@@ -21,8 +21,8 @@ func SyncsTo(d Direction, kind string) bool {
 }
 
 // SearchedTo reports whether a comparison must search a target kind for records that the source
-// lacks. It is false for a twin, because comparing the source kind already reads the same keys on
-// both sides.
+// lacks. It is false for a kind that the engine does not write. It is also false for a twin,
+// because comparing the source kind already reads the same keys on both sides.
 func SearchedTo(d Direction, kind string) bool {
 	return SyncsTo(d, kind) && !slices.ContainsFunc(d.SourceKinds(), func(k record.KindSpec) bool { return d.Twin(k.Name) == kind })
 }
@@ -31,8 +31,8 @@ func SearchedTo(d Direction, kind string) bool {
 func (sp Spec) oneSided() bool { return sp.Discontinued || sp.Introduced || sp.introduced != "" }
 
 // addOneSided adds the kinds of a spec without a counterpart to the direction's kinds, but to no
-// group. why is the reason why records of the newer version cannot go back. It is empty for
-// discontinued kinds, whose records stay behind by declaration.
+// group. why is the reason why records of the newer version cannot go back. It is empty for kinds
+// that are declared discontinued or introduced, because their records stay behind by declaration.
 func (d *direction) addOneSided(c compiled, why string) {
 	for _, k := range c.source.Kinds {
 		d.sourceKinds = append(d.sourceKinds, k.KindSpec)

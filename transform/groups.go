@@ -43,8 +43,8 @@ type Orphan struct {
 }
 
 // View defines how to read one side of a direction: its tokens, and the oldest acceptable version.
-// A comparison must not read a page from before it began. It would miss later records and count
-// them as equal or absent.
+// A page must not be older than the comparison. Otherwise later records are missing from it, and
+// count as equal or absent.
 type View struct {
 	Tokens    record.Tokens
 	NotBefore record.Version

@@ -67,7 +67,7 @@ func (r *Registry) AddTasks(tasks ...Task) error {
 // Tasks returns the registered data updates in the order of registration.
 func (r *Registry) Tasks() []Task { return slices.Clone(r.tasks) }
 
-// Task returns the data update with a name. The error lists the registered names.
+// Task returns the data update with the given name. The error lists the registered names.
 func (r *Registry) Task(name string) (Task, error) {
 	names := make([]string, len(r.tasks))
 	for i, t := range r.tasks {

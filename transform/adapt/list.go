@@ -75,11 +75,12 @@ func (p *page) sorted() []record.Record {
 	return p.recs[:min(p.limit, len(p.recs))]
 }
 
-// probes are sample rests of names: they stand for any name with a prefix.
+// probes are sample endings of names. With a prefix before them, they stand for any name with the
+// prefix.
 var probes = []string{"x", "0", "~", "a-b"}
 
 // within returns the group that contains all records of a kind with a prefix, if the declarations
-// ensure that. All names of the group's selector then begin with the prefix of the group.
+// ensure that. They do if the prefix begins with the text that selects the group.
 func (a *Adapter) within(kind, prefix string) (id transform.GroupID, ok bool) {
 	for i, probe := range probes {
 		of, known, err := a.show.GroupOfTarget(kind, record.StringKey(prefix+probe))

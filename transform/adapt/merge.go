@@ -68,8 +68,8 @@ func (w *window) add(c candidate) {
 
 // source provides the candidates and groups for a page in another order.
 type source interface {
-	// window returns the first candidates in order. With from, they are the candidates that begin
-	// at from. At the start, they are those that reach beyond the page's start.
+	// window returns the first candidates in order. With from, they begin at from. For the first
+	// window, they reach beyond the page's start.
 	window(ctx context.Context, p page, from string) (*window, error)
 	load(ctx context.Context, of []candidate) (groups, error)
 }

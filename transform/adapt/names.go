@@ -97,8 +97,9 @@ func (n *names) from(low string) func(yield func(*entry) bool) {
 	}
 }
 
-// page returns the first candidates of a page: at least least of them, if there are as many. With
-// from, they begin at from. At the start, they reach beyond the page's start.
+// page returns the first candidates of a page. It returns at least as many as the argument least,
+// if they exist. With from, they begin at from. For the first window, they reach beyond the page's
+// start.
 func (n *names) page(p page, from string, least int) *window {
 	w := &window{}
 	start := from

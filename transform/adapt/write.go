@@ -107,7 +107,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 	return aboutWrite(edits[0].first, err)
 }
 
-// aboutWrite is about for a mutation. It keeps errRaced, which only leads to a retry.
+// aboutWrite applies about to a mutation's error. It keeps errRaced, which only leads to a retry.
 func aboutWrite(m record.Mutation, err error) error {
 	if errors.Is(err, errRaced) {
 		return err

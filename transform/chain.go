@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A chain leads over versions in between without storing them: the steps v1 to v2 and v2
-// to v3 are joined to one step v1 to v3, whose specs run a spec of each in memory, so
-// that a record is read once and written once. What is joined may be joined again.
+// A chain migrates over inner versions without storing them. It joins the steps v1 to v2 and v2 to
+// v3 to one step v1 to v3. Each joined spec runs one spec of each step in memory, so the engine
+// reads and writes each record once. A joined step can be joined again.
 //
-// Specs are joined along the kinds of the middle version that one makes and the other
-// takes; specs that share none stay apart. Each joined spec needs names for its groups
-// that follow from the keys of both outer versions. One of its specs, the root, gives
-// them, and every other spec, a leaf, is tied to the root in one of two ways:
+// Specs are joined if one makes a kind of the middle version and the other takes it. Specs that
+// share no kind stay apart. Each joined spec needs group names that follow from the keys of both
+// outer versions. One of its specs, the root, provides the names. Every other spec, a leaf, is tied
+// to the root in one of two ways:
 //
 //   - by key: the leaf has one record of the middle version in each of its groups, found
 //     by its key. The leaf's group follows from that key, and so does the root's.
@@ -22,23 +22,23 @@ import (
 //     declarations; every record in between is checked, and a group with a record that
 //     belongs elsewhere is an error, which parks it.
 //
-// Steps that fit in neither way cannot be joined: the deployment has to stop over at the
-// version in between.
+// Steps that fit neither way cannot be joined. The deployment then has to stop at the middle
+// version.
 
-// ErrNoChain is returned by Direction for versions that are connected by several steps
-// which cannot be run as one: upgrade to the version in between first.
+// ErrNoChain is returned by Direction if several steps connect the versions and cannot run as one.
+// Upgrade to the version in between first.
 var ErrNoChain = errors.New("the transformations between the versions cannot be run as one")
 
-// joint is what is known of two adjacent steps while they are joined.
+// joint holds the state of joining two adjacent steps.
 type joint struct {
 	a, b                   step
 	aUp, aDown, bUp, bDown *direction
-	makers, takers         map[string]int  // by middle kind: the spec of a that makes it, of b that takes it
+	makers, takers         map[string]int  // by middle kind: its spec in a, its spec in b
 	dropped                map[string]bool // middle kinds that b discontinues
 	fresh                  map[string]bool // middle kinds that a introduces
 }
 
-// join makes one step of two.
+// join joins two adjacent steps to one.
 func join(a, b step) (step, error) {
 	j := &joint{
 		a: a, b: b, makers: map[string]int{}, takers: map[string]int{}, dropped: map[string]bool{}, fresh: map[string]bool{},
@@ -59,8 +59,10 @@ func join(a, b step) (step, error) {
 	return out, nil
 }
 
-// match finds which spec makes and which one takes each kind of the middle version.
+// match finds, for each kind of the middle version, the spec that makes it and the spec that takes
+// it.
 func (j *joint) match() error {
+	// Kinds that b takes or discontinues. All other middle kinds would lose their records.
 	for i, sp := range j.b.specs {
 		for _, k := range sp.Old.Kinds {
 			if sp.Discontinued {
@@ -90,11 +92,12 @@ func (j *joint) match() error {
 	return nil
 }
 
-// part is a set of specs that share middle kinds, directly or through each other.
+// part is a set of specs that share middle kinds, directly or through other specs.
 type part struct{ a, b []int }
 
-// parts cuts the specs of both steps into parts, in the order of the specs.
+// parts splits the specs of both steps into parts, in the order of the specs.
 func (j *joint) parts() []part {
+	// grow follows shared middle kinds from spec to spec, back and forth between the steps.
 	aSeen, bSeen := make([]bool, len(j.a.specs)), make([]bool, len(j.b.specs))
 	var grow func(p *part, a, b int)
 	grow = func(p *part, a, b int) {
@@ -119,13 +122,13 @@ func (j *joint) parts() []part {
 	}
 	var parts []part
 	for i, sp := range j.a.specs {
-		if !aSeen[i] && sp.introduced == "" && !sp.Introduced { // what was introduced before the middle is found from its taker
+		if !aSeen[i] && sp.introduced == "" && !sp.Introduced { // grow finds the others from their takers
 			parts = append(parts, part{})
 			grow(&parts[len(parts)-1], i, -1)
 		}
 	}
 	for i, sp := range j.b.specs {
-		if !bSeen[i] && !sp.Discontinued { // the middle's discontinued kinds are unknown outside
+		if !bSeen[i] && !sp.Discontinued { // a kind that only the middle version has is unknown outside
 			parts = append(parts, part{})
 			grow(&parts[len(parts)-1], -1, i)
 		}
@@ -135,6 +138,7 @@ func (j *joint) parts() []part {
 
 // spec joins the specs of one part.
 func (j *joint) spec(p part) (Spec, error) {
+	// A spec of the same name in both steps keeps its name.
 	var names []string
 	for _, i := range p.a {
 		names = append(names, j.a.specs[i].Name)
@@ -146,7 +150,7 @@ func (j *joint) spec(p part) (Spec, error) {
 	}
 	out := Spec{Name: strings.Join(names, "+")}
 	switch {
-	case len(p.b) == 0: // discontinued, in this step or in the next one
+	case len(p.b) == 0: // this step or the next one discontinues the kinds
 		out.Discontinued = true
 		for _, i := range p.a {
 			for _, k := range j.a.specs[i].Old.Kinds {
@@ -154,11 +158,11 @@ func (j *joint) spec(p part) (Spec, error) {
 			}
 		}
 		return out, nil
-	case len(p.a) == 0: // introduced, in this step or by it
+	case len(p.a) == 0: // this step introduces the kinds, or they have no source in the old version
 		sp := j.b.specs[p.b[0]]
 		out.New = Side{Kinds: slices.Clone(sp.New.Kinds), Anchor: sp.New.Anchor}
 		if sp.Introduced || slices.ContainsFunc(sp.Old.Kinds, func(k GroupedKind) bool { return j.fresh[k.Name] }) {
-			// The old version never had it, by declaration.
+			// The declaration states that the old version never had these kinds.
 			for i := range out.New.Kinds {
 				out.New.Kinds[i] = GroupedKind{KindSpec: out.New.Kinds[i].KindSpec}
 			}
@@ -170,6 +174,8 @@ func (j *joint) spec(p part) (Spec, error) {
 		}
 		return out, nil
 	}
+	// A fresh kind has no records to read from the old version, so a transformer that also takes
+	// other kinds could not run.
 	for _, i := range p.b {
 		for _, k := range j.b.specs[i].Old.Kinds {
 			if j.fresh[k.Name] {
@@ -177,6 +183,7 @@ func (j *joint) spec(p part) (Spec, error) {
 			}
 		}
 	}
+	// All specs of the part run together, as one transformer.
 	run := &run{j: j, middle: j.a.newVersion}
 	var err error
 	if out.Old, out.New, run.sameNames, err = j.tie(p); err != nil {
@@ -187,8 +194,8 @@ func (j *joint) spec(p part) (Spec, error) {
 		out.DownNeedsHave = out.DownNeedsHave || j.aDown.specs[i].needsHave
 		run.upHeld = run.upHeld || j.aUp.specs[i].needsHave
 		for _, k := range j.a.specs[i].New.Kinds {
-			// Its records stay as they were in the middle version, which is known only from
-			// what the old version holds.
+			// Down has to restore the dropped kinds of the middle version. Only the old version
+			// still holds them.
 			out.DownNeedsHave = out.DownNeedsHave || j.dropped[k.Name]
 			run.downHeld = run.downHeld || j.dropped[k.Name]
 		}
@@ -199,14 +206,14 @@ func (j *joint) spec(p part) (Spec, error) {
 		run.downHeld = run.downHeld || j.bDown.specs[i].needsHave
 	}
 	out.Up, out.Down = run.up, run.down
-	// The chain's result is taken back as a whole: what the middle version would hold is
-	// put together of both ends, and no step has to give that back.
+	// The chain's result is taken back as a whole. The middle version is computed from both ends,
+	// so no single step can give it back.
 	out.Reversal = j.reversal(p)
 	return out, nil
 }
 
-// reversal is what holds for a part: one step that cannot go back is enough, and one that
-// has to be tried.
+// reversal combines the specs of a part: ReversalNone if any spec has it, else ReversalTried if any
+// spec has it, else ReversalOwn.
 func (j *joint) reversal(p part) Reversal {
 	out := ReversalOwn
 	see := func(sp Spec) {

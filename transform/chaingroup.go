@@ -9,19 +9,18 @@ import (
 // member is one spec of a part, seen from the middle version.
 type member struct {
 	spec         Spec
-	at           int // its index in its step
+	at           int // index of the spec in its step
 	outer, inner Side
 	inward       *direction // from the outer version to the middle one
 }
 
-// samename is a middle kind whose groups two specs must call the same.
+// samename is a middle kind that two specs must put into groups of the same name.
 type samename struct {
 	root, leaf         GroupedKind
 	rootSpec, leafSpec string
 }
 
-// tie finds the groups of a joined spec: both outer sides, grouped under the root's
-// names.
+// tie computes the two outer sides of a joined spec, grouped under the root's names.
 func (j *joint) tie(p part) (old, fresh Side, same map[string]samename, err error) {
 	var as, bs []member
 	for _, i := range p.a {
@@ -34,9 +33,12 @@ func (j *joint) tie(p part) (old, fresh Side, same map[string]samename, err erro
 	}
 	same = map[string]samename{}
 	switch {
+	// One root names the groups of all others, so only one of the two steps may have several specs.
 	case len(as) > 1 && len(bs) > 1:
 		return old, fresh, nil, fmt.Errorf("transformers %s and %s share kinds of %s with both %s and %s",
 			as[0].spec.Name, as[1].spec.Name, j.a.newVersion, bs[0].spec.Name, bs[1].spec.Name)
+	// Take the root from the step with one spec. If both have one, prefer leaves that can be tied
+	// by key.
 	case len(as) > 1 || len(bs) == 1 && !bs[0].single(as[0]) && as[0].single(bs[0]):
 		old, err = under(bs[0], as, same)
 		return old, bs[0].outer, same, err
@@ -46,8 +48,7 @@ func (j *joint) tie(p part) (old, fresh Side, same map[string]samename, err erro
 	}
 }
 
-// shared are the kinds of the middle version that m has in common with the root, as m
-// groups them.
+// shared returns the middle kinds that m and the root have in common, as m groups them.
 func (m member) shared(root member) (ks []GroupedKind) {
 	for _, k := range m.inner.Kinds {
 		if _, ok := root.inner.kind(k.Name); ok {
@@ -63,14 +64,16 @@ func (m member) single(root member) bool {
 	return len(ks) == 1 && ks[0].single() && !m.spec.byContent()
 }
 
-// under groups the outer kinds of leaves under the names of root's groups: by key where
-// a leaf's groups have one record in the middle, for that is sure, and by name elsewhere.
+// under groups the outer kinds of the leaves under the root's group names. It ties a leaf by key if
+// each of its groups has one middle record, because a key leaves no doubt. It ties the others by
+// name.
 func under(root member, leaves []member, same map[string]samename) (Side, error) {
 	var out Side
 	byContent := root.spec.byContent()
 	for _, leaf := range leaves {
 		byContent = byContent || leaf.spec.byContent()
 		shared := leaf.shared(root)
+		// A key decides the group without reading records. Tying by name has to check every record.
 		if leaf.single(root) {
 			mid, _ := root.inner.kind(shared[0].Name)
 			for _, k := range leaf.outer.Kinds {
@@ -80,6 +83,7 @@ func under(root member, leaves []member, same map[string]samename) (Side, error)
 				}
 				out.Kinds = append(out.Kinds, t)
 			}
+			// Only a record that exists exactly once in each group can carry the group's guard.
 			if out.Anchor == nil && mid.single() {
 				out.Anchor = translateAnchor(leaf.outer, shared[0], mid)
 			}
@@ -103,9 +107,9 @@ func under(root member, leaves []member, same map[string]samename) (Side, error)
 	return out, nil
 }
 
-// translate groups a leaf's outer kind under the root's names, by the key of the one
-// middle record of each of the leaf's groups: mine and root define how that kind falls into
-// groups on their sides.
+// translate groups a leaf's outer kind under the root's names. It goes through the key of the
+// single middle record in each of the leaf's groups. mine and root are the groupings of that middle
+// kind on the two sides.
 func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (GroupedKind, error) {
 	plain := outer.GroupOf == nil && mine.GroupOf == nil
 	switch {
@@ -114,6 +118,7 @@ func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (Grou
 			return outer, fmt.Errorf("%s goes by content, and its records are not made of a single record each", root.Name)
 		}
 		return GroupedKind{KindSpec: outer.KindSpec, Content: leaf.contentOf(outer, root)}, nil
+	// Keys are the groups on both sides already.
 	case plain && root.GroupOf == nil:
 		return outer, nil
 	case !plain && !root.single() && !byContent:
@@ -131,7 +136,7 @@ func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (Grou
 		},
 		Select: func(group string) record.Selector {
 			s := root.selector(group)
-			if s.Prefix { // the keys are the same
+			if s.Prefix { // keys are equal on both sides
 				return record.Selector{Kind: outer.Name, Key: s.Key, Prefix: true}
 			}
 			return outer.selector(mine.groupOr(s.Key))
@@ -139,14 +144,16 @@ func translate(leaf member, outer, mine, root GroupedKind, byContent bool) (Grou
 	}, nil
 }
 
-// contentOf names the group of an outer record by what the middle version would hold of
-// it: what a version in between has and the outer ones have not cannot decide on a group.
+// contentOf returns a function that names the group of an outer record from its middle record. The
+// middle record is computed from the outer record alone. So a field that only the middle version
+// has cannot decide on a group.
 func (m member) contentOf(outer, root GroupedKind) func(record.Record) (string, error) {
 	return func(r record.Record) (string, error) {
 		group, err := outer.groupOf(r.Key)
 		if err != nil {
 			return "", err
 		}
+		// No complement: the group must follow from the record alone, on every controller alike.
 		mid, err := m.inward.Transform(GroupID{m.at, group}, Group{group, []record.Record{r}}, Group{Name: group})
 		if err != nil {
 			return "", err
@@ -166,7 +173,7 @@ func translateAnchor(outer Side, mine, root GroupedKind) func(string) (string, r
 	}
 }
 
-// kind finds a kind of a side.
+// kind returns the kind with the given name.
 func (s Side) kind(name string) (GroupedKind, bool) {
 	for _, k := range s.Kinds {
 		if k.Name == name {
@@ -192,8 +199,8 @@ func (k GroupedKind) groupOf(key record.Key) (string, error) {
 	return k.GroupOf(key)
 }
 
-// groupOr is the group of a key that was made of a group's name. One that the kind does
-// not know belongs to no group: it selects nothing.
+// groupOr returns the group of a key that was made from a group's name. If the kind rejects the
+// key, it returns the key, which selects nothing.
 func (k GroupedKind) groupOr(key record.Key) string {
 	group, err := k.groupOf(key)
 	if err != nil {

@@ -2,9 +2,8 @@ package transform
 
 import "errors"
 
-// Mappings maps through several mappings in turn, as a chain does with records: the first
-// one is that of the version which a request is in. Errors name the field as the request
-// does.
+// Mappings combines several mappings to one, as a chain combines transformers. The first mapping
+// takes the request's version. Errors name the field of the request, not of a version in between.
 func Mappings(ms ...Mapping) Mapping {
 	switch len(ms) {
 	case 0:
@@ -18,7 +17,7 @@ func Mappings(ms ...Mapping) Mapping {
 
 type mappings []Mapping
 
-// asked makes an error about a version in between one about the field asked for.
+// asked rewrites an error about an inner version's field into one about the requested field.
 func asked(field string, err error) error {
 	var refused *MappingError
 	if !errors.As(err, &refused) || refused.Field == field {
@@ -39,8 +38,8 @@ func (ms mappings) Order(path string) (string, error) {
 	return ms.each(path, func(m Mapping, s string) (string, error) { return m.Order(s) })
 }
 
-// KeepsOrder: each of them does, for the parent as it is there. One that has no single
-// counterpart may hold any names, so that all have to be in order.
+// KeepsOrder reports whether every mapping keeps the order under its own form of the parent. Where
+// a parent has no counterpart, any name is possible, so all names must keep their order.
 func (ms mappings) KeepsOrder(parent string) bool {
 	for _, m := range ms {
 		if !KeepsOrder(m, parent) {
@@ -77,6 +76,7 @@ func (ms mappings) Field(path string) ([]string, error) {
 				return nil, asked(path, err)
 			}
 			for _, q := range paths {
+				// Two fields of an inner version may map to one field.
 				if !seen[q] {
 					seen[q] = true
 					next = append(next, q)

@@ -12,14 +12,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// run is a joined spec at work. Each step is asked through its own Direction, which
-// checks what comes out of it as if it was to be stored.
+// run executes a joined spec. It calls each step through the step's own Direction, which checks the
+// inner results like results to store.
 type run struct {
 	j         *joint
 	middle    string
 	sameNames map[string]samename // by middle kind
-	// upHeld and downHeld: the first transformer of that way needs the complement, which is
-	// what the target holds, brought back to the middle.
+	// upHeld and downHeld report that the first transformer of that direction needs the complement.
+	// The run computes it by transforming the target's records back to the middle version.
 	upHeld, downHeld bool
 }
 
@@ -27,6 +27,8 @@ func (r *run) up(src, have Group) ([]record.Record, error) {
 	var held []record.Record
 	var err error
 	if r.upHeld {
+		// The first step needs the middle version's records. They exist only as a transformation of
+		// the target.
 		if held, err = through(r.j.bDown, have.Records, nil, nil); err != nil {
 			return nil, fmt.Errorf("what %s holds: %w", r.j.b.newVersion, err)
 		}
@@ -49,6 +51,7 @@ func (r *run) down(src, have Group) ([]record.Record, error) {
 	var held []record.Record
 	var err error
 	if r.downHeld {
+		// As in up: compute the middle version's records from the old ones.
 		if held, err = through(r.j.aUp, have.Records, nil, nil); err != nil {
 			return nil, fmt.Errorf("what %s holds: %w", r.j.a.oldVersion, err)
 		}
@@ -60,6 +63,7 @@ func (r *run) down(src, have Group) ([]record.Record, error) {
 	if err := r.check(mid); err != nil {
 		return nil, err
 	}
+	// Add them after the check: b's specs do not group dropped kinds.
 	if mid, err = r.withDropped(mid, held); err != nil {
 		return nil, err
 	}
@@ -70,7 +74,7 @@ func (r *run) down(src, have Group) ([]record.Record, error) {
 	return keepOrder(out, have.Records), nil
 }
 
-// check finds middle records that the two specs would put into groups of different names.
+// check refuses middle records that the two specs would put into groups of different names.
 func (r *run) check(mid []record.Record) error {
 	for _, rec := range mid {
 		s, ok := r.sameNames[rec.Kind]
@@ -93,12 +97,12 @@ func (r *run) check(mid []record.Record) error {
 	return nil
 }
 
-// withDropped adds what the middle version would have kept of its discontinued kinds, for
-// groups that are still there.
+// withDropped restores the middle version's discontinued kinds, for groups that still exist.
 func (r *run) withDropped(mid, held []record.Record) ([]record.Record, error) {
 	if len(r.j.dropped) == 0 || len(held) == 0 {
 		return mid, nil
 	}
+	// Dropped records of a group that no longer exists are deleted with the group.
 	there := map[GroupID]bool{}
 	for _, rec := range mid {
 		if id, ok, err := r.j.aDown.groupOfRecord(rec, false); ok && err == nil {
@@ -120,14 +124,16 @@ func (r *run) withDropped(mid, held []record.Record) ([]record.Record, error) {
 	return mid, nil
 }
 
-// through takes records through a step, group by group. dropped are kinds that the step
-// discontinues; any other that it does not take is an error, for its records would be lost.
+// through transforms records by one step, group by group. dropped are the kinds that the step
+// discontinues. Any other kind that the step does not take is an error, because its records would
+// be lost.
 func through(d *direction, src, have []record.Record, dropped map[string]bool) ([]record.Record, error) {
 	if len(src) == 0 {
 		return nil, nil
 	}
 	held := map[GroupID][]record.Record{}
 	for _, rec := range have {
+		// A held record without a group is no group's complement, so ignoring it is safe.
 		if id, ok, err := d.groupOfRecord(rec, true); ok && err == nil && d.NeedsHave(id) {
 			held[id] = append(held[id], rec)
 		}
@@ -144,6 +150,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 		case !ok:
 			return nil, fmt.Errorf("%s %s of %s has no counterpart in %s", rec.Kind, rec.Key, d.from, d.to)
 		}
+		// Keep the order of src: iterating over the map would make results random.
 		if _, seen := groups[id]; !seen {
 			ids = append(ids, id)
 		}
@@ -152,6 +159,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 	var out []record.Record
 	for _, id := range ids {
 		s, h := Group{id.Name, groups[id]}, Group{id.Name, held[id]}
+		// Transformers get their groups in order, as from the engine.
 		SortRecords(s.Records)
 		SortRecords(h.Records)
 		rs, err := d.Transform(id, s, h)
@@ -163,7 +171,7 @@ func through(d *direction, src, have []record.Record, dropped map[string]bool) (
 	return out, nil
 }
 
-// groupOfRecord names the group of a live record, whichever way its spec goes by.
+// groupOfRecord returns the group of a live record, for specs by name and by content.
 func (d *direction) groupOfRecord(r record.Record, target bool) (GroupID, bool, error) {
 	kinds, of := d.source, d.GroupOf
 	if target {
@@ -177,10 +185,9 @@ func (d *direction) groupOfRecord(r record.Record, target bool) (GroupID, bool, 
 	return GroupID{at.spec, name}, true, err
 }
 
-// keepOrder gives a record whose top-level fields differ from what the target holds in
-// their order alone the target's bytes. A step may put fields where the middle version
-// had them, which nobody stored: without this a record would change with every
-// comparison.
+// keepOrder replaces a record by the target's bytes if they differ only in the order of top-level
+// fields. A step may order fields like the middle version, which nobody stored. Without this, every
+// comparison would change the record.
 func keepOrder(out, have []record.Record) []record.Record {
 	for i := range out {
 		at := slices.IndexFunc(have, func(h record.Record) bool { return h.Kind == out[i].Kind && h.Key == out[i].Key })
@@ -191,10 +198,11 @@ func keepOrder(out, have []record.Record) []record.Record {
 	return out
 }
 
-// sameTopFields reports whether two documents have the same top-level fields, in any order.
+// sameTopFields reports whether two documents differ, but only in the order of their top-level
+// fields.
 func sameTopFields(a, b bson.Raw) bool {
 	if len(a) != len(b) || bytes.Equal(a, b) {
-		return false // another length has other fields; the same bytes need no help
+		return false // other lengths mean other fields; equal bytes need no change
 	}
 	as, okA := elements(a)
 	bs, okB := elements(b)

@@ -10,9 +10,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Conceal returns err with a text that shows no value of the records; nil for nil. Errors of
-// transformers go through here before anybody else sees them: they are stored where people
-// read who may not read the data, and the author of a transformer quotes what it was given.
+// Conceal returns err with a text that contains no value of the records, or nil for nil. All errors
+// of transformers pass through it, because the author of a transformer may quote its input. The
+// errors are stored where people without access to the data can read them.
 func Conceal(err error, groups ...Group) error {
 	if err == nil {
 		return nil
@@ -24,6 +24,7 @@ func Conceal(err error, groups ...Group) error {
 		}
 	}
 	text, stack := err.Error(), ""
+	// Keep the stack of a panic: it contains no data, and the author needs it.
 	var p *panicError
 	if errors.As(err, &p) {
 		if i := strings.LastIndex(text, p.stack); i >= 0 {
@@ -41,20 +42,23 @@ type panicError struct {
 
 func (e *panicError) Error() string { return "panic: " + e.text + "\n" + e.stack }
 
-// errGoexit is what becomes of a call of runtime.Goexit within f.
+// errGoexit is the error of a function that calls runtime.Goexit.
 var errGoexit = errors.New("runtime.Goexit was called")
 
-// Isolated runs f on a goroutine of its own, so that code which ends its goroutine does
-// not end the one that asked. A panic, with its stack, and runtime.Goexit become errors.
-// A stack overflow and want of memory end the process: Go lets nobody recover from them.
+// Isolated runs f on its own goroutine, so that f cannot end the caller's goroutine. A panic (with
+// its stack) and runtime.Goexit become errors. A stack overflow and exhausted memory still end the
+// process, because Go cannot recover from them.
 func Isolated[T any](f func() (T, error)) (T, error) {
 	type answer struct {
 		out T
 		err error
 	}
+	// Buffered, so that the goroutine always ends.
 	done := make(chan answer, 1)
 	go func() {
+		// errGoexit stays the answer if f ends the goroutine without a panic.
 		a := answer{err: errGoexit}
+		// Runs after a return, a panic and Goexit alike, so done always gets an answer.
 		defer func() {
 			if p := recover(); p != nil {
 				a = answer{err: panicked(p, debug.Stack())}

@@ -11,15 +11,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// direction is a step seen from one of its ends.
+// direction is a step in one of its two directions.
 type direction struct {
 	from, to, hash string
 	specs          []compiled
 	source, target map[string]kindAt
 	sourceKinds    []record.KindSpec
 	targetKinds    []record.KindSpec
-	stranded       map[string]error // source kinds whose records cannot be migrated, and why
-	unchecked      bool             // results are not taken back
+	stranded       map[string]error // source kinds whose records cannot be migrated, with the reason
+	unchecked      bool             // skip takeBack
 }
 
 var _ Direction = (*direction)(nil)
@@ -30,16 +30,16 @@ type compiled struct {
 	source, target Side
 	apply          Func
 	needsHave      bool
-	back           Func // the other direction
-	backNeedsHave  bool // what apply was given is the complement of back
+	back           Func // the Func of the other direction
+	backNeedsHave  bool // back takes the group that apply got as its complement
 	reversal       Reversal
 	whole          bool
-	single         bool    // a target group is never more than one record
-	lineage        string  // the kind that holds it; empty for groups by name
-	names          Mapping // of the first kind of target to that of source; nil if it is not known
+	single         bool    // a target group never has more than one record
+	lineage        string  // the lineage kind; empty for groups by name
+	names          Mapping // from the first target kind's names to the source's; nil if unknown
 }
 
-// kindAt is where a kind is declared.
+// kindAt is a kind and the index of its spec.
 type kindAt struct {
 	spec int
 	kind GroupedKind
@@ -47,6 +47,7 @@ type kindAt struct {
 
 func compile(from, to, hash string, specs []Spec, up bool) *direction {
 	d := &direction{from: from, to: to, hash: hash, source: map[string]kindAt{}, target: map[string]kindAt{}}
+	// Both directions must give the lineage kind the same name, so order the versions.
 	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
 	if !up {
 		older, newer = newer, older
@@ -63,12 +64,13 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 			continue
 		}
 		if sp.byContent() {
-			// What is no longer part of a group is found through lineage.
+			// Lineage finds the records that left a group.
 			c.lineage = LineageKind(sp.Name, older, newer)
 			d.targetKinds = append(d.targetKinds, record.KindSpec{Name: c.lineage})
 		} else {
 			c.whole, c.single = one(c.source), one(c.target)
-			// What is no longer part of a group must be found to be removed.
+			// The transformer's result lacks records that left the group. The engine finds them by
+			// reading the target.
 			c.needsHave = c.needsHave || !c.single
 			c.backNeedsHave = c.backNeedsHave || !one(c.source)
 		}
@@ -85,7 +87,7 @@ func compile(from, to, hash string, specs []Spec, up bool) *direction {
 	return d
 }
 
-// one reports whether a group of a side is never more than one record.
+// one reports whether a group of a side never has more than one record.
 func one(s Side) bool { return len(s.Kinds) == 1 && s.Kinds[0].single() }
 
 func (d *direction) From() string { return d.from }
@@ -96,6 +98,7 @@ func (d *direction) SourceKinds() []record.KindSpec { return slices.Clone(d.sour
 func (d *direction) TargetKinds() []record.KindSpec { return slices.Clone(d.targetKinds) }
 
 func (d *direction) GroupOf(kind string, key record.Key) (GroupID, bool, error) {
+	// Reporting ok with an error parks the record. Without it, the record would be lost silently.
 	if err, ok := d.stranded[kind]; ok {
 		return GroupID{}, true, err
 	}
@@ -111,6 +114,7 @@ func (d *direction) groupOf(kinds map[string]kindAt, target bool, kind string, k
 	if !ok {
 		return GroupID{}, false, nil
 	}
+	// Reject malformed keys here, before author code sees them.
 	if err := record.CheckKey(key); err != nil {
 		return GroupID{}, true, fmt.Errorf("group of %s: %w", kind, err)
 	}
@@ -120,6 +124,7 @@ func (d *direction) groupOf(kinds map[string]kindAt, target bool, kind string, k
 	if at.kind.GroupOf == nil {
 		return GroupID{at.spec, string(key)}, true, nil
 	}
+	// GroupOf is the author's code. A panic must park one key, not end the controller.
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(p, debug.Stack())
@@ -161,6 +166,7 @@ func selectors(s Side, group string) []record.Selector {
 
 func (d *direction) Anchor(id GroupID) (string, record.Key) {
 	c := &d.specs[id.Spec]
+	// A unit's anchor is its lineage entry, which every write of the unit contains.
 	if u, ok := unitOf(id.Name); ok && c.lineage != "" {
 		return c.lineage, memberKey(u.ref)
 	}
@@ -178,6 +184,7 @@ func (d *direction) Whole(kind string) bool {
 
 func (d *direction) Twin(kind string) string {
 	at, ok := d.source[kind]
+	// A twin needs one record on each side, and keys that are not mapped.
 	if !ok || !d.Whole(kind) || !d.specs[at.spec].single || at.kind.GroupOf != nil {
 		return ""
 	}
@@ -208,18 +215,21 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 		return nil, fmt.Errorf("transform: no spec %d", id.Spec)
 	}
 	c := &d.specs[id.Spec]
+	// An unreadable record fails its own group, with the error of its read.
 	for _, r := range src.Records {
 		if r.Err != nil {
 			return nil, r.Err
 		}
 	}
 	if c.needsHave {
+		// Without the complement, fields that only the target has would be lost.
 		for _, r := range have.Records {
 			if r.Err != nil {
 				return nil, fmt.Errorf("%s %s of %s, which is needed for what %s has no place for: %w", r.Kind, r.Key, d.to, d.from, r.Err)
 			}
 		}
 	}
+	// Transformers are the author's code. Conceal keeps data out of errors that are stored.
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, panicked(p, debug.Stack())
@@ -232,6 +242,7 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 	if err != nil {
 		return nil, err
 	}
+	// Results are compared with stored documents byte by byte, so they need the stored form.
 	for i := range out {
 		out[i].Doc = record.Stored(out[i].Doc)
 	}
@@ -244,8 +255,8 @@ func (d *direction) Transform(id GroupID, src, have Group) (out []record.Record,
 	return out, nil
 }
 
-// check refuses what the engine could not store or would find under another group
-// afterwards, and brings the records into order.
+// check refuses results that the engine could not store or would find in another group later. It
+// also sorts the records.
 func (d *direction) check(id GroupID, c *compiled, out []record.Record) error {
 	if len(out) > 1 {
 		slices.SortFunc(out, compareRecords)
@@ -261,7 +272,7 @@ func (d *direction) check(id GroupID, c *compiled, out []record.Record) error {
 		}
 		switch {
 		case c.lineage != "":
-			// The reverse must find the same groups.
+			// The reverse direction must find the same groups.
 			group, err := contentOf(at.kind, *r)
 			if err != nil {
 				return err
@@ -299,13 +310,15 @@ func compareRecords(a, b record.Record) int {
 	return strings.Compare(string(a.Key), string(b.Key))
 }
 
-// checkID compares a document's _id with its key, without allocating where the _id is
-// in canonical form, as nearly all are.
+// checkID compares a document's _id with its key. It does not allocate if the _id is in canonical
+// form, as nearly all are.
 func checkID(doc []byte, key record.Key) error {
 	id, ok := idOf(doc)
 	if !ok {
 		return errors.New("document has no readable _id")
 	}
+	// Type and bytes are equal: the _id is canonical. Otherwise the number may still be equal in
+	// another type.
 	if byte(id.Type) == key[0] && string(id.Value) == string(key[1:]) {
 		return nil
 	}
@@ -319,12 +332,12 @@ func checkID(doc []byte, key record.Key) error {
 	return nil
 }
 
-// stackLines bounds the stack in the error of a panic: it is stored with the parked
-// group, and the frames that matter come first.
+// stackLines limits the stack in a panic's error. The error is stored with the parked group, and
+// the top frames matter most.
 const stackLines = 24
 
-// panicked makes an error of a panic. The stack begins below the frames of debug.Stack
-// and of the recovering function.
+// panicked converts a panic to an error. It drops the frames of debug.Stack and of the recovering
+// function.
 func panicked(p any, stack []byte) error {
 	lines := strings.Split(strings.TrimSpace(string(stack)), "\n")
 	for i, l := range lines {

@@ -7,21 +7,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// SyncsFrom reports whether records of a source kind are migrated. Other kinds of
-// the source take part in the switch alone: to scan them is not wrong, but of no use.
+// SyncsFrom reports whether the engine migrates records of a source kind. Other kinds only take
+// part in the switch; scanning them is harmless and useless.
 func SyncsFrom(d Direction, kind string) bool {
 	_, ok, _ := d.GroupOf(kind, "") // answers for the kind before it looks at the key
 	return ok
 }
 
-// SyncsTo reports whether records of a target kind are written.
+// SyncsTo reports whether the engine writes records of a target kind.
 func SyncsTo(d Direction, kind string) bool {
 	_, ok, _ := d.GroupOfTarget(kind, "")
 	return ok
 }
 
-// SearchedTo reports whether records of a target kind are written, and what the source does
-// not have is to be looked for among them. In a twin it is found next to what the source has.
+// SearchedTo reports whether a comparison must search a target kind for records that the source
+// lacks. It is false for a kind that the engine does not write. It is also false for a twin,
+// because comparing the source kind already reads the same keys on both sides.
 func SearchedTo(d Direction, kind string) bool {
 	return SyncsTo(d, kind) && !slices.ContainsFunc(d.SourceKinds(), func(k record.KindSpec) bool { return d.Twin(k.Name) == kind })
 }
@@ -29,9 +30,9 @@ func SearchedTo(d Direction, kind string) bool {
 // oneSided reports whether a spec has kinds of one version only.
 func (sp Spec) oneSided() bool { return sp.Discontinued || sp.Introduced || sp.introduced != "" }
 
-// addOneSided makes the kinds of a spec without a counterpart part of the direction's
-// kinds and of none of its groups. why is the reason why records of the new version cannot
-// go back; those that were declared discontinued are not missed.
+// addOneSided adds the kinds of a spec without a counterpart to the direction's kinds, but to no
+// group. why is the reason why records of the newer version cannot go back. It is empty for kinds
+// that are declared discontinued or introduced, because their records stay behind by declaration.
 func (d *direction) addOneSided(c compiled, why string) {
 	for _, k := range c.source.Kinds {
 		d.sourceKinds = append(d.sourceKinds, k.KindSpec)
@@ -43,6 +44,8 @@ func (d *direction) addOneSided(c compiled, why string) {
 		}
 	}
 	for _, k := range c.target.Kinds {
+		// Their collections must exist before the switch, although the engine writes nothing to
+		// them.
 		d.targetKinds = append(d.targetKinds, k.KindSpec)
 	}
 }

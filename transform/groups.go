@@ -11,53 +11,53 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Comparison is one page of comparing the two sides of a direction.
+// Comparison is the result of comparing one page of the two sides of a direction.
 type Comparison struct {
-	Compared int       // groups compared
-	Scanned  int       // records read to find them
-	Differ   []GroupID // those whose sides differ
-	Orphans  []Orphan  // records of the target that no group can have
+	Compared int       // number of groups compared
+	Scanned  int       // number of records read to find the groups
+	Differ   []GroupID // groups whose sides differ
+	Orphans  []Orphan  // target records without a possible group
 	Next     record.Range
 	Done     bool
 }
 
-// Difference is a group whose sides differ. Source distinguishes one state of the source
-// from another. Between two comparisons in which it is the same nothing has changed there
-// that is known to belong to the group, and the target has had that long to follow. Where it
-// is another, there was a change whose own migration writes the group.
+// Difference is a group whose sides differ. Source is a hash of the group's source state. If Source
+// is equal in two comparisons, no change that belongs to the group is known between them, and the
+// target had that time to catch up. If it differs, there was a change, and migrating that change
+// writes the group.
 type Difference struct {
 	ID     GroupID
 	Source uint64
-	Failed bool // it cannot be transformed
-	// What names a record that differs, and where: by fields, without their values. Empty of
-	// what cannot be transformed.
+	Failed bool // the group cannot be transformed
+	// What names one differing record and field, without values. It is empty if the group cannot be
+	// transformed.
 	What string
 }
 
-// Orphan is an orphan: a record of the target whose key belongs to no group of the
-// direction. Another transformation has made it, or another program.
+// Orphan is a target record whose key belongs to no group of the direction. Another transformation
+// or another program wrote it.
 type Orphan struct {
 	Kind string
 	Key  record.Key
-	Err  error // why it belongs to none
+	Err  error // why the key has no group
 }
 
-// View is how one side of a direction is read: where its kinds are, and the version that no
-// answer may be older than. What was there before a comparison began, and is not in a page
-// from the past, would count as equal, or as absent.
+// View defines how to read one side of a direction: its tokens, and the oldest acceptable version.
+// A page must not be older than the comparison. Otherwise later records are missing from it, and
+// count as equal or absent.
 type View struct {
 	Tokens    record.Tokens
 	NotBefore record.Version
-	Bytes     int // of one read, at most; 0: no bound (see Each)
+	Bytes     int // limit of one read; 0: none (see Each)
 }
 
-// Within is v with reads of so many bytes at most.
+// Within returns v with a limit of bytes for each read.
 func (v View) Within(bytes int) View {
 	v.Bytes = bytes
 	return v
 }
 
-// AtLeast is v with answers that are not older than w either.
+// AtLeast returns v with answers that are also not older than w.
 func (v View) AtLeast(w record.Version) View {
 	if w.Compare(v.NotBefore) > 0 {
 		v.NotBefore = w
@@ -65,14 +65,14 @@ func (v View) AtLeast(w record.Version) View {
 	return v
 }
 
-// Held is what the target holds of a group: its live records, and the guard of its
-// anchor, which a write that was made with this complement must still find.
+// Held is the target's content of a group: its live records and the guard of its anchor. A write
+// that was computed from this complement expects that guard to be unchanged.
 type Held struct {
 	Group
 	Anchor record.Guard
 }
 
-// Names are the groups that differ.
+// Names returns the IDs of the groups that differ.
 func Names(differ []Difference) []GroupID {
 	ids := make([]GroupID, len(differ))
 	for i, d := range differ {
@@ -81,10 +81,11 @@ func Names(differ []Difference) []GroupID {
 	return ids
 }
 
-// SourceState is Difference.Source of some records.
+// SourceState returns the hash of records that Difference.Source holds.
 func SourceState(rs []record.Record) uint64 {
 	h := fnv.New64a()
 	for _, r := range rs {
+		// Hash lengths too, so that different splits of the same bytes differ.
 		for _, part := range [][]byte{[]byte(r.Kind), []byte(r.Key), r.Doc} {
 			_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part)))) // a hash never fails
 			_, _ = h.Write(part)
@@ -93,7 +94,7 @@ func SourceState(rs []record.Record) uint64 {
 	return h.Sum64()
 }
 
-// SortRecords orders records as a Group has them: by kind, then by key.
+// SortRecords sorts records in the order of a Group: by kind, then by key.
 func SortRecords(rs []record.Record) {
 	slices.SortFunc(rs, func(a, b record.Record) int {
 		if c := strings.Compare(a.Kind, b.Kind); c != 0 {
@@ -103,8 +104,8 @@ func SortRecords(rs []record.Record) {
 	})
 }
 
-// ReadSource reads the live records of groups of d's source at one snapshot. Groups that do
-// not exist are absent from the result.
+// ReadSource reads the live records of groups of d's source in one snapshot. Groups that do not
+// exist are absent from the result.
 func ReadSource(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Group, record.Version, error) {
 	return readSource(ctx, r, d, v, ids, false)
 }
@@ -120,20 +121,20 @@ func readSource(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	}
 	groups := make(map[GroupID]Group, len(ids))
 	for _, rec := range snap.Records {
-		// A key that has no group is found by a prefix at most; it is parked where it is
-		// scanned or changed, and must not keep the others back.
+		// Only a prefix selector can find a key without a group. The scan or the change stream
+		// parks it; an error here would hold up the other groups.
 		if id, ok, err := d.GroupOf(rec.Kind, rec.Key); ok && err == nil {
 			groups[id] = Group{Name: id.Name, Records: append(groups[id].Records, rec)}
 		}
 	}
+	// Transformers rely on the order of records, and a read returns them in no defined order.
 	for _, g := range groups {
 		SortRecords(g.Records)
 	}
 	return groups, snap.Version, nil
 }
 
-// ReadKeys returns which of ids d's source holds anything of, without reading what it holds.
-// No id goes by content.
+// ReadKeys reports which of ids exist in d's source. It reads keys only. No id may go by content.
 func ReadKeys(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]bool, error) {
 	found, _, err := readSource(ctx, r, d, v, ids, true)
 	there := make(map[GroupID]bool, len(found))
@@ -143,7 +144,7 @@ func ReadKeys(ctx context.Context, r record.Reader, d Direction, v View, ids []G
 	return there, err
 }
 
-// ReadTarget reads what d's target holds of groups. Every id has an entry.
+// ReadTarget reads the target's records of groups. Every id gets an entry.
 func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Held, error) {
 	held := make(map[GroupID]Held, len(ids))
 	if len(ids) == 0 {
@@ -151,6 +152,7 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	}
 	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: true}
 	for _, id := range ids {
+		// A group without records also has an entry, with a zero guard.
 		held[id] = Held{Group: Group{Name: id.Name}}
 		req.Select = append(req.Select, d.TargetSelect(id)...)
 	}
@@ -161,9 +163,11 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	for _, rec := range snap.Records {
 		id, ok, err := d.GroupOfTarget(rec.Kind, rec.Key)
 		h, wanted := held[id]
+		// A prefix selector may also find records of other groups.
 		if !ok || err != nil || !wanted {
 			continue
 		}
+		// The anchor's guard counts even if the anchor is a tombstone.
 		if kind, key := d.Anchor(id); rec.Kind == kind && rec.Key == key {
 			h.Anchor = rec.Guard
 		}

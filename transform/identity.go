@@ -11,15 +11,17 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Declare registers kinds of a version by themselves: of a service that has one version
-// only and moves to another place. Each transformer's kinds are registered with it, and
-// every step between versions must have the declared ones too. With an error nothing was
-// added.
+// Declare registers kinds of a version without a transformer, for a service that has only one
+// version and moves to another place. Transformers register their kinds themselves. If a version
+// with declared kinds also has steps, each step must have those kinds. If Declare returns an error,
+// it added nothing.
 func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
 	wrap := func(err error) error { return fmt.Errorf("declare kinds of %s: %w", version, err) }
 	if version == "" {
 		return wrap(errors.New("the version is empty"))
 	}
+	// known includes the kinds of transformers, so a kind cannot be fixed-name here and managed
+	// there.
 	known := r.Kinds(version)
 	for _, k := range kinds {
 		if k.Name == "" {
@@ -36,6 +38,7 @@ func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
 			known = append(known, k)
 		}
 	}
+	// All kinds are valid: from here nothing fails.
 	if r.declared == nil {
 		r.declared = map[string][]record.KindSpec{}
 	}
@@ -43,8 +46,8 @@ func (r *Registry) Declare(version string, kinds ...record.KindSpec) error {
 	return nil
 }
 
-// undeclared refuses a step that leaves declared kinds out: their records would stay
-// behind unseen.
+// undeclared refuses a step that leaves out a declared kind. Its records would stay behind
+// unnoticed.
 func (r *Registry) undeclared(s step) error {
 	for _, version := range []string{s.oldVersion, s.newVersion} {
 		for _, k := range r.declared[version] {
@@ -57,14 +60,16 @@ func (r *Registry) undeclared(s step) error {
 	return nil
 }
 
-// same is the way between two places of one version: every kind's records as they are,
-// each a group by itself.
+// same is the direction between two places of one version. Each record is a group of its own and
+// stays as it is.
 func (r *Registry) same(from, to string) (Direction, error) {
 	version := upgradestate.APIVersion(from)
 	kinds := r.Kinds(version)
 	if len(kinds) == 0 {
 		return nil, fmt.Errorf("%w: from %q to %q: no kinds of %s are known", ErrNoDirection, from, to, version)
 	}
+	// The hash covers the shape of each kind, so that controllers with other options or indexes do
+	// not take part.
 	h := sha256.New()
 	put(h, "dbcontroller transform identity 1", r.service, from, to)
 	specs := make([]Spec, len(kinds))
@@ -79,7 +84,7 @@ func (r *Registry) same(from, to string) (Direction, error) {
 	return compile(from, to, hex.EncodeToString(h.Sum(nil)[:8]), specs, true), nil
 }
 
-// asIs makes of a record the same one.
+// asIs returns the records unchanged, without their guards.
 func asIs(src, _ Group) ([]record.Record, error) {
 	out := make([]record.Record, len(src.Records))
 	for i, r := range src.Records {

@@ -1,15 +1,15 @@
 package transform
 
-// KeyMap is how the names of one kind change between two versions of another service, as far
-// as they follow from each other: that of a lens (lens.Lens.KeyMap), or functions in Go.
+// KeyMap maps the names of one kind between two versions of another service, as far as one name
+// follows from the other. It comes from a lens (lens.Lens.KeyMap) or from Go functions.
 type KeyMap struct {
-	// New returns the new version's name of what the old one calls name, Old the other way
-	// round. An error is that of a name that the version which is asked about cannot have.
+	// New maps a name of the old version to the new version, and Old maps a name of the new version
+	// to the old one. Each returns an error for a name that is impossible in its input version.
 	New, Old func(name string) (string, error)
 }
 
-// Others returns the names that a resource has besides name: that of the new version, if name
-// is one of the old one, and the other way round.
+// Others returns the other names of a resource: its new name if name is an old one, and its old
+// name if name is a new one.
 func (m KeyMap) Others(name string) []string {
 	var out []string
 	for _, f := range []func(string) (string, error){m.New, m.Old} {

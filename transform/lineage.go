@@ -10,22 +10,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// lineagePrefix begins the names of the hidden kinds that hold lineage.
+// lineagePrefix is the prefix of the hidden kinds that hold lineage.
 const lineagePrefix = "dbc_lineage."
 
-// LineageKind is the name of the kind that holds the lineage of a spec between two
-// versions, both ways. It is managed, lies next to the target's kinds, and moves with them
-// through a switch. A version has another one towards each version that it came from or
-// goes to: what one holds of groups and records means nothing to the others.
+// LineageKind returns the kind that holds the lineage of a spec between two versions, in both
+// directions. The kind is managed and stands next to the target's kinds. The switch fences it
+// together with them. A version has a separate lineage kind for each version that it came from or
+// goes to, because each relates other groups and records.
 func LineageKind(spec, older, newer string) string {
 	return lineagePrefix + url.QueryEscape(spec) + "." + older + "-" + newer
 }
 
-// IsLineage reports whether a kind holds lineage and no records of the service.
+// IsLineage reports whether a kind holds lineage and not records of the service.
 func IsLineage(kind string) bool { return strings.HasPrefix(kind, lineagePrefix) }
 
-// byContent reports whether any group of a spec follows from what a record holds. Then
-// all of them go through lineage, in both directions.
+// byContent reports whether any group of a spec follows from a record's content. Then all its
+// groups go through lineage, in both directions.
 func (sp Spec) byContent() bool {
 	for _, side := range []Side{sp.Old, sp.New} {
 		for _, k := range side.Kinds {
@@ -37,7 +37,7 @@ func (sp Spec) byContent() bool {
 	return false
 }
 
-// checkByContent refuses declarations that a spec with groups by content has no use for.
+// checkByContent refuses declarations that have no meaning for groups by content.
 func checkByContent(sp Spec) error {
 	for _, part := range []struct {
 		name string
@@ -50,6 +50,7 @@ func checkByContent(sp Spec) error {
 			if k.Content != nil && (k.GroupOf != nil || k.Select != nil) {
 				return fmt.Errorf("spec %s: kind %s has both Content and GroupOf or Select: its groups follow from one or the other", sp.Name, k.Name)
 			}
+			// A service's kind with this prefix would be hidden, and could clash with lineage.
 			if IsLineage(k.Name) {
 				return fmt.Errorf("spec %s: kind %s: names that begin with %s are taken", sp.Name, k.Name, lineagePrefix)
 			}
@@ -58,7 +59,7 @@ func checkByContent(sp Spec) error {
 	return nil
 }
 
-// ref names a record.
+// ref identifies a record.
 type ref struct {
 	kind string
 	key  record.Key
@@ -71,9 +72,9 @@ func (r ref) compare(s ref) int {
 	return strings.Compare(string(r.key), string(s.key))
 }
 
-// A unit is what a GroupID of a spec by content names: one record, of the source or of
-// the target, whose groups are known from the lineage and the record itself only. Its name
-// is a byte for the side, the kind, a zero byte and the key.
+// unit is one record of the source or the target, named by the GroupID of a spec by content. Its
+// groups are known only from lineage and the record itself. Its name is a byte for the side, the
+// kind, a zero byte and the key.
 type unit struct {
 	ref
 	target bool
@@ -89,6 +90,7 @@ func (u unit) id(spec int) GroupID {
 	if u.target {
 		side = targetUnit
 	}
+	// A kind contains no zero byte, so the name can be split again.
 	b := make([]byte, 0, 2+len(u.kind)+len(u.key))
 	b = append(append(append(b, side), u.kind...), 0)
 	return GroupID{Spec: spec, Name: string(append(b, u.key...))}
@@ -102,7 +104,8 @@ func unitOf(name string) (unit, bool) {
 	return unit{ref: ref{kind, record.Key(key)}, target: name[0] == targetUnit}, ok
 }
 
-// selector finds the record of a unit of the given side; any other unit gives none.
+// unitSelector returns a selector for the record of a unit, or nil if the unit belongs to the other
+// side.
 func unitSelector(name string, target bool) []record.Selector {
 	u, ok := unitOf(name)
 	if !ok || u.target != target {
@@ -113,8 +116,10 @@ func unitSelector(name string, target bool) []record.Selector {
 
 var errNoGroup = errors.New("its content names no group")
 
-// contentOf names the group of a live record of a spec by content.
+// contentOf returns the group of a live record of a spec by content.
 func contentOf(k GroupedKind, r record.Record) (group string, err error) {
+	// Content and GroupOf are the author's code: a panic parks one record, and Conceal keeps its
+	// data out of the error.
 	defer func() {
 		if p := recover(); p != nil {
 			group, err = "", panicked(p, debug.Stack())
@@ -131,18 +136,19 @@ func contentOf(k GroupedKind, r record.Record) (group string, err error) {
 	default:
 		group = string(r.Key)
 	}
+	// Reject "": an empty group in lineage means that a record has none.
 	if err == nil && group == "" {
 		err = errNoGroup
 	}
 	return group, err
 }
 
-// ShowGroup is the name of a group as people read it: a group is often named by a key.
+// ShowGroup returns the name of a group in readable form. Many groups are named by a key.
 func ShowGroup(name string) string {
 	if n, ok := record.Key(name).Name(); ok && string(record.StringKey(n)) == name {
 		return n
 	}
-	// A name that somebody made up does not begin with a byte that is a type.
+	// A key starts with a BSON type byte. Names that authors make up do not.
 	if v := record.Key(name).Value(); v.Validate() == nil {
 		if key, err := record.KeyOf(v); err == nil && string(key) == name {
 			return key.String()

@@ -9,44 +9,44 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Component is a group by name, or groups by content that have to be written together,
-// because a record moves between them, or what one made is now made by another.
+// Component is one group by name, or a set of groups by content that must be written together.
+// Groups by content are linked if a record moves between them, or if one now makes a record that
+// another one made.
 type Component struct {
-	// Units are those of the component that were asked for, and those that waited; of a group
-	// by name, the group.
+	// Units are the requested units of the component and the ones that waited for its groups. For a
+	// group by name it holds the group.
 	Units []GroupID
-	// Version is that of the source snapshot that everything was made of.
+	// Version is the version of the source snapshot that the component was computed from.
 	Version record.Version
-	// Write brings the target to what the source holds; what it depends on has to be there
-	// as it was read. Where Failed is not empty it only notes which group the failed units
-	// wait for, and nothing at all when that is known.
+	// Write brings the target to the state of the source. It expects everything that it depends on
+	// to be unchanged. If Failed is not empty, Write only records which group the failed units wait
+	// for. It is empty if lineage has that already.
 	Write record.GroupWrite
-	// InSync reports that source and target are in sync: Write would not change anything. It
-	// is not known, and false, of a group by name whose target was not read
-	// (Resolver.Compare).
+	// InSync reports that Write would change nothing. For a group by name whose target was not read
+	// (Resolver.Compare) it is unknown and false.
 	InSync bool
-	// Failed are the units that keep the component from being written, each with the
-	// reason. The other units are to be resolved again, with these Apart.
+	// Failed lists the units that keep the component from being written, each with the reason.
+	// Resolve the other units again, with these in Resolver.Apart.
 	Failed []Failure
 
-	src, held []record.Record // of a group by name; the rest is of groups by content
+	src, held []record.Record // of a group by name; the fields below are for groups by content
 	x         *resolution     // nil for a group by name
 	units     []*memberState
-	targets   []*targetState // that were asked for
+	targets   []*targetState // the requested ones
 	groups    []*groupState
 }
 
-// Failure is a unit that cannot be migrated.
+// Failure is a unit that cannot be migrated, with the reason.
 type Failure struct {
 	Unit GroupID
 	Err  error
 }
 
-// ByContent reports whether the component is groups by content.
+// ByContent reports whether the component consists of groups by content.
 func (c *Component) ByContent() bool { return c.x != nil }
 
-// Differ lists the units that the target does not hold as the source has them: those that
-// failed, or all of them unless the component is in sync.
+// Differ returns the units that differ between source and target: the failed units, or all units of
+// a component that is not in sync.
 func (c *Component) Differ() []GroupID {
 	switch {
 	case len(c.Failed) > 0:
@@ -62,8 +62,8 @@ func (c *Component) Differ() []GroupID {
 	}
 }
 
-// What names the first record that the target does not hold as it is made, and the field that
-// differs, without its values. Empty where the component failed or is in sync.
+// What describes the first target record that differs from the result, and the differing field,
+// without values. It is empty if the component failed or is in sync.
 func (c *Component) What() string {
 	if len(c.Failed) > 0 || c.InSync {
 		return ""
@@ -72,6 +72,7 @@ func (c *Component) What() string {
 		held, there := c.heldRecord(w.Kind, w.Key)
 		name := fmt.Sprintf("%s %s", w.Kind, w.Key)
 		switch {
+		// Skip lineage entries and records that are equal.
 		case c.ByContent() && w.Kind == c.x.lineage, w.Doc == nil && !there, there && bytes.Equal(w.Doc, held.Doc):
 		case w.Doc == nil:
 			return name + " is there as well"
@@ -87,7 +88,7 @@ func (c *Component) What() string {
 	return "its lineage"
 }
 
-// heldRecord is what the target was read to hold of a record that the component writes.
+// heldRecord returns the target's present record at a key that the component writes.
 func (c *Component) heldRecord(kind string, key record.Key) (record.Record, bool) {
 	if c.ByContent() {
 		t := c.x.targets[ref{kind, key}]
@@ -103,8 +104,8 @@ func (c *Component) heldRecord(kind string, key record.Key) (record.Record, bool
 	return c.held[at], true
 }
 
-// Held reports whether the target holds any record that the component is about, be it that
-// it is written or that it is to go. Of groups by content that failed it is not known.
+// Held reports whether the target holds a record that the component writes or deletes. The answer
+// is unknown for groups by content that failed.
 func (c *Component) Held() bool {
 	if !c.ByContent() {
 		return len(c.held) > 0
@@ -115,8 +116,8 @@ func (c *Component) Held() bool {
 	})
 }
 
-// Members lists the source records that the groups of the component consist of, or the
-// group by name if it has any.
+// Members returns the source records in the component's groups. For a group by name it returns the
+// group, or nil if the source group is empty.
 func (c *Component) Members() []GroupID {
 	if !c.ByContent() {
 		if len(c.src) == 0 {
@@ -133,7 +134,7 @@ func (c *Component) Members() []GroupID {
 	return ids
 }
 
-// Bytes is what the source records have that the groups of the component consist of.
+// Bytes returns the total size of the source records in the component's groups by content.
 func (c *Component) Bytes() (n int) {
 	for _, g := range c.groups {
 		for _, r := range g.src {
@@ -143,10 +144,11 @@ func (c *Component) Bytes() (n int) {
 	return n
 }
 
-// Left are members, one of each group that the component writes and that no unit of it
-// belongs to: a unit has moved away from there, or was deleted. Nobody compares these groups
-// again for the sake of what has changed, unless it is by them.
+// Left returns one member of each written group that no unit of the component belongs to now. A
+// unit moved away from there or was deleted. No pending change leads to these groups, so only a
+// request for the member compares them again.
 func (c *Component) Left() []GroupID {
+	// Groups that a unit still belongs to are compared because of that unit.
 	stays := map[string]bool{}
 	for _, m := range c.units {
 		stays[m.content] = true
@@ -160,10 +162,11 @@ func (c *Component) Left() []GroupID {
 	return ids
 }
 
-// Source is Difference.Source of a unit of the component, or of its group by name: what the
-// source holds, and what others hold of a group whose every change writes the unit as well.
-// It depends on nothing else, and not on which units are resolved together: a unit that was
-// never written, and is taken for one that somebody else's change will write, is lost.
+// Source returns the Difference.Source of a unit, or of the group by name. It covers the unit's
+// source record, and the group's other members if every change of theirs writes the unit as well.
+// It must depend on nothing else, such as the units that are resolved together. Otherwise a unit
+// that was never written looks changed, the caller leaves it to a change that does not exist, and
+// the unit is lost.
 func (c *Component) Source(id GroupID) uint64 {
 	if !c.ByContent() {
 		return SourceState(c.src)
@@ -171,12 +174,13 @@ func (c *Component) Source(id GroupID) uint64 {
 	u, _ := unitOf(id.Name)
 	var rs []record.Record
 	in := ""
+	// A target record is a unit because of its group, so the group's state decides.
 	if t := c.x.targets[u.ref]; u.target && t != nil {
 		in = t.group
 	}
 	if m := c.x.members[u.ref]; !u.target && m != nil {
 		rs = append(rs, record.Record{Kind: m.kind, Key: m.key, Doc: m.rec.Doc})
-		// Of a group that it waits for, or has moved to, others are written without it.
+		// While the member waits or moves, changes in the group write the others without it.
 		if m.descent == (descent{group: m.content}) {
 			in = m.content
 		}
@@ -194,14 +198,16 @@ func (c *Component) Source(id GroupID) uint64 {
 	return SourceState(rs)
 }
 
-// Blame is the source record that stands for a unit of the component where it is not as it
-// should be: one that failed, or any other. A target record that no group of the component
-// lists or makes stands for itself: a reader of source records does not meet it.
+// Blame returns the source record that stands for a unit that is not in sync: a failed source
+// record if there is one, else any other of the component. A target record that no group lists or
+// makes stands for itself, because no scan of the source finds it.
 func (c *Component) Blame(id GroupID) GroupID {
 	u, ok := unitOf(id.Name)
+	// Everything else stands for itself already.
 	if !c.ByContent() || !ok || !u.target || !c.knows(u.ref) {
 		return id
 	}
+	// Prefer a failed member: an operator has to look at that record first.
 	for _, f := range c.Failed {
 		if u, ok := unitOf(f.Unit.Name); ok && !u.target {
 			return f.Unit
@@ -218,7 +224,7 @@ func (c *Component) Blame(id GroupID) GroupID {
 	return id
 }
 
-// knows reports whether a group of the component lists a target record, or makes it.
+// knows reports whether a group of the component lists a target record or makes it.
 func (c *Component) knows(t ref) bool {
 	return slices.ContainsFunc(c.groups, func(g *groupState) bool {
 		return slices.Contains(g.family.targets, t) ||
@@ -226,15 +232,15 @@ func (c *Component) knows(t ref) bool {
 	})
 }
 
-// Rest are the units that can be migrated without those that failed.
+// Rest returns the units that did not fail. They can be migrated without the failed ones.
 func (c *Component) Rest() []GroupID {
 	return slices.DeleteFunc(slices.Clone(c.Units), func(id GroupID) bool {
 		return slices.ContainsFunc(c.Failed, func(f Failure) bool { return f.Unit == id })
 	})
 }
 
-// Refuse turns a component whose write the database refused into one that failed. Where
-// records move, they are what was refused, as far as anybody can tell.
+// Refuse marks a component as failed because the database refused its write. If some units move
+// between groups, it blames only those, because a move is the likely cause.
 func (c *Component) Refuse(err error) {
 	if !c.ByContent() {
 		c.Write, c.InSync, c.Failed = record.GroupWrite{}, false, []Failure{{c.Units[0], err}}
@@ -242,10 +248,12 @@ func (c *Component) Refuse(err error) {
 	}
 	var moving []*memberState
 	for _, m := range c.units {
+		// It belongs to two groups: lineage has the old one, its content the new one.
 		if len(m.named()) > 1 {
 			moving = append(moving, m)
 		}
 	}
+	// No distinction is possible, so all units fail.
 	if len(moving) == 0 || len(moving) == len(c.units) {
 		c.fail(nil, nil, err)
 		return
@@ -257,7 +265,8 @@ func (c *Component) Refuse(err error) {
 	c.fail(failed, nil, nil)
 }
 
-// components cuts what was resolved into parts that have nothing to do with each other.
+// components splits the resolution into independent components, by union-find over groups and
+// units.
 func (x *resolution) components() []Component {
 	parent := map[string]string{} // of a node; groups and units are nodes
 	var find func(string) string
@@ -275,12 +284,13 @@ func (x *resolution) components() []Component {
 	unitNode := func(r ref, target bool) string { return "u" + unit{r, target}.id(0).Name }
 
 	dirty := x.dirty()
-	// Who makes a target record, who lists it and whom its own entry names are written
-	// together, as is a member with all who list it. Lists and entries that were read at
-	// different times may name more than one.
+	// Write together every group that makes a target record, lists it, or is named in its lineage
+	// entry. The same goes for a member and all groups that list it. Reads at different times may
+	// show several such groups, and writing one alone would leave the others inconsistent.
 	claims := map[ref]string{}
 	claim := func(t ref, name string) {
 		for _, other := range []string{claims[t], x.targets[t].group} {
+			// Only dirty groups are written. Others keep their entries.
 			if _, isDirty := slices.BinarySearch(dirty, other); isDirty {
 				link(groupNode(name), groupNode(other))
 			}
@@ -291,6 +301,7 @@ func (x *resolution) components() []Component {
 		}
 	}
 	for _, name := range dirty {
+		// Register the group, even if nothing links it.
 		find(groupNode(name))
 		g := x.groups[name]
 		for _, r := range g.out {
@@ -330,6 +341,7 @@ func (x *resolution) components() []Component {
 			link(unitNode(t.ref, true), groupNode(t.group))
 		}
 	}
+	// All links are complete. Collect groups and units by their root.
 	for _, name := range dirty {
 		c := part(groupNode(name))
 		c.groups = append(c.groups, x.groups[name])
@@ -349,6 +361,7 @@ func (x *resolution) components() []Component {
 		}
 	}
 	out := make([]Component, 0, len(parts))
+	// Sorted, so that retries write components in the same order.
 	for _, root := range slices.Sorted(maps.Keys(parts)) {
 		c := parts[root]
 		c.build()
@@ -357,7 +370,8 @@ func (x *resolution) components() []Component {
 	return out
 }
 
-// sortedStates makes what is written, and reported, independent of the order of a map.
+// sortedStates returns states in the order of their records, so that writes and reports do not
+// depend on map order.
 func sortedStates[S any](states map[ref]S) []S {
 	out := make([]S, 0, len(states))
 	for _, r := range slices.SortedFunc(maps.Keys(states), ref.compare) {

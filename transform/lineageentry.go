@@ -14,18 +14,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// The three kinds of entries of a lineage kind, told apart by how their keys begin. The
-// form of each is in docs/formats.md.
+// A lineage kind has three sorts of entries. The prefix of the key tells them apart.
+// docs/formats.md defines their form.
 
-// descent is what is known of a source record: the group whose part it is in the target,
-// and the one that it waits for, which could not be migrated with it.
+// descent is the entry of a source record: the group that it is part of in the target, and the
+// group that it waits for because it could not be migrated there.
 type descent struct {
 	group, waits string
 }
 
-// family is what is known of a group: the source records that its records in the target
-// were made of, those that wait to become part of it, and the target records. Each list
-// is sorted.
+// family is the entry of a group: the source records that its target records were made from, the
+// source records that wait to join it, and its target records. Each list is sorted.
 type family struct {
 	members, waiting, targets []ref
 }
@@ -47,10 +46,11 @@ func entryKey(prefix string, r ref) record.Key {
 	return record.StringKey(prefix + "/" + url.PathEscape(r.kind) + "/" + spell(string(r.key)))
 }
 
-// spell writes the name of a group or a key as text, so that people can read it where
-// that is possible and no two are the same: a string key as its name, other text as it
-// is, anything else in hexadecimal.
+// spell encodes the name of a group or a key as unique text. It is readable where possible: a
+// string key as its name, other text as it is, anything else in hexadecimal.
 func spell(s string) string {
+	// The last check keeps spell reversible: a key that does not come back equal is written in
+	// another form.
 	if n, ok := record.Key(s).Name(); ok && utf8.ValidString(n) && !strings.Contains(n, "\x00") && string(record.StringKey(n)) == s {
 		return "=" + n
 	}
@@ -88,8 +88,9 @@ const (
 	fieldTargets = "targets"
 )
 
-// doc is the entry of a member; nil, which is a tombstone, when nothing is known of it.
+// doc returns the entry of a member, or nil (a tombstone) if it is empty.
 func (d descent) doc(r ref) bson.Raw {
+	// A nil document is a tombstone. Its guard still refuses late writers.
 	if d == (descent{}) {
 		return nil
 	}
@@ -103,12 +104,12 @@ func (d descent) doc(r ref) bson.Raw {
 	return closed(b)
 }
 
-// targetDoc is the entry of a target record.
+// targetDoc returns the entry of a target record.
 func targetDoc(r ref, group string) bson.Raw {
 	return closed(bsoncore.AppendStringElement(entry(targetKey(r)), fieldGroup, spell(group)))
 }
 
-// doc is the entry of a group; nil when nothing of it is left.
+// doc returns the entry of a group, or nil (a tombstone) if it is empty.
 func (f family) doc(group string) bson.Raw {
 	if f.empty() {
 		return nil
@@ -130,16 +131,18 @@ func entry(key record.Key) []byte {
 	return bsoncore.AppendValueElement([]byte{0, 0, 0, 0}, "_id", bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
 }
 
+// closed completes a BSON document: it appends the final zero byte and sets the length.
 func closed(b []byte) bson.Raw {
 	b = append(b, 0)
 	return bson.Raw(bsoncore.UpdateLength(b, 0, int32(len(b))))
 }
 
-// appendRefs writes records by kind, {kind: [key, ...]}, since a group has few kinds.
+// appendRefs appends records as {kind: [key, ...]}, which is short because a group has few kinds.
 func appendRefs(b []byte, name string, refs []ref) []byte {
 	at, b := bsoncore.AppendDocumentElementStart(b, name)
 	for len(refs) > 0 {
 		kind := refs[0].kind
+		// refs is sorted by kind, so each kind gets one array.
 		array, next := bsoncore.AppendArrayElementStart(b, kind)
 		b = next
 		n := 0
@@ -148,13 +151,14 @@ func appendRefs(b []byte, name string, refs []ref) []byte {
 			b = bsoncore.AppendValueElement(b, fmt.Sprint(n), bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
 		}
 		refs = refs[n:]
-		b, _ = bsoncore.AppendArrayEnd(b, array) // fails only on a length that is not there
+		b, _ = bsoncore.AppendArrayEnd(b, array) // fails only for a bad index
 	}
 	b, _ = bsoncore.AppendDocumentEnd(b, at)
 	return b
 }
 
-// readDescent and the others read an entry; nil, of an absent one, is the zero value.
+// readDescent parses the entry of a member. A nil document gives the zero value, here and in the
+// functions below.
 func readDescent(doc bson.Raw) (d descent, err error) {
 	if d.group, err = readName(doc, fieldGroup); err != nil {
 		return d, err
@@ -218,6 +222,7 @@ func readRefs(doc bson.Raw, field string) (refs []ref, err error) {
 			refs = append(refs, ref{e.Key(), key})
 		}
 	}
+	// family.has searches by bisection, and equal compares lists in order.
 	slices.SortFunc(refs, ref.compare)
 	return refs, nil
 }

@@ -8,18 +8,19 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Lineage is that of one service's records between two versions, in the database of one of them.
+// Lineage locates the lineage of one service's records between two versions, in the database of one
+// version.
 type Lineage struct {
 	Reader record.Reader
-	Tokens record.Tokens // of its kinds, lineage and records
-	Kind   string        // LineageKind of the spec
+	Tokens record.Tokens // for the lineage kind and the kinds of records
+	Kind   string        // the LineageKind of the spec
 }
 
-// FarKeys returns the keys that records of a kind have in the other version, by what lineage
-// holds of their groups. own is that in the database of the records' version, far that in the
-// database of the other; of what both know the one that was written later counts, for they
-// take turns. Records that the other version does not have, or that share their group with
-// others of their kind, are left out.
+// FarKeys maps keys of a kind to the keys of the same records in the other version, by their groups
+// in lineage. own is the lineage in the database of the records' version, far the lineage in the
+// other version's database. The two databases take turns as the target. If both know a group, the
+// entry of the later epoch counts. The result omits records that the other version does not have,
+// and records that share their group with others of their kind.
 func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys []record.Key) (map[record.Key]record.Key, error) {
 	groups := map[record.Key]*later{}
 	names := map[string]*later{}
@@ -36,8 +37,8 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 			return err
 		})
 	}
-	// What the far side holds was made of the records; what the own side holds, the records
-	// were made of.
+	// In far, lineage describes what was made from the records; in own, what the records were made
+	// from. So the roles of members and targets swap.
 	err := take(far, memberKey, func(r record.Record) (string, error) { d, err := readDescent(r.Doc); return d.group, err })
 	if err == nil {
 		err = take(own, targetKey, func(r record.Record) (string, error) { return readTarget(r.Doc) })
@@ -60,6 +61,7 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 			return err
 		})
 	}
+	// Second read: the groups' entries, which list the records of the other version.
 	if err = families(far, func(f family) []ref { return f.targets }); err == nil {
 		err = families(own, func(f family) []ref { return f.members })
 	}
@@ -67,6 +69,8 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 		return nil, err
 	}
 	out := map[record.Key]record.Key{}
+	// Accept only a unique record of the kind. With several, lineage does not show which one is the
+	// counterpart.
 	for k, g := range groups {
 		var found []record.Key
 		if of := names[g.group]; of != nil {
@@ -80,7 +84,7 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 			out[k] = found[0]
 		}
 	}
-	// Lineage that was left behind at a switch still knows what was deleted since.
+	// Lineage that a switch left behind still lists records that were deleted later.
 	for _, side := range []struct {
 		Lineage
 		kind string
@@ -100,7 +104,7 @@ func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys [
 	return out, nil
 }
 
-// later is what the later one of two lineages holds.
+// later holds the newer of the entries that two lineages have.
 type later struct {
 	guard record.Guard
 	group string
@@ -115,15 +119,16 @@ func laterOf[K comparable](all map[K]*later, k K) *later {
 }
 
 func (l *later) take(r record.Record, group string, refs []ref) {
+	// Versions of different epochs cannot be compared, but the later epoch knows the later state.
 	if r.Guard.Epoch >= l.guard.Epoch {
 		*l = later{guard: r.Guard, group: group, refs: refs}
 	}
 }
 
-// readEntries reads records of a kind, each of which stands for something.
+// readEntries reads the records at the asked keys and calls take for each of them.
 func readEntries[K any](ctx context.Context, l Lineage, kind string, asked map[record.Key]K, take func(K, record.Record) error) error {
 	if _, there := l.Tokens[kind]; !there || len(asked) == 0 {
-		return nil // nothing was ever synced to it
+		return nil // no direction ever wrote to the kind
 	}
 	req := record.ReadRequest{Tokens: l.Tokens, Guards: true}
 	for k := range asked {

@@ -7,27 +7,29 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// question is a record of the target that is to be read.
+// question is a pending read of one record of the target.
 type question struct {
 	ref
 	take func(record.Record) error
-	// An entry has a counterpart in the lineage that the direction before has left in what
-	// is the source now; there the sides are the other way round.
+	// counterpart is the key of the same entry in the previous direction's lineage, which is in
+	// today's source. The sides are swapped there.
 	counterpart record.Key
 	inherit     func(record.Record) error
-	epoch       uint64 // of what was found; 0: nothing
+	epoch       uint64 // epoch of the entry found; 0 if none
 }
 
-// readTarget reads the entries and target records that were not read yet.
+// readTarget reads all pending entries and target records, and all further ones that they lead to.
 func (x *resolution) readTarget(ctx context.Context) error {
 	for {
 		if err := x.derive(); err != nil && !x.alone {
 			return err
 		}
+		// Each read may name more groups and records. Repeat until nothing new turns up.
 		qs := x.questions()
 		if len(qs) == 0 {
 			return nil
 		}
+		// One command for all of them, whatever their kinds.
 		asked := make(map[ref]*question, len(qs))
 		req := record.ReadRequest{Tokens: x.To.Tokens, NotBefore: x.To.NotBefore, Bytes: x.bytes(x.To), Guards: true, Select: make([]record.Selector, len(qs))}
 		for i, q := range qs {
@@ -43,6 +45,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 			if q == nil {
 				continue
 			}
+			// An unreadable lineage entry stops the resolution. An unreadable target record does
+			// not, because the write may replace it.
 			err := r.Err
 			if err == nil || r.Kind != x.lineage {
 				err = q.take(r)
@@ -51,6 +55,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 				return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 			}
 			q.epoch = r.Guard.Epoch
+			// The target may hold the result of a later snapshot. Reading the source at an older
+			// one would undo it.
 			if v := r.Guard.Version.Snapshot(); r.Guard.Epoch == x.Epoch && v.Compare(x.least) > 0 {
 				x.least = v
 			}
@@ -61,7 +67,8 @@ func (x *resolution) readTarget(ctx context.Context) error {
 	}
 }
 
-// bytes is the bound of a read, if there is any: what belongs to one unit may be larger.
+// bytes returns the limit of a read. A single unit gets at least GroupBytes, because its group may
+// be large.
 func (x *resolution) bytes(v View) int {
 	if x.alone && v.Bytes > 0 {
 		return max(v.Bytes, GroupBytes)
@@ -69,9 +76,10 @@ func (x *resolution) bytes(v View) int {
 	return v.Bytes
 }
 
-// questions asks for what is not known yet, and takes it for known from here on.
+// questions returns reads for everything that is not known yet, and marks it as known.
 func (x *resolution) questions() (qs []*question) {
 	for _, m := range x.members {
+		// Other members do not need their own entry: the group's list decides.
 		if (m.unit || m.look) && !m.known {
 			m.known = true
 			inherit := func(r record.Record) (err error) { m.descent.group, err = readTarget(r.Doc); return err }
@@ -87,6 +95,7 @@ func (x *resolution) questions() (qs []*question) {
 			g.known = true
 			inherit := func(r record.Record) error {
 				f, err := readFamily(r.Doc)
+				// The previous direction's targets are this direction's sources.
 				g.family = family{members: f.targets, targets: f.members}
 				return err
 			}
@@ -118,16 +127,18 @@ func (x *resolution) questions() (qs []*question) {
 	return qs
 }
 
-// readInherited reads what the lineage of the direction before holds of entries that this
-// one has not written yet, so that the reverse knows everything from its beginning. It
-// stands as it was at the switch: its kind is the source's now, which nobody syncs to.
+// readInherited reads the previous direction's entries for every question that this direction has
+// no newer answer to. So the reverse direction knows all groups from its start. That lineage no
+// longer changes: it is in the source now, and nothing syncs to the source.
 func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
+	// No token: there was no earlier direction between the two namespaces.
 	if _, ok := x.From.Tokens[x.lineage]; !ok {
 		return nil
 	}
 	asked := map[record.Key]*question{}
 	req := record.ReadRequest{Tokens: x.From.Tokens, NotBefore: x.least, Bytes: x.bytes(x.From), Guards: true}
 	for _, q := range qs {
+		// Plain target records have no counterpart in lineage.
 		if q.inherit != nil {
 			asked[q.counterpart] = q
 			req.Select = append(req.Select, record.Selector{Kind: x.lineage, Key: q.counterpart})
@@ -141,7 +152,7 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 		return fmt.Errorf("read lineage of the source: %w", err)
 	}
 	for _, r := range snap.Records {
-		// The later direction knows better: directions take turns in writing the two.
+		// The two directions take turns in writing, so the entry of the later epoch is right.
 		if q := asked[r.Key]; q != nil && r.Guard.Epoch > q.epoch {
 			err := r.Err
 			if err == nil {
@@ -155,9 +166,10 @@ func (x *resolution) readInherited(ctx context.Context, qs []*question) error {
 	return nil
 }
 
-// readSource reads all members at one snapshot, unless that has been done already and is
-// not older than what the target is made of.
+// readSource reads all members in one snapshot. It does nothing if all are read, at a version not
+// older than the target's content.
 func (x *resolution) readSource(ctx context.Context) error {
+	// An older snapshot could miss changes that the target already contains.
 	done := !x.version.IsZero() && x.version.Compare(x.least) >= 0
 	for _, m := range x.members {
 		done = done && m.read
@@ -174,6 +186,7 @@ func (x *resolution) readSource(ctx context.Context) error {
 		return fmt.Errorf("read source: %w", err)
 	}
 	x.version = snap.Version
+	// Reset everything derived from the previous snapshot. Members of two snapshots must not mix.
 	for _, m := range x.members {
 		m.read, m.there, m.rec, m.content, m.err = true, false, record.Record{}, "", nil
 	}
@@ -187,6 +200,7 @@ func (x *resolution) readSource(ctx context.Context) error {
 			continue
 		}
 		m.rec, m.there = r, true
+		// A record without a group fails alone, and does not stop the others of the snapshot.
 		if m.content, m.err = x.Direction.ContentOf(r); m.err == nil {
 			x.content[m.content] = append(x.content[m.content], m)
 		}

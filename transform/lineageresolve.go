@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxMembers is how many source records a group by content may have. Each change of
-	// one reads all of them. What a backend can write at once may be less; it returns an
-	// error then.
+	// maxMembers limits the source records of a group by content, because each change of one record
+	// reads all of them. A backend may write less at once; it returns an error then.
 	maxMembers = 10_000
-	// maxReadAtOnce is how many members are read for units that were asked for together,
-	// besides those of the largest group: fewer units would need those as well.
+	// maxReadAtOnce limits the members read for units that were requested together. It does not
+	// count the largest group, because splitting the request would not make that one smaller.
 	maxReadAtOnce = 5_000
-	// maxRounds bounds how often more is found to belong to a component.
+	// maxRounds limits how often a read may lead to more parts of a component.
 	maxRounds = 50
 )
 
@@ -27,27 +26,28 @@ var (
 	errChanging = errors.New("groups keep changing while they are read")
 )
 
-// Resolver finds out what groups come to, and what has to be written for that. Of a group
-// by name it reads what the two sides hold; of units also which groups they belong to, by
-// their lineage and by their content, and who else does.
+// Resolver computes the state of groups and the writes that they need. For a group by name it reads
+// both sides. For units it also reads the groups that lineage and content name, and the other
+// records of these groups.
 type Resolver struct {
 	Direction      Direction
 	Source, Target record.Reader
 	From, To       View // of the source, and of the target
-	// Epoch is the direction epoch: guards of earlier ones contain nothing about versions.
+	// Epoch is the direction epoch. Versions in guards of earlier epochs cannot be compared with
+	// today's.
 	Epoch uint64
-	// Compare reads of every group what the target holds, so that InSync is known. Without it
-	// groups by name are read there only where what is to be written depends on it.
+	// Compare reads the target of every group, so that InSync is known. Without it, the resolver
+	// reads the target of a group by name only if the write depends on it.
 	Compare bool
-	// Apart are units that are known to fail, and must not hold up the others of a group
-	// that they wait for.
+	// Apart holds units that are known to fail. Other members of the group that they wait for are
+	// resolved without them.
 	Apart map[GroupID]bool
 }
 
-// Resolve reads the components of groups: one of each group by name, all at one snapshot of
-// the source, and those of units, all of one spec at one snapshot. left are units that were
-// too many for one reading; they are to be resolved after the others. Groups by name that
-// are too large for one reading are record.ErrTooLarge, as Each takes it.
+// Resolve reads the components of groups. All groups by name are read in one snapshot of the
+// source. All units of one spec are read in one snapshot too. left holds the units that one read
+// had no room for; resolve them after the others. If groups by name are too large for one read, the
+// error is record.ErrTooLarge, which Each handles.
 func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, left []GroupID, err error) {
 	named, units := Split(r.Direction, ids)
 	if len(named) > 0 {
@@ -55,6 +55,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 			return nil, ids, err
 		}
 	}
+	// Lineage is a kind of one spec, so resolve the units spec by spec.
 	bySpec := map[int][]GroupID{}
 	for _, id := range units {
 		bySpec[id.Spec] = append(bySpec[id.Spec], id)
@@ -64,6 +65,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 		for {
 			x := newResolution(r, spec, units)
 			err := x.readAll(ctx)
+			// Retry with half of the units. One unit alone cannot be split.
 			if (errors.Is(err, errTooMany) || errors.Is(err, record.ErrTooLarge)) && len(units) > 1 {
 				half := len(units) / 2
 				left = append(left, units[half:]...)
@@ -71,6 +73,7 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 				continue
 			}
 			if errors.Is(err, record.ErrTooLarge) {
+				// One unit alone is too large: report it as failed, so that the caller parks it.
 				cs = append(cs, Component{
 					Units: units, Failed: []Failure{{units[0], ErrLargeGroup}}, Version: r.From.NotBefore, x: x,
 				})
@@ -86,27 +89,27 @@ func (r Resolver) Resolve(ctx context.Context, ids []GroupID) (cs []Component, l
 	return cs, left, nil
 }
 
-// resolution is the reading of one spec's units. Entries are read once, at whatever
-// snapshots of the target: a write is refused unless all of them are still the same. That
-// goes for entries that stay as they are, too, where what is written follows from them: one
-// that was read before its record moved contradicts the list that was read after it.
-// Source records are all read again, at one snapshot, when more of them belong to it.
+// resolution is the read of one spec's units. It reads each lineage entry once, at any snapshot of
+// the target, because the write expects all of them to be unchanged. The write also expects entries
+// that stay as they are if it depends on them. An entry that was read before its record moved may
+// contradict a list that was read afterwards. If more source records turn out to belong to the
+// units, it reads all of them again in one snapshot.
 type resolution struct {
 	Resolver
 	spec    int
 	lineage string
-	alone   bool           // one unit was asked for: what belongs to it is read up to GroupBytes
+	alone   bool           // only one unit was requested: reads go up to GroupBytes
 	version record.Version // of the source snapshot
-	least   record.Version // the source must not be older
+	least   record.Version // the source snapshot must not be older
 
 	members map[ref]*memberState
 	groups  map[string]*groupState
 	targets map[ref]*targetState
-	// content holds the members that were read by the groups that they name.
+	// content maps a group to the members whose content names it.
 	content map[string][]*memberState
 }
 
-// memberState is a source record.
+// memberState is the known state of a source record.
 type memberState struct {
 	ref
 	unit    bool // its own entry is read, and written
@@ -118,30 +121,30 @@ type memberState struct {
 	read    bool // at the source's snapshot
 	rec     record.Record
 	there   bool
-	content string // the group that it names; empty if it is not there, or err
+	content string // the group that its content names; empty if the record is absent or err is set
 	err     error
 }
 
-// groupState is a group that any record names or named.
+// groupState is the known state of a group that any record names or named.
 type groupState struct {
 	name   string
-	direct bool // a unit names it: what waits for it is resolved too
+	direct bool // a unit names it, so its waiting records are resolved too
 	known  bool
 	family family
 	guard  record.Guard // of the entry
 
 	transformed bool
-	adopted     map[ref]bool // records that the target held for no group, or for another one
+	adopted     map[ref]bool // records that the target held for no group or another one
 	src, out    []record.Record
 	err         error
 }
 
-// targetState is a target record.
+// targetState is the known state of a target record.
 type targetState struct {
 	ref
 	unit  bool
 	known bool
-	group string       // whose it is, empty if it has none
+	group string       // the group of its entry, empty if it has none
 	guard record.Guard // of the entry
 	rec   record.Record
 	live  bool
@@ -154,6 +157,7 @@ func newResolution(r Resolver, spec int, ids []GroupID) *resolution {
 	}
 	for _, id := range ids {
 		switch u, ok := unitOf(id.Name); {
+		// Not a unit's name. There is nothing to resolve.
 		case !ok:
 		case u.target:
 			x.target(u.ref).unit = true
@@ -191,7 +195,7 @@ func (x *resolution) target(r ref) *targetState {
 	return t
 }
 
-// readAll reads until nothing more belongs to the units.
+// readAll reads until the component is complete.
 func (x *resolution) readAll(ctx context.Context) error {
 	for range maxRounds {
 		if err := x.readTarget(ctx); err != nil {
@@ -207,7 +211,7 @@ func (x *resolution) readAll(ctx context.Context) error {
 	return errChanging
 }
 
-// named are the groups that a unit belongs to, one way or another.
+// named returns the groups that a member belongs to, by lineage or by content.
 func (m *memberState) named() []string {
 	var names []string
 	for _, n := range []string{m.descent.group, m.descent.waits, m.content} {
@@ -218,8 +222,8 @@ func (m *memberState) named() []string {
 	return names
 }
 
-// derive notes what follows from what was read: the groups of units, what waits for
-// those, and the target records of groups.
+// derive adds everything that the last read leads to: the groups of units, the records that wait
+// for those groups, and the target records of groups.
 func (x *resolution) derive() error {
 	for _, m := range x.members {
 		if m.unit && m.known {
@@ -239,16 +243,19 @@ func (x *resolution) derive() error {
 			continue
 		}
 		for _, t := range g.family.targets {
+			// Targets have to be read even if the group makes others: the rest must be deleted.
 			x.target(t)
 		}
 		if g.tooLarge() {
 			continue
 		}
+		// Count all members read, to refuse a request that would need too much memory.
 		members += len(g.family.members)
 		largest = max(largest, len(g.family.members))
 		for _, r := range g.family.members {
 			x.member(r)
 		}
+		// A waiting record may fit now. It becomes a unit, unless it is known to fail.
 		for _, r := range g.family.waiting {
 			if g.direct && !x.Apart[unit{ref: r}.id(x.spec)] {
 				x.member(r).unit = true
@@ -265,8 +272,8 @@ func (g *groupState) tooLarge() bool {
 	return len(g.family.members)+len(g.family.waiting) > maxMembers
 }
 
-// transform computes the groups that have to be written. It returns false when they name
-// groups or target records that were not read yet.
+// transform transforms the dirty groups. It returns false if that leads to groups or records that
+// are not read yet.
 func (x *resolution) transform() (complete bool) {
 	for {
 		dirty := x.dirty()
@@ -279,6 +286,7 @@ func (x *resolution) transform() (complete bool) {
 			if g.transformed {
 				continue
 			}
+			// A group that is too large fails anyway, so do not read its members.
 			if !g.tooLarge() && !x.complete(g) {
 				return false
 			}
@@ -290,12 +298,13 @@ func (x *resolution) transform() (complete bool) {
 			g := x.groups[name]
 			for _, r := range g.out {
 				t := x.target(ref{r.Kind, r.Key})
+				// The group makes a record that is not read yet. Its guard is needed for the write.
 				if !t.known {
 					complete = false
 					continue
 				}
-				// What the target holds already is the complement, for whichever group it
-				// was held.
+				// A target record is part of the complement whichever group held it. So transform
+				// this group again with the record.
 				if x.needsHave(g) && t.live && t.group != g.name && !g.adopted[t.ref] {
 					if g.adopted == nil {
 						g.adopted = map[ref]bool{}
@@ -311,10 +320,9 @@ func (x *resolution) transform() (complete bool) {
 	}
 }
 
-// complete reports whether nothing more has to be read of a group's members. Those that
-// are gone are resolved with it: what is left of them in an inherited list will not change
-// again. Those that have moved are left to their own change, unless they are listed
-// elsewhere already.
+// complete reports whether a group's members are fully read. It makes deleted members units,
+// because an inherited list that names them gets no other correction. It leaves moved members to
+// their own change, unless another group lists them already.
 func (x *resolution) complete(g *groupState) bool {
 	ok := true
 	for _, r := range g.family.members {
@@ -326,20 +334,23 @@ func (x *resolution) complete(g *groupState) bool {
 		case !m.there && g.direct && !x.Apart[unit{ref: r}.id(x.spec)]:
 			m.unit, ok = true, m.known && ok
 		case !m.known:
+			// The member's content names another group. Only its own entry shows which group lists
+			// it.
 			m.look, ok = true, false
 		}
 	}
 	return ok
 }
 
-// elsewhere reports whether a member's own entry is known to name another group than g.
+// elsewhere reports whether a member's own entry names another group than g.
 func (m *memberState) elsewhere(g *groupState) bool { return m.known && m.descent.group != g.name }
 
 func (x *resolution) needsHave(g *groupState) bool {
 	return x.Direction.NeedsHave(GroupID{x.spec, g.name})
 }
 
-// dirty lists the groups that units name, and those that hold what these groups make now.
+// dirty returns the groups that units name, and the groups that hold target records which these
+// groups now make.
 func (x *resolution) dirty() []string {
 	found := map[string]bool{}
 	var queue []string
@@ -361,6 +372,7 @@ func (x *resolution) dirty() []string {
 			add(t.group)
 		}
 	}
+	// Holders of made records are dirty too, and may make further records.
 	for len(queue) > 0 {
 		g := x.groups[queue[0]]
 		queue = queue[1:]
@@ -378,7 +390,7 @@ func (x *resolution) dirty() []string {
 	return names
 }
 
-// holders are the other groups that hold what a group makes.
+// holders returns the other groups that hold a target record which g makes.
 func (x *resolution) holders(g *groupState) (names []string) {
 	for _, r := range g.out {
 		if t := x.targets[ref{r.Kind, r.Key}]; t != nil && t.group != "" && t.group != g.name {
@@ -397,8 +409,8 @@ func (x *resolution) transformGroup(g *groupState) {
 		return
 	}
 	for _, m := range x.content[g.name] {
-		// A member of another group that has moved here meanwhile comes with its own change,
-		// which takes it out of the other one.
+		// Skip a record of another group that moved here in the meantime. Its own change migrates
+		// it and takes it out of the other group.
 		if m.unit || g.family.has(m.ref) {
 			g.src = append(g.src, m.rec)
 		}

@@ -10,7 +10,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// build works out what is to be written, or why nothing can be.
+// build computes the component's write, or the failures that prevent it.
 func (c *Component) build() {
 	failedUnits, failedGroups := map[*memberState]error{}, map[string]error{}
 	for _, m := range c.units {
@@ -23,6 +23,7 @@ func (c *Component) build() {
 			failedGroups[g.name] = g.err
 		}
 	}
+	// Collisions fail groups as well, so find them before deciding.
 	makers := c.collide(failedGroups)
 	if len(failedUnits)+len(failedGroups) > 0 {
 		c.fail(failedUnits, failedGroups, nil)
@@ -37,7 +38,8 @@ type made struct {
 	rec record.Record
 }
 
-// collide finds target records that two groups make. The one that holds it keeps it.
+// collide finds target records that two groups make. The present holder keeps such a record; the
+// other group fails.
 func (c *Component) collide(failed map[string]error) map[ref]made {
 	makers := map[ref]made{}
 	for _, g := range c.groups {
@@ -49,6 +51,8 @@ func (c *Component) collide(failed map[string]error) map[ref]made {
 				continue
 			}
 			keeps, loses := other.by, g
+			// Keeping the holder is stable: the other order would exchange the record between two
+			// groups forever.
 			if c.x.targets[to].group == g.name {
 				keeps, loses = g, other.by
 				makers[to] = made{g, r}
@@ -60,8 +64,8 @@ func (c *Component) collide(failed map[string]error) map[ref]made {
 	return makers
 }
 
-// fail notes what keeps the component from being written: units, and all that have to do
-// with groups; with neither, or where a group has no unit that was asked for, all units.
+// fail marks units as failed: the given ones, and all units of the given groups. Without either, or
+// if a failed group has no requested unit, it marks all units.
 func (c *Component) fail(units map[*memberState]error, groups map[string]error, all error) {
 	c.Failed, c.InSync = nil, false
 	blame := func(of []string) error {
@@ -97,6 +101,8 @@ func (c *Component) fail(units map[*memberState]error, groups map[string]error, 
 			}
 		}
 	}
+	// No unit names a failed group: it was reached through a target record. All units then share
+	// its error, or the component would count as migrated.
 	if add(nil, false); len(c.Failed) == 0 {
 		first := slices.Min(slices.Collect(maps.Keys(groups)))
 		add(groups[first], true)
@@ -104,8 +110,8 @@ func (c *Component) fail(units map[*memberState]error, groups map[string]error, 
 	c.wait(failed)
 }
 
-// wait notes for failed units which group their content names, so that whichever controller
-// comes to this group later takes them along. Nothing else changes.
+// wait records for each failed unit which group its content names. Then any controller that
+// migrates that group later takes the unit along. Nothing else changes.
 func (c *Component) wait(failed []*memberState) {
 	w := c.newWrite()
 	waiting := map[string][]ref{}
@@ -118,6 +124,7 @@ func (c *Component) wait(failed []*memberState) {
 	}
 	for _, m := range failed {
 		want := m.content
+		// No waiting in the unit's own group, nor in a group that cannot be migrated anyway.
 		if want == m.descent.group || want != "" && of(want).tooLarge() {
 			want = ""
 		}
@@ -125,6 +132,7 @@ func (c *Component) wait(failed []*memberState) {
 		if want == had {
 			continue
 		}
+		// The unit no longer waits for that group.
 		if had != "" {
 			waiting[had] = slices.DeleteFunc(list(had), func(r ref) bool { return r == m.ref })
 		}
@@ -143,7 +151,7 @@ func (c *Component) wait(failed []*memberState) {
 	c.Write = w.done()
 }
 
-// write makes the component as its members are at the snapshot.
+// write computes the write that brings the target to the members' state at the snapshot.
 func (c *Component) write(makers map[ref]made) {
 	c.InSync = true
 	w := c.newWrite()
@@ -151,6 +159,7 @@ func (c *Component) write(makers map[ref]made) {
 	for _, t := range c.targets {
 		was[t.ref] = true
 	}
+	// Groups first: their new entries decide which records stay.
 	own := map[string]bool{}
 	for _, g := range c.groups {
 		own[g.name] = true
@@ -167,21 +176,25 @@ func (c *Component) write(makers map[ref]made) {
 	for _, m := range c.units {
 		now := descent{group: m.content}
 		c.InSync = c.InSync && now == m.descent
+		// The entry no longer waits: the unit is in the group of its content.
 		w.add(c.x.lineage, memberKey(m.ref), now.doc(m.ref), m.guard)
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(makers), ref.compare) {
 		m, t := makers[r], c.x.targets[r]
 		c.InSync = c.InSync && t.live && t.group == m.by.name && t.rec.Err == nil && bytes.Equal(t.rec.Doc, m.rec.Doc)
 		w.add(c.x.lineage, targetKey(r), targetDoc(r, m.by.name), t.guard)
+		// Record and entry in one transaction. One without the other would make lineage wrong.
 		w.add(r.kind, r.key, m.rec.Doc, t.rec.Guard)
 	}
+	// Delete records that a group listed or a unit names and that no group makes now.
 	for _, r := range slices.SortedFunc(maps.Keys(was), ref.compare) {
 		t := c.x.targets[r]
 		if _, stays := makers[r]; stays {
 			continue
 		}
 		if t.group != "" && !own[t.group] {
-			// Its entry names another group than the one that lists it, and stands as it is.
+			// Its entry names a group outside the component. Leave the record to that group, and
+			// expect the entry to be unchanged.
 			c.InSync = false
 			w.add(c.x.lineage, targetKey(r), targetDoc(r, t.group), t.guard)
 			continue
@@ -193,9 +206,10 @@ func (c *Component) write(makers map[ref]made) {
 	c.Write = w.done()
 }
 
-// disowned are members that groups list and lose, because their own entries name other
-// groups. Those are written as they are: where the list was read after its member had come
-// back, or came, this refuses the write, which would leave the member in no list at all.
+// disowned returns listed members whose own entries name other groups, so that these groups drop
+// them. Their entries are written unchanged, with the expectation of their guards. If a list was
+// read after its member came or came back, the expectation fails. Otherwise the write would leave
+// the member in no list at all.
 func (c *Component) disowned() []*memberState {
 	found := map[ref]*memberState{}
 	for _, g := range c.groups {
@@ -208,10 +222,11 @@ func (c *Component) disowned() []*memberState {
 	return sortedStates(found)
 }
 
-// familyOf is what a group's entry becomes.
+// familyOf computes the new entry of a group.
 func (c *Component) familyOf(g *groupState) family {
 	var f family
 	for _, r := range g.family.members {
+		// Units move by their content below. Members that another group lists are dropped here.
 		if m := c.x.members[r]; !m.unit && !m.elsewhere(g) {
 			f.members = append(f.members, r)
 		}
@@ -222,6 +237,7 @@ func (c *Component) familyOf(g *groupState) family {
 		}
 	}
 	for _, r := range g.family.waiting {
+		// A unit that is written here waits no longer.
 		if m := c.x.members[r]; m == nil || !m.unit {
 			f.waiting = append(f.waiting, r)
 		}
@@ -235,11 +251,11 @@ func (c *Component) familyOf(g *groupState) family {
 	return f
 }
 
-// groupWriter collects the writes of a component, each of which expects what was read.
+// groupWriter collects the writes of a component. Each write expects the guard that was read.
 type groupWriter struct {
 	c    *Component
 	w    record.GroupWrite
-	last record.Version // the latest version of the epoch among what was read
+	last record.Version // the latest version of this epoch among the guards read
 }
 
 func (c *Component) newWrite() *groupWriter {
@@ -252,13 +268,14 @@ func (c *Component) newWrite() *groupWriter {
 
 func (w *groupWriter) add(kind string, key record.Key, doc []byte, read record.Guard) {
 	w.w.Writes = append(w.w.Writes, record.Write{Kind: kind, Key: key, Doc: doc, Expect: &read})
+	// Guards of earlier epochs do not order anything in this one.
 	if read.Epoch == w.c.x.Epoch && read.Version.Compare(w.last) > 0 {
 		w.last = read.Version
 	}
 }
 
-// done sets the version. More can become known of a group without the source having
-// changed; then there has been a write of the same snapshot.
+// done sets the version of the write. If the target already holds a write of the same snapshot, the
+// version is the next one: more became known of the group, and the source did not change.
 func (w *groupWriter) done() record.GroupWrite {
 	w.w.Version = w.c.Version
 	if w.last.Compare(w.w.Version) >= 0 {

@@ -9,9 +9,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Split tells groups by name from units, whose groups are yet to be found.
+// Split separates groups by name from units, whose groups are not known yet.
 func Split(d Direction, ids []GroupID) (named, units []GroupID) {
 	byContent := func(id GroupID) bool { return d.LineageKind(id.Spec) != "" }
+	// Most services have no groups by content. Return ids itself, without a copy.
 	if !slices.ContainsFunc(ids, byContent) {
 		return ids, nil
 	}
@@ -25,7 +26,7 @@ func Split(d Direction, ids []GroupID) (named, units []GroupID) {
 	return named, units
 }
 
-// named reads groups by name.
+// named reads and resolves groups by name.
 func (r Resolver) named(ctx context.Context, ids []GroupID) ([]Component, error) {
 	found, version, err := ReadSource(ctx, r.Source, r.Direction, r.From, ids)
 	if tooLargeAlone(err, r.From, ids) {
@@ -37,8 +38,8 @@ func (r Resolver) named(ctx context.Context, ids []GroupID) ([]Component, error)
 	return r.Given(ctx, ids, version, func(i int) Group { return found[ids[i]] })
 }
 
-// tooLargeAlone reports whether a group is too large to be read even alone, and so to be
-// migrated.
+// tooLargeAlone reports whether a single group exceeds the largest possible read. Such a group
+// cannot be migrated.
 func tooLargeAlone(err error, v View, ids []GroupID) bool {
 	return errors.Is(err, record.ErrTooLarge) && len(ids) == 1 && v.Bytes >= GroupBytes
 }
@@ -47,9 +48,11 @@ func tooLarge(ids []GroupID, version record.Version) []Component {
 	return []Component{{Units: ids, Failed: []Failure{{ids[0], ErrLargeGroup}}, Version: version}}
 }
 
-// Given resolves groups by name whose source was read already, at a version; source returns
-// what it holds of the i-th of ids.
+// Given resolves groups by name whose source the caller already read at a version. source returns
+// the source's records of ids[i].
 func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Version, source func(i int) Group) ([]Component, error) {
+	// Read the target only if the result depends on it. Reading it always would double the reads of
+	// a copy.
 	wanting := ids
 	if !r.Compare {
 		wanting = slices.DeleteFunc(slices.Clone(ids), func(id GroupID) bool { return !r.Direction.NeedsHave(id) })
@@ -62,6 +65,7 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 		return nil, err
 	}
 	return r.made(ids, version, source, func(i int) *Held {
+		// nil means not read. The write then has no condition.
 		if h, read := held[ids[i]]; read {
 			return &h
 		}
@@ -69,14 +73,14 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 	}), nil
 }
 
-// Both is Given for groups of which what the target holds was read already, too: live records
-// without guards, so that the components can be compared and not written.
+// Both resolves groups by name whose source and target the caller already read. target returns live
+// records without guards, so callers can compare the components and must not write them.
 func (r Resolver) Both(ids []GroupID, version record.Version, source, target func(i int) Group) []Component {
 	return r.made(ids, version, source, func(i int) *Held { return &Held{Group: target(i)} })
 }
 
-// Fresh is Given for groups of which the target probably holds nothing: it is not read, and
-// the write returns those that it has.
+// Fresh resolves groups that the target probably does not hold, without reading the target. The
+// write reports the groups that the target does hold.
 func (r Resolver) Fresh(ids []GroupID, version record.Version, source func(i int) Group) []Component {
 	return r.made(ids, version, source, func(int) *Held { return nil })
 }
@@ -95,27 +99,28 @@ func (r Resolver) made(ids []GroupID, version record.Version, source func(i int)
 			continue
 		}
 		c.Write = w
+		// Without the target's records, in sync cannot be claimed.
 		c.InSync = have != nil && inSync(w, have.Records)
 	}
 	return cs
 }
 
-// inSync reports whether a write equals what the target holds already.
+// inSync reports whether a write would leave the target's records as they are.
 func inSync(w record.GroupWrite, held []record.Record) bool {
 	return !slices.ContainsFunc(w.Writes, func(w record.Write) bool {
 		at := slices.IndexFunc(held, func(h record.Record) bool { return h.Kind == w.Kind && h.Key == w.Key })
 		if at < 0 {
 			return w.Doc != nil
 		}
+		// An unreadable record differs from every document.
 		return w.Doc == nil || held[at].Err != nil || !bytes.Equal(w.Doc, held[at].Doc)
 	})
 }
 
-// groupWrite transforms a group by name and returns what is to be written for it: what
-// comes out, and a tombstone for what the target holds beyond it and for an anchor that is
-// not part of it. A source group without records is gone from the target, too. have is nil
-// when what the target holds was not read; otherwise the write expects the anchor's guard
-// to be as it was read.
+// groupWrite transforms a group by name and returns its write: the results, and tombstones for all
+// other records that the target holds of the group. A source group without records becomes
+// tombstones only. have is nil if the target was not read. Otherwise the write expects the anchor's
+// guard to be unchanged.
 func groupWrite(d Direction, id GroupID, version record.Version, src Group, have *Held) (record.GroupWrite, error) {
 	w := record.GroupWrite{Group: id.Name, Version: version, Anchor: -1}
 	complement := Group{Name: id.Name}
@@ -129,6 +134,8 @@ func groupWrite(d Direction, id GroupID, version record.Version, src Group, have
 			return w, err
 		}
 	}
+	// The write always contains the anchor, as a tombstone if need be: its guard orders all writes
+	// of the group.
 	anchorKind, anchorKey := d.Anchor(id)
 	add := func(r record.Write) {
 		if r.Kind == anchorKind && r.Key == anchorKey {
@@ -139,11 +146,13 @@ func groupWrite(d Direction, id GroupID, version record.Version, src Group, have
 	for _, r := range out {
 		add(record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
 	}
+	// Delete records that the transformer no longer makes.
 	for _, h := range complement.Records {
 		if !slices.ContainsFunc(out, func(r record.Record) bool { return r.Kind == h.Kind && r.Key == h.Key }) {
 			add(record.Write{Kind: h.Kind, Key: h.Key})
 		}
 	}
+	// Otherwise a late write of the group would meet no newer guard.
 	if w.Anchor < 0 {
 		add(record.Write{Kind: anchorKind, Key: anchorKey})
 	}

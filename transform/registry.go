@@ -15,33 +15,31 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Registry holds the transformers of one service, by pairs of adjacent versions.
-// Filling it is not safe for concurrent use; a Direction that it made does not see
-// what is added later.
+// Registry holds the transformers of one service, by pairs of adjacent versions. Filling it is not
+// safe for concurrent use. A Direction does not see additions made after its creation.
 type Registry struct {
 	service  string
 	steps    []step                       // in the order of their first Add
-	declared map[string][]record.KindSpec // by version, in addition to those of the steps
-	tasks    []Task                       // data updates, which are no part of any Direction
+	declared map[string][]record.KindSpec // by version; additional to the kinds of the steps
+	tasks    []Task                       // data updates, which are part of no Direction
 }
 
-// step is what leads from one version to the next.
+// step is a transformation from one version to the next.
 type step struct {
 	oldVersion, newVersion string
 	specs                  []Spec
 }
 
-// ErrNoDirection is returned by Direction for versions that no step connects.
+// ErrNoDirection is returned by Direction if no steps connect the versions.
 var ErrNoDirection = errors.New("no transformation between the versions")
 
-// NewRegistry returns an empty registry. The service's name becomes part of every
-// Direction's hash.
+// NewRegistry returns an empty registry. The service's name is part of every Direction's hash.
 func NewRegistry(service string) *Registry { return &Registry{service: service} }
 
-// Service is the name given to NewRegistry.
+// Service returns the name given to NewRegistry.
 func (r *Registry) Service() string { return r.service }
 
-// Versions returns every version that is known, older before newer within a step.
+// Versions returns every known version, older before newer within a step.
 func (r *Registry) Versions() []string {
 	var vs []string
 	for _, s := range r.steps {
@@ -51,6 +49,7 @@ func (r *Registry) Versions() []string {
 			}
 		}
 	}
+	// Declared versions have no order among each other. Sort them, so that the result is stable.
 	for _, v := range slices.Sorted(maps.Keys(r.declared)) {
 		if !slices.Contains(vs, v) {
 			vs = append(vs, v)
@@ -59,7 +58,7 @@ func (r *Registry) Versions() []string {
 	return vs
 }
 
-// Kinds returns the kinds of a version, each once, as its steps and Declare have them.
+// Kinds returns the kinds of a version from its steps and from Declare, each once.
 func (r *Registry) Kinds(version string) []record.KindSpec {
 	var ks []record.KindSpec
 	have := map[string]bool{}
@@ -82,7 +81,7 @@ func (r *Registry) Kinds(version string) []record.KindSpec {
 	return ks
 }
 
-// side returns the part of sp that belongs to a version, empty for a foreign one.
+// side returns the part of sp for a version. It is empty for any version outside the step.
 func (s step) side(sp Spec, version string) Side {
 	switch version {
 	case s.oldVersion:
@@ -94,8 +93,8 @@ func (s step) side(sp Spec, version string) Side {
 	}
 }
 
-// Add registers transformers between two adjacent versions. It may be called again for
-// the same pair. With an error nothing was added.
+// Add registers transformers between two adjacent versions. Several calls for the same pair
+// accumulate. If Add returns an error, it added nothing.
 func (r *Registry) Add(oldVersion, newVersion string, specs ...Spec) error {
 	wrap := func(err error) error {
 		return fmt.Errorf("add transformers %s to %s: %w", oldVersion, newVersion, err)
@@ -111,11 +110,13 @@ func (r *Registry) Add(oldVersion, newVersion string, specs ...Spec) error {
 	at := slices.IndexFunc(r.steps, func(s step) bool { return s.oldVersion == oldVersion && s.newVersion == newVersion })
 	next := step{oldVersion: oldVersion, newVersion: newVersion}
 	if at >= 0 {
+		// Clone, so that an error below leaves the registered step unchanged.
 		next.specs = slices.Clone(r.steps[at].specs)
 	} else {
 		if r.path(newVersion, oldVersion) != nil {
 			return wrap(errors.New("they are registered the other way round already"))
 		}
+		// With a branch or a merge, the path between two versions would be ambiguous.
 		for _, s := range r.steps {
 			if s.oldVersion == oldVersion || s.newVersion == newVersion {
 				return wrap(fmt.Errorf("versions form one line, and %s to %s is registered", s.oldVersion, s.newVersion))
@@ -161,10 +162,12 @@ func checkSpec(sp Spec) error {
 			if k.Name == "" {
 				return fmt.Errorf("spec %s: a kind of %s has no name", sp.Name, part.name)
 			}
+			// With one alone, events and reads would disagree on the group.
 			if (k.GroupOf == nil) != (k.Select == nil) {
 				return fmt.Errorf("spec %s: kind %s must have both GroupOf and Select or neither", sp.Name, k.Name)
 			}
 		}
+		// The default anchor is a key of Kinds[0]. That is only right if keys are groups.
 		if part.side.Anchor == nil && part.side.Kinds[0].GroupOf != nil && !sp.byContent() {
 			return fmt.Errorf("spec %s: %s needs an Anchor, since kind %s has a GroupOf", sp.Name, part.name, part.side.Kinds[0].Name)
 		}
@@ -175,7 +178,8 @@ func checkSpec(sp Spec) error {
 	return nil
 }
 
-// checkStep checks what several specs could do to each other.
+// checkStep checks the specs of a step against each other: unique names, and one owner for each
+// kind.
 func (r *Registry) checkStep(s step) error {
 	names := map[string]bool{}
 	for _, sp := range s.specs {
@@ -186,11 +190,13 @@ func (r *Registry) checkStep(s step) error {
 	}
 	for _, version := range []string{s.oldVersion, s.newVersion} {
 		owner, fixed := map[string]string{}, map[string]bool{}
+		// A kind of this version may also be part of another step or of Declare.
 		for _, known := range r.Kinds(version) {
 			fixed[known.Name] = known.Fixed
 		}
 		for _, sp := range s.specs {
 			for _, k := range s.side(sp, version).Kinds {
+				// With two owners a record would be in two groups.
 				if by, taken := owner[k.Name]; taken {
 					return fmt.Errorf("kind %s of %s is in spec %s and in spec %s", k.Name, version, by, sp.Name)
 				}
@@ -204,12 +210,14 @@ func (r *Registry) checkStep(s step) error {
 	return nil
 }
 
-// Direction compiles the way between two namespaces, up or down, which are named by their
-// version and, maybe, a location. Between versions that are not adjacent it runs the steps
-// in memory, one after the other; between two places of one version records stay as they
-// are. ErrNoDirection: nothing connects them; ErrNoChain: the steps cannot be run as one.
+// Direction compiles the transformation between two namespaces, in either order. A namespace is
+// named by its version and an optional location (v1 or v1@b). Between versions that are not
+// adjacent, the result runs the steps in memory, one after the other. Between two locations of one
+// version, it leaves records as they are. The error is ErrNoDirection if nothing connects the
+// versions, and ErrNoChain if the steps cannot run as one.
 func (r *Registry) Direction(from, to string) (Direction, error) {
 	older, newer := upgradestate.APIVersion(from), upgradestate.APIVersion(to)
+	// The same version at another location: a move, not an upgrade.
 	if older == newer && from != to {
 		return r.same(from, to)
 	}
@@ -219,6 +227,7 @@ func (r *Registry) Direction(from, to string) (Direction, error) {
 	if path := r.path(newer, older); path != nil {
 		return r.compile(from, to, path, false)
 	}
+	// Name the registered steps: the usual cause is a forgotten Add.
 	known := make([]string, len(r.steps))
 	for i, s := range r.steps {
 		known[i] = fmt.Sprintf("%s and %s", s.oldVersion, s.newVersion)
@@ -230,9 +239,10 @@ func (r *Registry) Direction(from, to string) (Direction, error) {
 	return nil, fmt.Errorf("%w: from %q to %q; service %s has transformers between: %s", ErrNoDirection, from, to, r.service, list)
 }
 
-// path returns the steps that lead up from one version to another, nil if none do.
+// path returns the steps from one version up to another, or nil if there are none.
 func (r *Registry) path(from, to string) []step {
 	var path []step
+	// The bound ends the loop if the versions form a cycle.
 	for at := from; len(path) < len(r.steps); {
 		i := slices.IndexFunc(r.steps, func(s step) bool { return s.oldVersion == at })
 		if i < 0 {
@@ -252,6 +262,7 @@ func (r *Registry) compile(from, to string, path []step, up bool) (Direction, er
 			return nil, fmt.Errorf("from %s to %s: %w", from, to, err)
 		}
 	}
+	// Chain the hashes, so that a change of any step changes the result's hash.
 	whole, hash := path[0], r.hash(path[0], from, to)
 	for _, next := range path[1:] {
 		var err error
@@ -265,17 +276,19 @@ func (r *Registry) compile(from, to string, path []step, up bool) (Direction, er
 	return compile(from, to, hash, whole.specs, up), nil
 }
 
-// protocol is the way in which controllers write to a target: those of another one must not
-// take part, for what they rely on the others do not do. 2: records are loaded without guards,
-// and loaders fenced before anything is compared.
+// protocol identifies how controllers write to a target. It is part of the hash, because
+// controllers with another protocol break the assumptions of this one and must not take part.
+// Protocol 2 loads records without guards, and fences loaders before any comparison.
 const protocol = "2"
 
-// hash covers all that is declared. The code of a transformer cannot be hashed, so
-// Revision stands for it (a lens puts a digest of its text there).
+// hash covers everything that a step declares. It cannot cover a transformer's code, so Revision
+// stands for the code. A lens sets Revision to a digest of its text.
 func (r *Registry) hash(s step, from, to string) string {
 	h := sha256.New()
 	put(h, "dbcontroller transform "+protocol, r.service, from, to, s.oldVersion, s.newVersion)
 	for _, sp := range s.specs {
+		// Optional declarations add to the hash only if they are set, so that older hashes stay
+		// valid.
 		put(h, "spec", sp.Name, sp.Revision, fmt.Sprint(sp.UpNeedsHave, sp.DownNeedsHave))
 		if sp.Discontinued {
 			put(h, "discontinued")
@@ -284,7 +297,7 @@ func (r *Registry) hash(s step, from, to string) string {
 			put(h, "introduced")
 		}
 		if sp.Reversal == ReversalNone {
-			put(h, "one-way") // decides what is parked
+			put(h, "one-way") // decides which groups are parked
 		}
 		for _, side := range []Side{sp.Old, sp.New} {
 			put(h, "side", fmt.Sprint(side.Anchor != nil))
@@ -305,7 +318,7 @@ func (r *Registry) hash(s step, from, to string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// put writes each part with its length before it, so that parts cannot run together.
+// put writes each part after its length. Without it, ("ab", "c") and ("a", "bc") would hash alike.
 func put(h hash.Hash, parts ...string) {
 	var n [8]byte
 	for _, p := range parts {

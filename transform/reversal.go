@@ -11,26 +11,26 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Reversal declares what ensures, for every group, that a result can be taken back:
-// that the other direction, given the source's group as the complement, makes of it the
-// source's group again. Otherwise an overflow, a rounding or a field that nobody thought of
-// would be stored without an error, and come back wrong with a rollback.
+// Reversal declares how a result is known to be reversible: the other direction, given the source's
+// group as the complement, must turn the result into that group again. Otherwise an overflow, a
+// rounding or a forgotten field would be stored without an error, and a rollback would return wrong
+// data.
 type Reversal int
 
 const (
-	// ReversalTried runs the other direction on each result before it is stored, which
-	// costs as much again. A result that does not come back is an error of its group.
+	// ReversalTried runs the other direction on each result before storing it, which doubles the
+	// cost. A result that does not come back is an error of its group.
 	ReversalTried Reversal = iota
-	// ReversalOwn is for a transformer that refuses by itself what it could not take back,
-	// or is made so that it always can, as lenses are.
+	// ReversalOwn is for a transformer that rejects every irreversible input itself, or that is
+	// reversible by construction, like a lens.
 	ReversalOwn
-	// ReversalNone is for a transformer whose author accepts that the other direction does
-	// not give back what was there: a rollback may change records that nobody has touched.
+	// ReversalNone is for a transformer whose author accepts that going back loses data. A rollback
+	// may then change records that no client has written.
 	ReversalNone
 )
 
-// Unchecked is a direction whose results are not taken back: for callers that store
-// nothing of them, or that look at what is lost themselves.
+// Unchecked returns d without the reversal check. It is for callers that store no results, or that
+// look for losses themselves.
 func Unchecked(d Direction) Direction {
 	if of, ok := d.(*direction); ok {
 		return unchecked(of)
@@ -38,8 +38,9 @@ func Unchecked(d Direction) Direction {
 	return d
 }
 
-// NamesOf returns which source kind has the records that make those of a target kind exist, and
-// how the names of these are mapped to theirs, where a Spec declares it.
+// NamesOf returns the source kind whose records decide which records of a target kind exist, and
+// the mapping from target names to source names. It returns "" and nil if the Spec declares no
+// names.
 func NamesOf(d Direction, kind string) (lead string, names Mapping) {
 	of, ok := d.(*direction)
 	if !ok {
@@ -50,14 +51,15 @@ func NamesOf(d Direction, kind string) (lead string, names Mapping) {
 		return "", nil
 	}
 	c := &of.specs[at.spec]
+	// Names describe the first kind only. Groups by content do not follow from names.
 	if c.names == nil || c.lineage != "" || c.target.Kinds[0].Name != kind {
 		return "", nil
 	}
 	return c.source.Kinds[0].Name, c.names
 }
 
-// Several reports whether a group may have more than one record of a target kind, as far as is
-// declared (GroupedKind.Single).
+// Several reports whether a group may have more than one record of a target kind, according to the
+// declarations (GroupedKind.Single).
 func Several(d Direction, kind string) bool {
 	of, ok := d.(*direction)
 	if !ok {
@@ -67,7 +69,7 @@ func Several(d Direction, kind string) bool {
 	return ok && !at.kind.single()
 }
 
-// ReversalOf returns what ensures that what d makes of a group can be taken back.
+// ReversalOf returns how the results of a group are known to be reversible.
 func ReversalOf(d Direction, id GroupID) Reversal {
 	if of, ok := d.(*direction); ok && id.Spec >= 0 && id.Spec < len(of.specs) {
 		return of.specs[id.Spec].reversal
@@ -75,8 +77,8 @@ func ReversalOf(d Direction, id GroupID) Reversal {
 	return ReversalTried
 }
 
-// SameFields reports whether two documents have the same fields, whatever order they are in,
-// at any depth. The order of a list counts.
+// SameFields reports whether two documents have the same fields in any order, at any depth. The
+// order of list items counts.
 func SameFields(a, b []byte) bool {
 	_, differ := fieldThatDiffers(a, b, false)
 	return !differ
@@ -88,12 +90,13 @@ func unchecked(d *direction) *direction {
 	return &out
 }
 
-// takeBack reports a result that does not give back the group that it was made of.
+// takeBack returns an error if a result does not give back the group that it was made from.
 func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error {
 	if d.unchecked || c.reversal != ReversalTried || len(src.Records) == 0 {
 		return nil
 	}
 	have := Group{Name: src.Name}
+	// Clone: the transformer may sort or append to the slices that it gets.
 	if c.backNeedsHave {
 		have.Records = slices.Clone(src.Records)
 	}
@@ -101,6 +104,7 @@ func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error 
 	if err != nil {
 		return fmt.Errorf("what it makes for %s cannot be taken back to %s: %w", d.to, d.from, err)
 	}
+	// changed walks both lists in step, so both need the same order.
 	SortRecords(again)
 	if what := changed(src.Records, again); what != "" {
 		return fmt.Errorf("what it makes for %s does not come back the same in %s: %s; correct the data or the transformer (one that cannot go back by design declares so: Reversal of its Spec, OneWay of a typed.Group or Pair)", d.to, d.from, what)
@@ -108,8 +112,8 @@ func (d *direction) takeBack(c *compiled, src Group, out []record.Record) error 
 	return nil
 }
 
-// changed names the first difference between two lists of records in the order of a
-// group, empty where there is none. Fields may stand in another order.
+// changed describes the first difference between two lists of records in the order of a group. It
+// ignores the order of fields, and returns "" if there is no difference.
 func changed(want, got []record.Record) string {
 	for i := 0; i < len(want) || i < len(got); i++ {
 		switch {
@@ -125,8 +129,8 @@ func changed(want, got []record.Record) string {
 	return ""
 }
 
-// fieldThatDiffers returns the path of a field that two documents do not have alike,
-// whatever order their fields are in.
+// fieldThatDiffers returns the path of the first field that differs between two documents. It
+// ignores the order of fields, except in lists.
 func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
 	if bytes.Equal(a, b) {
 		return "", false
@@ -138,6 +142,7 @@ func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
 	}
 	for i, e := range as {
 		at := i
+		// Look at the same position first: fields are nearly always in the same order.
 		if !list && (i >= len(bs) || !bytes.Equal(bs[i].KeyBytes(), e.KeyBytes())) {
 			at = slices.IndexFunc(bs, func(o bsoncore.Element) bool { return bytes.Equal(o.KeyBytes(), e.KeyBytes()) })
 		}

@@ -9,44 +9,48 @@ import (
 )
 
 const (
-	// ReadBytes is what one read of groups may bring, of each side. What is made of it, and
-	// the commands that write it, are about as large.
+	// ReadBytes limits one read of groups, for each side. The results and the write commands have
+	// about the same size.
 	ReadBytes = 8 << 20
-	// GroupBytes is what the records of one group may have, of each side. It is what a backend
-	// writes as one (mongostore.MaxGroupBytes); a group that has more is parked.
+	// GroupBytes limits the records of one group, for each side. A backend writes at most this much
+	// as one (mongostore.MaxGroupBytes). Larger groups are parked.
 	GroupBytes = 64 << 20
-	// readGroups is how many groups are read together at most: one snapshot read and one
-	// transaction of about this size are near the optimum of the database.
+	// readGroups limits the number of groups in one read. A snapshot read and a transaction of
+	// about this size are near the database's optimum.
 	readGroups = 500
 )
 
-// ErrLargeGroup: the records of one group have more than GroupBytes.
+// ErrLargeGroup means that the records of one group have more than GroupBytes.
 var ErrLargeGroup = fmt.Errorf("the records of the group have more than %d bytes, which cannot be migrated as one: make them smaller", GroupBytes)
 
-// Sizer remembers how many items fit into ReadBytes, so that memory is bounded by bytes
-// whatever the size of records. The zero value is ready, and may be shared.
+// Sizer remembers how many items fit into ReadBytes. It limits memory by bytes, whatever the size
+// of records. The zero value is ready, and concurrent use is safe.
 type Sizer struct {
-	less atomic.Int64 // than readGroups, by so much
+	less atomic.Int64 // how many fewer than readGroups
 }
 
-// Each calls do with one run of items after the other. bytes is the bound of its reads
-// (View.Bytes). A run that turns out to be too large (record.ErrTooLarge) is done again by
-// halves, and the next ones begin with what has fitted. An item alone is done with ReadBytes
-// first and then with GroupBytes; that it is too large even so is do's to handle.
+// Each calls do with consecutive runs of items. bytes is the limit for its reads (View.Bytes). If a
+// run is too large (record.ErrTooLarge), Each retries it with half the items and starts the next
+// runs with the size that fitted. It tries a single item with ReadBytes first and then with
+// GroupBytes. do must handle a single item that is too large even for GroupBytes.
 func Each[T any](s *Sizer, items []T, do func(run []T, bytes int) error) error {
 	for len(items) > 0 {
 		n := min(len(items), readGroups-int(s.less.Load()))
 		err := do(items[:n:n], ReadBytes)
 		if n > 1 && errors.Is(err, record.ErrTooLarge) {
+			// Remember the smaller size: neighbouring records are often of similar size.
 			s.less.Store(int64(readGroups - n/2))
 			continue
 		}
 		if errors.Is(err, record.ErrTooLarge) {
+			// Alone it may use the full limit of a group.
 			err = do(items[:1:1], GroupBytes)
 		}
 		if err != nil {
 			return err
 		}
+		// A full run fitted. Grow again slowly, since one run of large records should not slow down
+		// the rest.
 		if more := readGroups - s.less.Load(); int64(n) == more {
 			s.less.Store(max(0, readGroups-more-max(1, more/8)))
 		}

@@ -14,37 +14,38 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// TaskFunc is what a task does to a record: it returns what the document must become, with
-// the same _id, or nil to leave it. It is called for many records at once, must not modify
-// or keep the bytes that it is given, and must be idempotent: it may get what it made.
+// TaskFunc computes an update of one record. It returns the new document, with the same _id, or nil
+// to leave the record unchanged. It may be called for many records at once. It must not modify or
+// keep the bytes that it gets. It must be idempotent, because it may get its own result again.
 type TaskFunc func(r record.Record) (bson.Raw, error)
 
-// Task is a data update: something to be done to all records of a kind within one version,
-// such as filling a field that is new. Package backfill runs it.
+// Task is a data update: a change to all records of a kind within one version, such as filling a
+// new field. Package backfill runs it.
 type Task struct {
 	Name        string // unique in its registry
-	Version     string // of the API
+	Version     string // the API version of the records
 	Kind        string
-	Revision    string // the author changes it when what Func makes changes
-	Description string // a line for operators
+	Revision    string // the author changes it whenever the result of Func changes
+	Description string // one line for operators
 	Func        TaskFunc
-	// Prepare makes the function for some records, of what it asks about them. It is called
-	// again for records that have changed since; an error is that of all of them, and they are
-	// tried again. Nil: it is Func.
+	// Prepare returns the function for a set of records, for example after it has looked up keys
+	// for them. The runner calls it again for records that changed since. Its error applies to all
+	// the records, and the runner retries them. If it is nil, Func is used.
 	Prepare func(ctx context.Context, rs []record.Record, keys KeyFinder) (TaskFunc, error)
-	// Imports are the references to other services that the task follows. Nil: there are none.
+	// Imports lists the references to other services that the task follows. Nil means none.
 	Imports []Import
 }
 
-// Hash identifies what the task does: controllers with another one take no part.
+// Hash identifies the task's effect. Controllers with another hash do not take part.
 func (t Task) Hash() string {
 	h := sha256.New()
 	put(h, "dbcontroller update 1", t.Name, t.Version, t.Kind, t.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// AddTasks registers data updates. With an error nothing was added.
+// AddTasks registers data updates. If it returns an error, it added none.
 func (r *Registry) AddTasks(tasks ...Task) error {
+	// Work on a copy, so that an error below leaves the registry unchanged.
 	next := slices.Clone(r.tasks)
 	for _, t := range tasks {
 		switch {
@@ -63,10 +64,10 @@ func (r *Registry) AddTasks(tasks ...Task) error {
 	return nil
 }
 
-// Tasks are the data updates that were added, in that order.
+// Tasks returns the registered data updates in the order of registration.
 func (r *Registry) Tasks() []Task { return slices.Clone(r.tasks) }
 
-// Task finds a data update by its name. The error names those that there are.
+// Task returns the data update with the given name. The error lists the registered names.
 func (r *Registry) Task(name string) (Task, error) {
 	names := make([]string, len(r.tasks))
 	for i, t := range r.tasks {

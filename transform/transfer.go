@@ -8,32 +8,31 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ErrDiffer is what is wrong with a group that differs although it was migrated since.
+// ErrDiffer means that a group still differs after it was migrated again.
 var ErrDiffer = errors.New("source and target differ after repair: is the transformer deterministic?")
 
-// Transfer is the one way to migrate groups: what the source holds of them, transformed,
-// with a tombstone for whatever else the target holds of them, under the expectation that
-// nobody has changed what the write was made of. The engine and the proof write with it;
-// the comparison and the loss report read the same components (Resolver) and write nothing.
+// Transfer is the only code that migrates groups. It writes the transformed source records, and
+// tombstones for the target's other records of the group. Each write expects that everything it was
+// computed from is unchanged. The engine and the verifier write with it. Comparisons and the loss
+// report read the same components (Resolver) and write nothing.
 type Transfer struct {
 	Resolver
-	// Write is Apply, or Load, of the target.
+	// Write is the target's Apply or Load.
 	Write func(context.Context, record.Batch) ([]record.Result, error)
-	// Repair writes groups by name also over guards of their own version (record.Batch).
+	// Repair also overwrites groups by name whose guards have the same version (record.Batch).
 	Repair bool
-	// Together writes all components of an attempt as one (record.Batch).
+	// Together writes all components of an attempt in one transaction (record.Batch).
 	Together bool
-	// Done, if not nil, is called with components that the target holds now.
+	// Done, if not nil, is called for each component that the target now holds.
 	Done func(context.Context, *Component) error
-	// Fail is called with units that cannot be migrated as the source has them at a
-	// version.
+	// Fail is called for each unit that cannot be migrated in its source state at a version.
 	Fail func(ctx context.Context, f Failure, at record.Version) error
 }
 
-// Once makes one attempt at groups, and returns those that have to be brought again: what
-// they were made of has changed under the write, or they were too many for one reading.
-// With an error all of them have to.
+// Once makes one attempt at groups. It returns the groups to retry: the write found a change in its
+// input, or one read had no room for them. With an error it returns all of them.
 func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err error) {
+	// Return all ids with an error: nothing is known about any of them.
 	cs, left, err := t.Resolve(ctx, ids)
 	if err != nil {
 		return ids, err
@@ -50,6 +49,8 @@ func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err
 		asked[id] = true
 	}
 	for _, id := range changed {
+		// Put also returns units that others brought into a component. Their own changes migrate
+		// them.
 		if asked[id] && !t.Apart[id] {
 			left = append(left, id)
 		}
@@ -57,13 +58,14 @@ func (t Transfer) Once(ctx context.Context, ids []GroupID) (again []GroupID, err
 	return left, nil
 }
 
-// Put writes components, and for those that failed what they wait for. It returns the units
-// that have to be resolved again.
+// Put writes components. For failed components it only writes which groups they wait for. It
+// returns the units to resolve again.
 func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err error) {
+	// One batch for all components. The backend reports a result for each.
 	batch := record.Batch{Tokens: t.To.Tokens, Epoch: t.Epoch, Repair: t.Repair, Together: t.Together}
 	for i := range cs {
-		// What one state of a group by content knows of its members, another one of the same
-		// snapshot may not.
+		// Equal versions do not imply equal content here: two resolutions of one snapshot may know
+		// different members.
 		batch.Repair = batch.Repair && !cs[i].ByContent()
 		if len(cs[i].Write.Writes) > 0 {
 			batch.Groups = append(batch.Groups, cs[i].Write)
@@ -78,19 +80,21 @@ func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err
 	var refused []Component
 	for i := range cs {
 		c := &cs[i]
-		res := record.Result{Outcome: record.Applied} // of nothing
+		res := record.Result{Outcome: record.Applied} // an empty write counts as applied
 		if len(c.Write.Writes) > 0 {
+			// Results are in the order of the batch, without the empty writes.
 			res, results = results[0], results[1:]
 		}
 		switch {
 		case res.Outcome == record.Changed, res.Outcome == record.Stale && c.ByContent():
-			// Stale as well: what was newer may be another group of the component.
+			// Stale too: the newer state may belong to another group of the component.
 			again = append(again, c.Units...)
-		case res.Outcome == record.Stale: // a later state of the group is there
+		case res.Outcome == record.Stale: // the target has a later state of the group
 		case len(c.Failed) > 0:
 			if err := t.fail(ctx, c); err != nil {
 				return nil, err
 			}
+			// The rest can be written once the failed units are apart.
 			again = append(again, c.Rest()...)
 		case res.Outcome == record.Refused:
 			if err := res.Err; c.ByContent() {
@@ -110,12 +114,14 @@ func (t Transfer) Put(ctx context.Context, cs []Component) (again []GroupID, err
 	if len(refused) == 0 {
 		return again, nil
 	}
+	// Record for the refused components which groups their units wait for, and call Fail for them.
 	more, err := t.Put(ctx, refused)
 	return append(again, more...), err
 }
 
 func (t Transfer) fail(ctx context.Context, c *Component) error {
 	for _, f := range c.Failed {
+		// From now on other members of the group are resolved without this unit.
 		if t.Apart != nil && c.ByContent() {
 			t.Apart[f.Unit] = true
 		}
@@ -126,15 +132,15 @@ func (t Transfer) fail(ctx context.Context, c *Component) error {
 	return nil
 }
 
-// ErrChanging is what Until returns when none of the groups that are left gets through.
+// ErrChanging is returned by Until if none of the remaining groups gets through.
 var ErrChanging = errors.New("the group keeps changing under the write: something else writes it in the target")
 
-// transferTries is how often groups that somebody else is writing are read again at once
-// without any of them getting through: one writer's success is another's second try.
+// transferTries limits the immediate retries in which no group gets through. Retries are normal:
+// one writer's success makes another writer read again.
 const transferTries = 20
 
-// Until makes attempts at groups until once leaves none of them. It returns those that are
-// left with an error.
+// Until calls once with the remaining groups until none is left. With an error it returns the
+// groups that are left.
 func Until(ids []GroupID, once func([]GroupID) ([]GroupID, error)) ([]GroupID, error) {
 	for try := 0; len(ids) > 0; try++ {
 		if try == transferTries {
@@ -144,6 +150,7 @@ func Until(ids []GroupID, once func([]GroupID) ([]GroupID, error)) ([]GroupID, e
 		if err != nil {
 			return left, err
 		}
+		// Progress resets the limit; it only counts attempts without any.
 		if len(left) < len(ids) {
 			try = -1
 		}

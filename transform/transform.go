@@ -1,153 +1,177 @@
-// Package transform turns groups of records of one version into the group of the next
-// version, and back: transformers, the registry of a service's versions, and lenses.
+// Package transform turns groups of records of one API version into the groups of the next version,
+// and back. It holds the transformers, the registry of a service's versions, and chains that run
+// several steps as one. Package lens, below it, writes transformers as YAML.
 //
-// Records that transform together share a group. A Spec declares, for each side, which
-// kinds take part and how their groups follow: from a key alone, so that a delete, which
-// arrives with nothing but the key, finds its group; or from what a record holds.
+// Records that transform together share a group, and the engine migrates whole groups. A Spec is
+// one transformer between two adjacent versions. It declares the kinds of both sides and how their
+// records fall into groups. A group follows either from a key alone, or from the content of a
+// record. A delete event carries only a key, which is enough to find a group by key. A Direction is
+// a compiled step or chain of steps from one version to another.
+//
+// Vocabulary: a kind is a collection. The anchor is the record of a group whose guard stands for
+// the whole group. The guard is the order (direction epoch and record version) that a backend
+// stores with a target record; it refuses older writes. The complement is the target's present
+// content of a group, from which a transformer keeps the fields that the source version cannot
+// express. A parked record is one that could not be migrated; it blocks the switch until somebody
+// fixes or waives it.
 //
 // # Groups by content
 //
-// Content alone does not show the group that a record has left, nor its siblings, nor what
-// was made of them. Lineage does: a hidden kind in the target, written in the same
-// transactions as the records, holds for each source record its group, for each group its
-// members and what the target holds of it, and for each target record its group. The
-// engine deals in units, which are single records; Resolver turns units into components:
-// the groups that their lineage and their content name, linked where a record moves from
-// one to the other. A component is written whole or not at all, and every entry that it
-// was made of must still be as it was read. A group by name is a component of its own, so
-// that there is one way to bring groups over (Transfer), whatever they go by.
+// A record's present content does not show the group that the record left, its siblings, or the
+// target records that it became. Lineage does. Lineage is a hidden kind in the target, written in
+// the same transactions as the records. It has three kinds of entries:
 //
-// Guarantees: what a transformer makes of a group gives that group again when it is taken
-// back over it, or is an error of the group (Reversal). A transformer is pure and deterministic; it neither keeps nor modifies
-// the bytes it is given. A panic of a transformer is returned as an error with its
-// stack. Direction.Hash changes when any declared part changes.
+//   - for each source record, its group;
+//   - for each group, its members and its records in the target;
+//   - for each target record, its group.
 //
-// It does not read or write databases (record), nor decide when (syncer).
+// For such specs the engine works with units. A unit is a single record, of the source or of the
+// target. Resolver turns units into components. A component is a set of groups, named by lineage
+// and by content, that a moving record links. The target writes a component whole or not at all,
+// and only if every lineage entry behind it is unchanged. A group by name is a component of its
+// own, so Transfer migrates both sorts of groups in one way.
+//
+// # Guarantees
+//
+// Taking a result back over its group gives the same group again, or the group fails with an error
+// (Reversal). A transformer must be pure and deterministic. It must neither keep nor modify the
+// bytes that it gets. Transform returns a transformer's panic as an error with its stack.
+// Direction.Hash changes when any declared part changes.
+//
+// The package opens no database: callers pass in a record.Reader and a write function. It does not
+// decide when to migrate a group; package syncer does.
+//
+// Begin with Spec and Direction here, then Registry in registry.go, Transfer in transfer.go, and
+// lineage.go for groups by content.
 package transform
 
 import (
 	"dbcontroller.dev/record"
 )
 
-// Group is the records of one group of one version, live ones only, ordered by kind
-// and then key. An empty Records means that the group does not exist, or no longer exists.
+// Group holds the records of one group of one version: live records only, ordered by kind and then
+// by key. An empty Records means that the group does not exist.
 type Group struct {
 	Name    string
 	Records []record.Record
 }
 
-// Func computes what the other side must hold for a group. have is what it holds now,
-// the complement: fields that src cannot express are taken from it. have is empty when
-// the other side holds nothing, or when Spec declares that it is not needed. The result
-// carries Kind, Key and Doc (with the _id of Key); a group that must not exist is nil.
+// Func computes the records that the other side must hold for a group. have is the complement: the
+// other side's present records of the group, from which Func takes the fields that src cannot
+// express. have is empty when the other side holds nothing, or when the Spec does not ask for it.
+// Each result carries Kind, Key and Doc, and Doc has the _id of Key. Func returns nil for a group
+// that must not exist.
 type Func func(src, have Group) ([]record.Record, error)
 
-// GroupedKind declares how records of one kind fall into groups.
+// GroupedKind declares how the records of one kind fall into groups.
 type GroupedKind struct {
 	record.KindSpec
-	// GroupOf names the group of a key. Nil: the key itself is the group, one record of
-	// this kind in each.
+	// GroupOf returns the group of a key. If it is nil, the key itself is the group, with one
+	// record of this kind in each group.
 	GroupOf func(record.Key) (string, error)
-	// Select finds this kind's records of a group. Nil goes with a nil GroupOf.
+	// Select finds this kind's records of a group. It is nil if and only if GroupOf is nil.
 	Select func(group string) record.Selector
-	// Single declares that a group has one record of this kind at most, and that Select
-	// finds it by its key, which GroupOf leads back from. Kinds without a GroupOf are
-	// single.
+	// Single declares that a group has at most one record of this kind. Select must find this
+	// record by its key, and GroupOf must map the key back to the group. Kinds without a GroupOf
+	// are always single.
 	Single bool
-	// Content names the group of a live record by what it holds; it excludes GroupOf and
-	// Select. Where any kind of a Spec has it, all groups of the Spec go by content, both
-	// ways: that of a kind without it is what GroupOf returns for the key, or the key
-	// itself. Records of both sides that belong together must name the same group.
+	// Content returns the group of a live record from the record's content. It excludes GroupOf and
+	// Select. If one kind of a Spec sets it, all groups of the Spec go by content, in both
+	// directions. A kind of such a Spec without Content uses GroupOf, or the key itself if GroupOf
+	// is nil. Related records of both sides must name the same group.
 	Content func(record.Record) (group string, err error)
 }
 
-// Side is one version's part of a Spec.
+// Side is the part of a Spec that belongs to one version.
 type Side struct {
 	Kinds []GroupedKind
-	// Anchor is the record of a group whose guard stands for the whole group: each group
-	// has exactly one, whether it is live or not. Nil: Kinds[0] with the group as key. Not
-	// for groups by content, whose anchor is their lineage.
+	// Anchor returns the record of a group whose guard stands for the whole group. Each group has
+	// exactly one anchor, live or not. If Anchor is nil, the anchor is the record of Kinds[0] whose
+	// key is the group. It must be nil for groups by content, because their lineage entries are the
+	// anchors.
 	Anchor func(group string) (kind string, key record.Key)
 }
 
 // Spec is one transformer between two adjacent versions.
 type Spec struct {
-	Name     string // unique in its registry, e.g. "lrp" or "packages"
-	Revision string // the author changes it when the result of Up or Down changes
+	Name     string // unique in its registry, for example "lrp" or "packages"
+	Revision string // the author changes it whenever the result of Up or Down changes
 	Old, New Side
 	Up, Down Func
-	// UpNeedsHave and DownNeedsHave ask for the complement. A side with several records
-	// in a group gets it always.
+	// UpNeedsHave and DownNeedsHave ask for the complement. A target side with several records in a
+	// group always gets it, because the engine must find the records to delete.
 	UpNeedsHave, DownNeedsHave bool
-	// UpNames and DownNames map the names of the first kind of Old to those of the first kind of
-	// New, and back, where it is the records of these kinds that make a group exist. Nil: it is
-	// not known, and a caller that needs a name goes by the groups.
+	// UpNames maps the names of the first kind of Old to the names of the first kind of New;
+	// DownNames maps them back. A Spec declares them if the records of these kinds decide whether a
+	// group exists. If they are nil, the mapping is unknown and callers that need a name read the
+	// groups.
 	UpNames, DownNames Mapping
-	// Reversal declares what ensures that each result can be taken back. The zero value
-	// tries it with every group.
+	// Reversal declares how the result is known to be reversible. The zero value tries it for every
+	// group.
 	Reversal Reversal
-	// Imports are the references to other services that Up gives the keys of their new
-	// versions, for plans. Nil: there are none.
+	// Imports lists the references to other services whose keys Up rewrites. Plans show them. Nil
+	// means none.
 	Imports []Import
-	// Discontinued declares that the kinds of Old have no counterpart in the new version.
-	// There is no New, Up and Down then. Their records are not copied; the kinds take part
-	// in the switch, so that nobody writes them after it, and are as they were before if it
-	// is rolled back.
+	// Discontinued declares that the kinds of Old have no counterpart in the new version. Such a
+	// Spec has no New, Up or Down. The engine does not copy the records of these kinds. The kinds
+	// take part in the switch, so the switch stops all writes to them. After a rollback they are as
+	// they were before.
 	Discontinued bool
-	// Introduced declares that the kinds of New have no counterpart in the old version. There is
-	// no Old, Up and Down then. They are empty when the new version becomes active. After a
-	// rollback their records stay in the namespace of the new version, where nobody reads or
-	// writes them. They are there again when the new version is.
+	// Introduced declares that the kinds of New have no counterpart in the old version. Such a Spec
+	// has no Old, Up or Down. The kinds are empty when the new version becomes active. After a
+	// rollback their records stay in the new version's namespace, which no client reads or writes
+	// then. They are visible again once the new version is active again.
 	Introduced bool
 
-	// introduced is the reason why kinds of New have no counterpart in the old version: in
-	// a chain, a step in the middle makes them of kinds that only the middle has. Empty for
-	// all others.
+	// introduced is the reason why kinds of New have no counterpart in the old version of a chain:
+	// an inner step makes them from kinds that only an inner version has. It is empty for all other
+	// specs.
 	introduced string
 }
 
-// GroupID names a group across the specs of a Direction. Comparable.
+// GroupID identifies a group across the specs of a Direction. It is comparable.
 type GroupID struct {
 	Spec int
 	Name string
 }
 
-// Direction is the compiled way from one version to another, as the engine uses it.
-// Its methods may be called concurrently.
+// Direction is a compiled transformation from one version to another, as the engine uses it. Its
+// methods are safe for concurrent use.
 type Direction interface {
 	From() string
 	To() string
-	// Hash identifies the transformation: controllers with another hash take no part.
+	// Hash identifies the transformation. Controllers with another hash do not take part.
 	Hash() string
 	SourceKinds() []record.KindSpec
 	TargetKinds() []record.KindSpec
-	// GroupOf names the group of a source record; for groups by content the unit that the
-	// record is, which Resolver takes. ok is false for a kind that is not part of the
-	// direction. An error means that the key cannot be grouped: park it.
+	// GroupOf returns the group of a source record. For groups by content it returns the record's
+	// unit, which Resolver accepts. ok is false if the kind is not part of the direction. An error
+	// means that the key has no group; the caller parks the record.
 	GroupOf(kind string, key record.Key) (id GroupID, ok bool, err error)
-	// GroupOfTarget is GroupOf for a target record.
+	// GroupOfTarget is the counterpart of GroupOf for a target record.
 	GroupOfTarget(kind string, key record.Key) (id GroupID, ok bool, err error)
-	// SourceSelect and TargetSelect find all records of a group.
+	// SourceSelect and TargetSelect return selectors for all records of a group.
 	SourceSelect(id GroupID) []record.Selector
 	TargetSelect(id GroupID) []record.Selector
-	// Anchor is the target's anchor of a group.
+	// Anchor returns the target's anchor of a group.
 	Anchor(id GroupID) (kind string, key record.Key)
-	// Whole reports whether a source group of this kind is never more than the one
-	// record, so that a scanned record can be transformed without reading its group.
+	// Whole reports whether a source group with a record of this kind never has another record. A
+	// scanned record can then be transformed without reading its group.
 	Whole(kind string) bool
-	// Twin is the target kind whose records have the keys of a source kind's, and are made of
-	// these alone: a group is one record with the same key on both sides. Empty: there is none.
+	// Twin returns the target kind whose records have the same keys as a source kind's records and
+	// depend on nothing else: a group is one record with the same key on both sides. It returns ""
+	// if there is no such kind.
 	Twin(kind string) string
-	// LineageKind is the kind in the target that holds the lineage of a spec whose groups
-	// go by content; empty for others.
+	// LineageKind returns the target kind that holds the lineage of a spec whose groups go by
+	// content. It returns "" for other specs.
 	LineageKind(spec int) string
-	// ContentOf names the group of a live source record. An error means that it has none.
+	// ContentOf returns the group of a live source record. An error means that it has no group.
 	ContentOf(r record.Record) (group string, err error)
-	// NeedsHave reports whether Transform wants what the target holds.
+	// NeedsHave reports whether Transform needs the target's present records of the group.
 	NeedsHave(id GroupID) bool
-	// Transform computes the target's records of a group, sorted by kind and key, each as the
-	// target stores it (record.Stored). Any
-	// error (and a panic) concerns this group alone. A result that does not give back src
-	// when it is taken back over it is such an error, unless the Spec declares otherwise.
+	// Transform computes the target's records of a group, sorted by kind and key, each in its
+	// stored form (record.Stored). An error, or a panic of the transformer, concerns this group
+	// alone. A result that cannot be taken back to src is such an error, unless the Spec declares
+	// otherwise.
 	Transform(id GroupID, src, have Group) ([]record.Record, error)
 }

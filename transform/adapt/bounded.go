@@ -6,13 +6,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// firstRecords is how many records a bounded list begins with as long as nothing is known of their
-// size.
+// firstRecords is the number of records that a bounded list reads first while their size is
+// unknown.
 const firstRecords = 64
 
-// ListBounded is List that ends with the record that reaches so many bytes. more reports that it
-// did, or that limit did. A group is shown as a whole, so that records are read in pieces of as many
-// as probably fit.
+// ListBounded is List with a limit of bytes: it ends with the record that reaches the limit. more
+// reports that the list reached either limit. A group is shown as a whole, so ListBounded reads as
+// many records at a time as probably fit.
 func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
 	if limit <= 0 {
 		limit = fullPage
@@ -23,11 +23,13 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 	}
 	for {
 		n := firstRecords
+		// Estimate by the records of this list, or else by the last list of the kind.
 		if size > 0 {
 			n = (bytes - size) * len(recs) / size
 		} else if average := int(known.Load()); average > 0 {
 			n = bytes / average
 		}
+		// At least one record, or a record larger than the limit would stop the list.
 		n = min(max(n, 1), limit-len(recs))
 		next, err := a.List(ctx, kind, prefix, after, n)
 		if err != nil {
@@ -39,9 +41,11 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 		}
 		recs = append(recs, next...)
 		if len(recs) > 0 {
+			// Not zero, which means unknown.
 			known.Store(int64(max(size/len(recs), 1)))
 		}
 		switch {
+		// Fewer than asked: the list is complete.
 		case len(next) < n:
 			return recs, false, nil
 		case len(recs) == limit || size >= bytes:

@@ -6,8 +6,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// differ returns the dotted path of a field in which two documents differ. The order of
-// fields does not count, and numbers count by value.
+// differ returns the dotted path of a field that differs between two documents. The order of fields
+// does not count, and numbers compare by value.
 func differ(a, b bson.Raw) (path string, differs bool) {
 	as, errA := a.Elements()
 	bs, errB := b.Elements()
@@ -26,6 +26,7 @@ func differ(a, b bson.Raw) (path string, differs bool) {
 		if path, differs := valuesDiffer(e.Value(), v); differs {
 			return join(e.Key(), path), true
 		}
+		// The fields left in other are only in b.
 		delete(other, e.Key())
 	}
 	for _, e := range bs {
@@ -40,6 +41,7 @@ func valuesDiffer(a, b bson.RawValue) (path string, differs bool) {
 	if a.Type == bson.TypeEmbeddedDocument && b.Type == bson.TypeEmbeddedDocument || a.Type == bson.TypeArray && b.Type == bson.TypeArray {
 		return differ(bson.Raw(a.Value), bson.Raw(b.Value))
 	}
+	// Keys treat equal numbers of different types as equal, and so do clients.
 	x, errX := record.KeyOf(a)
 	y, errY := record.KeyOf(b)
 	return "", errX != nil || errY != nil || x != y

@@ -8,17 +8,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ErrTransform: a group cannot be shown, or what was written cannot be brought into the
-// stored version. Its text is for the callers of the version shown; the reason, which may
-// name what only the stored version has, is inside: Reason returns it for a log.
+// ErrTransform means that a group cannot be shown, or that written records cannot be transformed to
+// the stored version. Its text is for callers of the version shown. The wrapped reason may name
+// details of the stored version; Reason returns it for a log.
 var ErrTransform = errors.New("records cannot be transformed")
 
-// LossError refuses a write that the stored version has no place for.
+// LossError refuses a write of data that the stored version has no place for.
 type LossError struct {
 	Kind    string
 	Key     record.Key
-	Field   string // the dotted path; empty: the whole record
-	Version string // that has no place for it
+	Field   string // dotted path; empty: the whole record
+	Version string // the stored version
 }
 
 func (e *LossError) Error() string {
@@ -29,34 +29,36 @@ func (e *LossError) Error() string {
 	return fmt.Sprintf("%s %s: %s would be lost: version %s has no place for it", e.Kind, e.Key, what, e.Version)
 }
 
-// shownError tells the caller of the version shown what happened to the record that it
-// named. The cause, which names stored kinds and keys, stays inside.
+// shownError reports an error about the record that the caller named. Its cause names stored kinds
+// and keys, so the text omits it.
 type shownError struct {
 	kind, name string
-	what       error // one of those in known
+	what       error // one of the errors in known
 	cause      error
 }
 
 func (e *shownError) Error() string { return fmt.Sprintf("%s %s: %v", e.kind, e.name, e.what) }
 func (e *shownError) Unwrap() error { return e.cause }
 
-// known are the errors whose meaning for the record shown is that for the stored ones. The
-// first that an error is counts.
+// known lists the errors that mean the same for the record shown as for the stored records. The
+// first match counts.
 var known = []error{
 	record.ErrFenced, record.ErrUnknown, record.ErrNotFound, record.ErrExists, record.ErrMismatch,
 	record.ErrConflict, record.ErrOversize, record.ErrRefused, record.ErrNoKey, record.ErrUnreadable,
 	record.ErrUnavailable, context.Canceled, context.DeadlineExceeded, ErrTransform,
 }
 
-// about makes an error one about a record shown, or about the beginning of names of a list.
-// What this package says itself, and what nobody has foreseen, stays as it is.
+// about turns an error into one about a record shown, or about the prefix of a list. It keeps
+// errors of this package and wraps unknown errors.
 func about(kind, name string, err error) error {
 	var loss *LossError
 	var unsupported *record.UnsupportedError
 	var shown *shownError
+	// These errors are about the record shown already.
 	if err == nil || errors.As(err, &loss) || errors.As(err, &unsupported) || errors.As(err, &shown) {
 		return err
 	}
+	// An error may match several, so the order of known matters.
 	for _, what := range known {
 		if errors.Is(err, what) {
 			return &shownError{kind, name, what, err}
@@ -65,8 +67,8 @@ func about(kind, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// Reason is the whole text of an error of an Adapter, for a log: with the stored kinds and
-// keys, and what a transformer has said, which the error itself leaves out.
+// Reason returns the full text of an Adapter's error for a log. It includes the stored kinds and
+// keys and the transformer's message, which the error's own text omits.
 func Reason(err error) string {
 	var shown *shownError
 	if errors.As(err, &shown) {

@@ -10,31 +10,30 @@ import (
 )
 
 const (
-	// indexIdle is how long an index is kept that no list uses: it costs memory, and the longer
-	// it was not used, the longer it takes to find out what has changed.
+	// indexIdle is how long an unused index is kept. It costs memory, and the older it is, the
+	// longer it takes to read the changes since.
 	indexIdle = time.Minute
-	// indexBytes bounds an index: it is enough for about a million names. More are gone over for
-	// each page.
+	// indexBytes limits the memory of an index. It suffices for about a million names. With more
+	// names, each page scans them.
 	indexBytes = 128 << 20
-	// catchUps bounds how often an index asks for changes until it is at a snapshot: once, by
-	// what a PagingStore promises.
+	// catchUps limits the reads of changes until an index reaches a snapshot. A PagingStore
+	// promises that one read is enough.
 	catchUps = 3
 )
 
 var (
-	// errNoIndex: the names are to be gone over.
+	// errNoIndex means that there is no index of names. Scan all names.
 	errNoIndex = errors.New("no index of names")
-	// errMoved: names came since the page's were chosen.
+	// errMoved means that names were added since the page chose its names.
 	errMoved = errors.New("names came meanwhile")
 )
 
-// index remembers the names of a kind whose stored names are in another order.
+// index holds the names of a kind whose stored names sort differently.
 //
-// It holds every name that was there at pos, and may hold more: those of groups that are gone,
-// which show nothing. So it is never older than it is asked to be: a page is made of it when pos
-// is not before the snapshot at which the page's groups were read, which was made after the page
-// was asked for. That costs nothing where nothing was written, and otherwise one question to the
-// database for what has changed since pos.
+// It contains every name that existed at pos. It may contain more: names of groups that no longer
+// exist, which show nothing. A page first reads its groups, in a snapshot that is newer than the
+// request. It then uses the index only if pos is not older than that snapshot. Without new writes
+// this costs nothing; otherwise it costs one read of the changes since pos.
 type index struct {
 	kinds []string // stored
 	kind  string   // shown
@@ -43,11 +42,11 @@ type index struct {
 	mu      sync.Mutex
 	names   names
 	ready   bool
-	large   bool // there are too many
+	large   bool // there are too many names
 	bytes   int
 	pos     record.Position
-	changes uint64 // counts changes seen
-	grown   uint64 // counts names that came
+	changes uint64 // number of changes seen
+	grown   uint64 // number of names added
 	idle    *time.Timer
 }
 
@@ -55,7 +54,7 @@ func newIndex(kind string, kinds []string) *index {
 	return &index{kind: kind, kinds: kinds, turn: make(chan struct{}, 1)}
 }
 
-// take waits until no other list fills the index or brings it up to date.
+// take waits until no other list fills or updates the index.
 func (x *index) take(ctx context.Context) error {
 	select {
 	case x.turn <- struct{}{}:
@@ -67,17 +66,18 @@ func (x *index) take(ctx context.Context) error {
 
 func (x *index) leave() { <-x.turn }
 
-// drop forgets everything. The next list fills the index again.
+// drop deletes the content of the index. The next list fills it again.
 func (x *index) drop() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.names, x.ready, x.large, x.bytes, x.pos = names{}, false, false, 0, record.Position{}
 }
 
-// use keeps the index for another while, and reports what it has.
+// use extends the life of the index and reports its state.
 func (x *index) use() (ready, large bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	// Start the timer with the first use. Later uses only extend it.
 	if x.idle == nil {
 		x.idle = time.AfterFunc(indexIdle, x.drop)
 	} else if x.ready || x.large {
@@ -86,7 +86,7 @@ func (x *index) use() (ready, large bool) {
 	return x.ready, x.large
 }
 
-// fill makes the index of all names, if it is not there.
+// fill reads all names into the index, if it is empty.
 func (x *index) fill(ctx context.Context, a *Adapter) error {
 	if ready, large := x.use(); ready {
 		return nil
@@ -97,9 +97,11 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		return err
 	}
 	defer x.leave()
+	// Another list may have filled it while this one waited.
 	if ready, _ := x.use(); ready {
 		return nil
 	}
+	// Take the position before reading names, so that changes during the read are seen again later.
 	_, pos, err := a.paging.Since(ctx, record.Position{}, x.kinds...)
 	if err != nil {
 		return a.unknown(ctx, err)
@@ -113,6 +115,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 				return nil
 			}
 			e := entry{candidate: c}
+			// Stop early: reading all names would be wasted work.
 			if bytes += e.size(); bytes > a.most.index {
 				return errNoIndex
 			}
@@ -126,6 +129,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 			return err
 		}
 	}
+	// Sort before locking, because sorting takes long.
 	sorted := sortedNames(all)
 	x.mu.Lock()
 	x.names, x.bytes, x.pos, x.ready = sorted, bytes, pos, true
@@ -134,8 +138,8 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 	return nil
 }
 
-// catchUp brings the index to a snapshot, or further, and reports whether names came since
-// grown was counted.
+// catchUp updates the index to a snapshot or beyond. moved reports that names were added since the
+// count grown.
 func (x *index) catchUp(ctx context.Context, a *Adapter, at record.Version, grown uint64) (moved bool, err error) {
 	if moved, done := x.reached(at, grown); done {
 		return moved, nil
@@ -155,7 +159,7 @@ func (x *index) catchUp(ctx context.Context, a *Adapter, at record.Version, grow
 	return false, errNoIndex
 }
 
-// present brings the index to the present.
+// present updates the index to the present moment.
 func (x *index) present(ctx context.Context, a *Adapter) error {
 	if err := x.take(ctx); err != nil {
 		return err
@@ -164,24 +168,25 @@ func (x *index) present(ctx context.Context, a *Adapter) error {
 	return x.ask(ctx, a)
 }
 
-// ask takes what has changed until now. The caller has the turn.
+// ask reads the changes up to the present moment. The caller must have the turn.
 func (x *index) ask(ctx context.Context, a *Adapter) error {
 	x.mu.Lock()
+	// Do not hold the lock during the database call: other lists read the index.
 	pos, ready := x.pos, x.ready
 	x.mu.Unlock()
 	if !ready {
-		return errNoIndex // it was dropped meanwhile
+		return errNoIndex // it was dropped in the meantime
 	}
 	changed, now, err := a.paging.Since(ctx, pos, x.kinds...)
 	if err != nil {
-		x.drop() // what is missing is no longer known
+		x.drop() // the missing changes are unknown now
 		return a.unknown(ctx, err)
 	}
 	x.note(a, changed, now)
 	return nil
 }
 
-// unknown is an error of asking what has changed. A list can do without.
+// unknown handles an error of reading changes. The list continues without an index.
 func (a *Adapter) unknown(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -196,7 +201,7 @@ func (x *index) reached(at record.Version, grown uint64) (moved, done bool) {
 	return x.grown != grown, x.ready && x.pos.At.Compare(at) >= 0
 }
 
-// note takes changes up to a position.
+// note applies changes up to a position.
 func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -206,13 +211,14 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 	for _, change := range changed {
 		name, ok := change.Key.Name()
 		if change.Marker != "" || !ok {
-			continue // a fence, or what no list shows
+			continue // a fence, or a record that no list shows
 		}
 		c, ok := a.candidate(x.kind, change.Kind, name)
 		if !ok {
 			continue
 		}
 		x.changes++
+		// A change does not show whether the record still exists, so keep or add its name.
 		e := x.names.find(c)
 		if e == nil {
 			made := entry{candidate: c, touched: x.changes}
@@ -221,27 +227,29 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 			x.grown++
 			continue
 		}
+		// The group may exist again, so the name counts as added.
 		if e.gone {
 			x.grown++
 		}
 		e.touched, e.gone = x.changes, false
 	}
+	// Too large: later lists scan the names instead.
 	if x.pos = now; x.bytes > a.most.index {
 		x.names, x.bytes, x.ready, x.large = names{}, 0, false, true
 	}
 }
 
-// indexed is a page that is made of an index.
+// indexed is the source of a page that uses an index.
 type indexed struct {
 	a       *Adapter
 	x       *index
-	fresh   bool   // the index has what there was when the page was asked for
-	changes uint64 // seen when the last window was made
+	fresh   bool   // the index has all names from before the request
+	changes uint64 // count when the last window was made
 	grown   uint64
 }
 
-// window takes names as far as they are needed. Where there are none, no group shows how old the
-// index may be.
+// window returns as many names as the page needs. If there are none, no group read shows the
+// required age of the index, so the index is updated to the present.
 func (r *indexed) window(ctx context.Context, p page, from string) (*window, error) {
 	w, err := r.take(p, from)
 	if err != nil || len(w.of) > 0 || r.fresh {
@@ -261,13 +269,15 @@ func (r *indexed) take(p page, from string) (*window, error) {
 	if !r.x.ready {
 		return nil, errNoIndex
 	}
+	// Remember the counts of this window, to detect names that are added later.
 	r.changes, r.grown = r.x.changes, r.x.grown
 	return r.x.names.page(p, from, p.limit-len(p.recs)+spare), nil
 }
 
-// load reads groups. The first that are read show when that was, and so whether the index has
-// all names that there were.
+// load reads groups. The first read defines the snapshot that the index must reach to contain all
+// names.
 func (r *indexed) load(ctx context.Context, of []candidate) (groups, error) {
+	// Read the groups first: their snapshot is the age that the index needs.
 	found, at, err := r.a.loadAt(ctx, of)
 	if err != nil {
 		return nil, err
@@ -284,7 +294,7 @@ func (r *indexed) load(ctx context.Context, of []candidate) (groups, error) {
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
 	for _, c := range of {
-		// A change that was not seen yet brings it back.
+		// Skip names with a change that the window did not see yet: the group may exist again.
 		empty := len(found[c.id]) == 0 || !led(r.a.leads[r.x.kind], found[c.id])
 		if e := r.x.names.find(c); empty && e != nil && e.touched <= r.changes {
 			e.gone = true

@@ -11,7 +11,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// List returns records as the version shown has them, in the order of their names.
+// List returns records of the version shown, in the order of their names.
 func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	if !transform.SyncsTo(a.show, kind) {
 		return nil, a.noSource(kind)
@@ -22,9 +22,10 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 	if limit <= 0 {
 		limit = fullPage
 	}
+	// after may be any text, also before or behind all names with the prefix.
 	if !strings.HasPrefix(after, prefix) {
 		if after > prefix {
-			return nil, nil // it is behind all that begin so
+			return nil, nil // after the last name with the prefix
 		}
 		after = ""
 	}
@@ -33,6 +34,7 @@ func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit in
 }
 
 func (a *Adapter) list(ctx context.Context, p page) ([]record.Record, error) {
+	// One group: read it, however the names sort.
 	if id, ok := a.within(p.kind, p.prefix); ok {
 		shown, err := a.shown(ctx, id)
 		if err != nil {
@@ -49,7 +51,7 @@ func (a *Adapter) list(ctx context.Context, p page) ([]record.Record, error) {
 	return a.merge(ctx, p)
 }
 
-// page collects what a list returns.
+// page collects the records that a list returns.
 type page struct {
 	kind, prefix, after string
 	limit               int
@@ -73,14 +75,16 @@ func (p *page) sorted() []record.Record {
 	return p.recs[:min(p.limit, len(p.recs))]
 }
 
-// probes stand for any name that begins with a prefix.
+// probes are sample endings of names. With a prefix before them, they stand for any name with the
+// prefix.
 var probes = []string{"x", "0", "~", "a-b"}
 
-// within returns the group that all records of a kind with a prefix are of, if its
-// declaration ensures so: their names then begin with what selects the group's.
+// within returns the group that contains all records of a kind with a prefix, if the declarations
+// ensure that. They do if the prefix begins with the text that selects the group.
 func (a *Adapter) within(kind, prefix string) (id transform.GroupID, ok bool) {
 	for i, probe := range probes {
 		of, known, err := a.show.GroupOfTarget(kind, record.StringKey(prefix+probe))
+		// Two names with the prefix belong to different groups.
 		if !known || err != nil || (i > 0 && of != id) {
 			return id, false
 		}
@@ -95,7 +99,7 @@ func (a *Adapter) within(kind, prefix string) (id transform.GroupID, ok bool) {
 	return id, false
 }
 
-// lead returns the stored kind whose records, by the same names, are those shown.
+// lead returns the stored kind whose records have the same names as the records shown.
 func (a *Adapter) lead(kind string) string {
 	if lead := a.cfg.Leads[kind]; lead != "" {
 		return lead
@@ -107,6 +111,7 @@ func (a *Adapter) lead(kind string) string {
 		if !ok || err != nil || a.show.LineageKind(id.Spec) != "" {
 			return ""
 		}
+		// The record shown must have the name of its group, and be found by it.
 		if !slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind && !s.Prefix && s.Key == key }) {
 			return ""
 		}
@@ -119,31 +124,32 @@ func (a *Adapter) lead(kind string) string {
 	return lead
 }
 
-// storedNames are the prefix of a page, and the name that it comes after, as the stored kind
-// that leads has them, if its names of this prefix sort the same.
+// storedNames maps the prefix of a page, and the name that it starts after, to the leading stored
+// kind. ok is false unless the names under the prefix sort the same.
 func (a *Adapter) storedNames(p page) (prefix, after string, ok bool) {
 	names := a.cfg.Names[p.kind]
 	if names == nil {
 		return p.prefix, p.after, true
 	}
+	// A mapping knows whole segments only. List filters by the rest of the prefix.
 	parent := p.prefix[:max(strings.LastIndexByte(p.prefix, '/'), 0)]
 	if !a.cfg.Ordered[p.kind] && !transform.KeepsOrder(names, parent) {
 		return "", "", false
 	}
 	if prefix = a.storedPrefix(names, parent); prefix == "" && p.prefix != "" {
-		return "", "", false // what has this prefix is anywhere among the others
+		return "", "", false // records with this prefix may be anywhere among the others
 	}
 	if p.after != "" {
 		var err error
 		if after, err = names.Name(p.after); err != nil {
-			return "", "", false // it need not be the name of a record
+			return "", "", false // it may be a name that no record has
 		}
 	}
 	return prefix, after, true
 }
 
-// storedPrefix is what the stored names of all that is under a parent begin with; empty where
-// nothing is known of them.
+// storedPrefix returns the common prefix of the stored names under a parent, or "" if it is
+// unknown.
 func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
 	if stored, err := names.Parent(parent); err == nil && stored != "" {
 		return stored + "/"
@@ -151,17 +157,17 @@ func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
 	return ""
 }
 
-// member is a stored record that leads, and what its group shows.
+// member is a leading stored record and the records that its group shows.
 type member struct {
-	name  string // as stored
-	alone bool   // it is its group, so that it leads whatever that shows
+	name  string // the stored name
+	alone bool   // it is the only record of its group, and leads all of its records
 	shown []record.Record
 }
 
-// follow lists a kind by the records of a stored one that have the same names, or names that
-// sort the same.
+// follow lists a kind by the records of a stored kind with the same names, or with names that sort
+// the same.
 func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page) ([]record.Record, error) {
-	for limit := p.limit; ; limit = min(2*limit, max(limit, fullPage)) { // what shows nothing is passed in larger steps
+	for limit := p.limit; ; limit = min(2*limit, max(limit, fullPage)) { // larger steps over records that show nothing
 		members, more, err := a.members(ctx, p.kind, lead, prefix, after, limit)
 		if err != nil {
 			return nil, err
@@ -174,12 +180,13 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 			}
 			name, _ := found.Key.Name()
 			switch {
+			// Going on would repeat or omit records without an error.
 			case name <= p.after && p.after != "":
 				return nil, a.unsupported(p.kind, fmt.Sprintf("its names are declared to be in the order of those of %s, and %q is not: leave it out of Ordered", lead, name))
 			case strings.HasPrefix(name, p.prefix):
 				p.recs = append(p.recs, found)
 			case name > p.prefix:
-				return p.recs, nil // behind all that begin so
+				return p.recs, nil // after the last name with the prefix
 			}
 			if p.after = name; len(p.recs) == p.limit {
 				return p.recs, nil
@@ -191,10 +198,10 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 	}
 }
 
-// members returns so many stored records of the kind that leads, and whether there may be more.
-// A record that is its group alone is read with the list. Of others the names come first, and
-// then all groups with one command. Records in no group show nothing: they are parked where
-// they are copied, and must not keep the others back.
+// members returns up to limit records of the leading stored kind, and whether there may be more. If
+// a record is the whole group, the list itself reads it. Otherwise members lists the names first
+// and then reads all groups with one command. Records without a group show nothing. The copy parks
+// them, and they must not stop the list.
 func (a *Adapter) members(ctx context.Context, kind, lead, prefix, after string, limit int) (out []member, more bool, err error) {
 	if a.show.Whole(lead) || a.batch == nil {
 		recs, err := a.stored.List(ctx, lead, prefix, after, limit)
@@ -206,6 +213,7 @@ func (a *Adapter) members(ctx context.Context, kind, lead, prefix, after string,
 	}
 	if a.paging != nil && !a.alone.Load() {
 		out, more, err := a.together(ctx, kind, lead, prefix, after, limit)
+		// The store cannot do it. Use the slower ways below.
 		if !errors.Is(err, errNoIndex) {
 			return out, more, err
 		}
@@ -222,21 +230,22 @@ func (a *Adapter) members(ctx context.Context, kind, lead, prefix, after string,
 	return out, len(names) == limit, err
 }
 
-// together lists the stored kind that leads and reads the rest of the groups at the same moment,
-// with one walk over the names of each kind.
+// together lists the leading stored kind and reads the rest of the groups at the same moment. It
+// scans the names of each kind once.
 func (a *Adapter) together(ctx context.Context, kind, lead, prefix, after string, limit int) (out []member, more bool, err error) {
-	var refused error // what the groups cannot be read for, whatever the store can
+	var refused error // an error of the groups themselves, not of the store
 	recs, with, err := a.paging.ListWith(ctx, lead, prefix, after, limit, a.makers[kind], func(recs []record.Record) (rest []record.Selector, err error) {
 		for _, rec := range recs {
 			id, ok, err := a.show.GroupOf(rec.Kind, rec.Key)
 			if !ok || err != nil {
-				continue // as in showAll
+				continue // no group, as in showAll
 			}
 			sels, err := a.selectors(id)
 			if refused = err; err != nil {
 				return nil, err
 			}
 			for _, sel := range sels {
+				// The list reads this record itself.
 				if sel.Kind != lead || sel.Prefix || sel.Key != rec.Key {
 					rest = append(rest, sel)
 				}
@@ -254,7 +263,7 @@ func (a *Adapter) together(ctx context.Context, kind, lead, prefix, after string
 		found := make(groups, len(ids))
 		a.sort(found, ids, append(with, recs...))
 		for id, of := range found {
-			// A selector of the rest may have found what was listed.
+			// A prefix selector may also find a listed record.
 			found[id] = slices.CompactFunc(of, func(a, b record.Record) bool { return a.Kind == b.Kind && a.Key == b.Key })
 		}
 		return found, nil
@@ -262,13 +271,14 @@ func (a *Adapter) together(ctx context.Context, kind, lead, prefix, after string
 	return out, len(recs) == limit, err
 }
 
-// showAll makes what the groups of stored records of the kind that leads show, for each record.
-// load reads groups of which the records are not all.
+// showAll returns, for each leading stored record, the records that its group shows. load reads the
+// groups of which recs has only a part.
 func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transform.GroupID) (groups, error)) ([]member, error) {
 	out := make([]member, len(recs))
-	of := make([]int, len(recs)) // the place of each one's group
+	of := make([]int, len(recs)) // index of each record's group
 	var ids []transform.GroupID
 	var stored [][]record.Record
+	// Names without documents still have to be loaded.
 	alone := len(recs) > 0 && recs[0].Doc != nil && a.show.Whole(lead)
 	places := map[transform.GroupID]int{}
 	for i, rec := range recs {
@@ -282,6 +292,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 			of[i], ids, stored = len(ids), append(ids, id), append(stored, recs[i:i+1])
 			continue
 		}
+		// Several leading records may be in one group. Read it once.
 		at, there := places[id]
 		if !there {
 			at, ids = len(ids), append(ids, id)
@@ -296,6 +307,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 		}
 		stored = make([][]record.Record, len(ids))
 		for i, id := range ids {
+			// The leading record may have been deleted since it was listed.
 			if led(lead, loaded[id]) {
 				stored[i] = loaded[id]
 			}
@@ -313,7 +325,7 @@ func (a *Adapter) showAll(lead string, recs []record.Record, load func([]transfo
 	return out, nil
 }
 
-// ledBy is the record of a kind that a stored record leads, out of what its group shows.
+// ledBy returns the record of a kind that belongs to a leading stored record.
 func (a *Adapter) ledBy(kind string, m member) (record.Record, bool) {
 	names := a.cfg.Names[kind]
 	if len(m.shown) == 1 && m.alone && m.shown[0].Kind == kind {
@@ -333,8 +345,8 @@ func (a *Adapter) ledBy(kind string, m member) (record.Record, bool) {
 	return m.shown[i], true
 }
 
-// sources are the stored kinds, and the prefix of their names, of whose groups any record
-// of the page is.
+// sources returns the stored kinds whose groups may contain the page's records, and the prefix of
+// their names.
 func (a *Adapter) sources(p page) (kinds []string, prefix string) {
 	if names := a.cfg.Names[p.kind]; names != nil {
 		return []string{a.cfg.Leads[p.kind]}, a.storedPrefix(names, p.prefix[:max(strings.LastIndexByte(p.prefix, '/'), 0)])
@@ -353,5 +365,5 @@ func (a *Adapter) makes(stored, kind string) bool {
 			return slices.ContainsFunc(a.show.TargetSelect(id), func(s record.Selector) bool { return s.Kind == kind })
 		}
 	}
-	return true // nothing is known of its names: its records will show
+	return true // nothing is known about its names: assume that its records show
 }

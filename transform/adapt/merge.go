@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// windowNames and windowBytes bound what a list of names in another order remembers of all
-	// that it goes over: so many of the first ones. A page that needs more goes over them again.
+	// windowNames and windowBytes limit what a scan of names in another order remembers: the first
+	// names only. A page that needs more scans again.
 	windowNames = 4000
 	windowBytes = 8 << 20
-	// namesPage is how many stored names are asked for at once.
+	// namesPage is the number of stored names in one request.
 	namesPage = 20_000
 )
 
-// candidate is a group that may show records of a page: the one named low or, if it is open,
-// any number whose names begin with low.
+// candidate is a group that may show records of a page. It shows one record with the name low. If
+// it is open, it may show any number, whose names begin with low.
 type candidate struct {
 	low  string
 	open bool
 	id   transform.GroupID
 }
 
-// window holds the first candidates of those that it was given, the last of them on top.
+// window holds the first candidates among those added, with the last one on top.
 type window struct {
 	of      []candidate
 	in      map[transform.GroupID]bool
 	bytes   int
 	most    int
-	bound   string // the first name that what was left out may have
-	bounded bool   // something was left out
+	bound   string // first name that a dropped candidate may have
+	bounded bool   // a candidate was dropped
 }
 
 func (w *window) Len() int           { return len(w.of) }
@@ -48,14 +48,16 @@ func (w *window) Pop() any {
 	return last
 }
 
-// add keeps a candidate if it is one of the first.
+// add keeps a candidate if it is among the first.
 func (w *window) add(c candidate) {
+	// Each group once, and nothing at or beyond a dropped candidate: the next window starts there.
 	if w.in[c.id] || w.bounded && c.low >= w.bound {
 		return
 	}
 	w.in[c.id] = true
 	w.bytes += len(c.low)
 	heap.Push(w, c)
+	// Keep at least one, or a list could not advance.
 	for len(w.of) > 1 && (len(w.of) > w.most || w.bytes > windowBytes) {
 		out := heap.Pop(w).(candidate) //nolint:forcetypeassert // as above
 		delete(w.in, out.id)
@@ -64,23 +66,22 @@ func (w *window) add(c candidate) {
 	}
 }
 
-// source is where a page in another order gets its candidates and their groups.
+// source provides the candidates and groups for a page in another order.
 type source interface {
-	// window returns the first candidates in their order: of those that begin at from or, at the
-	// beginning, of those that reach behind the page's place.
+	// window returns the first candidates in order. With from, they begin at from. For the first
+	// window, they reach beyond the page's start.
 	window(ctx context.Context, p page, from string) (*window, error)
 	load(ctx context.Context, of []candidate) (groups, error)
 }
 
-// merge lists a kind whose stored names are in another order. It takes the first names that come
-// after the page's place, as the version shown has them, from the index, or goes over the stored
-// names where there is none, and reads the groups of these: so much is read of records as the
-// page has, whatever there is.
+// merge lists a kind whose stored names sort differently. It takes the first names after the page's
+// start, as the version shown has them, from the index. Without an index it scans the stored names.
+// It then reads the groups of these names. So it reads about as many records as the page has,
+// however many exist.
 //
-// Each page is made of what is there when it is asked for, and its place is a name, which a
-// record keeps as long as it is there: whatever changes meanwhile, on whichever server the
-// next page is made, and whichever version is active then, what is there all the time is
-// listed once.
+// Each page shows the state at its request, and starts after a name, which a record keeps as long
+// as it exists. So a record that exists all the time is listed exactly once. Changes in between,
+// another server for the next page, or another active version make no difference.
 func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
 	if x := a.indexes[p.kind]; x != nil && !a.alone.Load() {
 		of := &indexed{a: a, x: x}
@@ -89,7 +90,7 @@ func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
 		if err == nil {
 			recs, err = a.mergeOf(ctx, p, of)
 		}
-		if errors.Is(err, errMoved) { // once: the index is fresh then
+		if errors.Is(err, errMoved) { // retry once: the index is up to date then
 			recs, err = a.mergeOf(ctx, p, of)
 		}
 		if !errors.Is(err, errNoIndex) {
@@ -99,7 +100,8 @@ func (a *Adapter) merge(ctx context.Context, p page) ([]record.Record, error) {
 	return a.mergeOf(ctx, p, walk{a})
 }
 
-// paged is an error of a PagingStore. One that never can is not asked again.
+// paged handles an error of a PagingStore. If the store does not support the request, the adapter
+// never asks again.
 func (a *Adapter) paged(err error) error {
 	var unsupported *record.UnsupportedError
 	if errors.As(err, &unsupported) {
@@ -110,14 +112,14 @@ func (a *Adapter) paged(err error) error {
 }
 
 func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Record, error) {
-	begin := "" // what begins before it was read
+	begin := "" // names before it were read
 	for {
 		w, err := from.window(ctx, p, begin)
 		if err != nil {
 			return nil, err
 		}
 		for len(w.of) > 0 {
-			// As many as are missing: most show one record each.
+			// Read as many groups as records are missing, because most groups show one record.
 			n := min(len(w.of), max(p.limit-len(p.recs), 1))
 			of := w.of[:n]
 			w.of = w.of[n:]
@@ -138,12 +140,15 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Re
 			for _, recs := range shown {
 				p.add(recs)
 			}
+			// Records at or after the next candidate's name may still be missing, so they do not
+			// count yet.
 			if end, ends := w.next(); ends {
 				if p.until(end) >= p.limit {
 					return p.sorted(), nil
 				}
 			}
 		}
+		// The window held all candidates, so the list ends here.
 		if !w.bounded {
 			return p.sorted(), nil
 		}
@@ -151,7 +156,7 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Re
 	}
 }
 
-// next is the first name that what was not read yet may have.
+// next returns the first name that an unread candidate may have.
 func (w *window) next() (name string, ends bool) {
 	if len(w.of) > 0 {
 		return w.of[0].low, true
@@ -159,7 +164,7 @@ func (w *window) next() (name string, ends bool) {
 	return w.bound, w.bounded
 }
 
-// until is how many records of the page come before a name.
+// until returns the number of records of the page before a name.
 func (p *page) until(name string) (n int) {
 	for _, rec := range p.recs {
 		if have, _ := rec.Key.Name(); have < name {
@@ -169,7 +174,7 @@ func (p *page) until(name string) (n int) {
 	return n
 }
 
-// walk goes over the stored names for each page.
+// walk is the source that scans the stored names for each page.
 type walk struct{ a *Adapter }
 
 func (of walk) load(ctx context.Context, cs []candidate) (groups, error) {
@@ -190,6 +195,7 @@ func (of walk) window(ctx context.Context, p page, from string) (*window, error)
 			switch {
 			case !ok:
 				return nil
+			// An open candidate may have names on both sides of the start.
 			case c.open:
 				ok = (strings.HasPrefix(c.low, p.prefix) || strings.HasPrefix(p.prefix, c.low)) && (c.low > p.after || strings.HasPrefix(p.after, c.low))
 			default:
@@ -204,15 +210,16 @@ func (of walk) window(ctx context.Context, p page, from string) (*window, error)
 			return nil, err
 		}
 	}
+	// The heap has the last candidate on top. The page needs the first.
 	slices.SortFunc(w.of, func(a, b candidate) int { return strings.Compare(a.low, b.low) })
 	return w, nil
 }
 
-// candidate is what the group of a stored record may show of a kind.
+// candidate returns the candidate of a stored record's group, for a kind shown.
 func (a *Adapter) candidate(kind, stored, name string) (candidate, bool) {
 	id, ok, err := a.show.GroupOf(stored, record.StringKey(name))
 	if !ok || err != nil {
-		return candidate{}, false // as in members
+		return candidate{}, false // no group, as in members
 	}
 	for _, sel := range a.show.TargetSelect(id) {
 		if low, ok := sel.Key.Name(); ok && sel.Kind == kind {
@@ -222,7 +229,7 @@ func (a *Adapter) candidate(kind, stored, name string) (candidate, bool) {
 	return candidate{}, false
 }
 
-// names calls fn for all stored names of a kind that have a prefix, until it fails.
+// names calls fn for all stored names of a kind with a prefix, until fn fails.
 func (a *Adapter) names(ctx context.Context, kind, prefix string, fn func(name string) error) error {
 	if a.batch == nil {
 		return a.each(ctx, kind, prefix, func(rec record.Record) error {

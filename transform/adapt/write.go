@@ -10,10 +10,11 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Write makes all mutations of records shown, or none, in one write of the stored store.
-// It writes or checks every stored record of the groups that it touches: a group of many
-// records costs as many conditions.
+// Write applies all mutations of records shown, or none, in one write of the stored Store. It
+// writes or checks every stored record of the affected groups, so a group of many records costs as
+// many conditions.
 func (a *Adapter) Write(ctx context.Context, ms []record.Mutation) error {
+	// Refuse invalid mutations before reading anything.
 	for _, m := range ms {
 		if err := checkMutation(m); err != nil {
 			return fmt.Errorf("%s %s: %w", m.Kind, m.Key, err)
@@ -25,7 +26,7 @@ func (a *Adapter) Write(ctx context.Context, ms []record.Mutation) error {
 	return again(ctx, "what is written", func() error { return a.try(ctx, ms) })
 }
 
-// checkMutation refuses what a store would.
+// checkMutation refuses a mutation that a store would refuse.
 func checkMutation(m record.Mutation) error {
 	conditions := 0
 	for _, set := range []bool{m.Absent, m.Exists, m.Match != nil} {
@@ -50,12 +51,12 @@ func checkMutation(m record.Mutation) error {
 	return err
 }
 
-// edit is one group on its way through a write.
+// edit is one group during a write.
 type edit struct {
 	id            transform.GroupID
-	first         record.Mutation // of those that touch it, for errors
-	stored        []record.Record // as read
-	before, after []record.Record // as shown
+	first         record.Mutation // the first mutation of the group, for errors
+	stored        []record.Record // the stored records as read
+	before, after []record.Record // the records shown
 }
 
 // try reads, changes and writes once.
@@ -66,6 +67,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 		if err != nil {
 			return err
 		}
+		// Several mutations may be about one group. Read it once, and apply them in order.
 		i := slices.IndexFunc(edits, func(e *edit) bool { return e.id == id })
 		if i < 0 {
 			stored, err := a.load(ctx, id)
@@ -84,6 +86,7 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 	}
 	var out []record.Mutation
 	for _, e := range edits {
+		// Transform each group only after all its mutations.
 		want, err := a.back(e)
 		if err != nil {
 			return aboutWrite(e.first, err)
@@ -91,20 +94,20 @@ func (a *Adapter) try(ctx context.Context, ms []record.Mutation) error {
 		out = append(out, difference(e.stored, want)...)
 	}
 	if len(out) == 0 {
-		return nil // deletes of what is not there
+		return nil // deletes of absent records
 	}
 	err := a.stored.Write(ctx, out)
 	for _, condition := range []error{record.ErrMismatch, record.ErrExists, record.ErrNotFound} {
 		if errors.Is(err, condition) {
-			// All conditions are ours: what they speak of are stored records, and that
-			// they do not hold means that what was read has changed.
+			// The conditions come from our own read. If one fails, the stored records changed
+			// since, so read again before reporting a conflict.
 			return errRaced
 		}
 	}
 	return aboutWrite(edits[0].first, err)
 }
 
-// aboutWrite is about a mutation. What is only tried again stays as it is.
+// aboutWrite applies about to a mutation's error. It keeps errRaced, which only leads to a retry.
 func aboutWrite(m record.Mutation, err error) error {
 	if errors.Is(err, errRaced) {
 		return err
@@ -112,7 +115,7 @@ func aboutWrite(m record.Mutation, err error) error {
 	return about(m.Kind, m.Key.String(), err)
 }
 
-// apply makes a mutation of what the group shows, if its condition holds.
+// apply applies a mutation to the records shown, if its condition holds.
 func (e *edit) apply(m record.Mutation) error {
 	i := find(e.after, m.Kind, m.Key)
 	switch {
@@ -120,6 +123,7 @@ func (e *edit) apply(m record.Mutation) error {
 		return record.ErrExists
 	case (m.Exists || m.Match != nil) && i < 0:
 		return record.ErrNotFound
+	// Conditions see the effect of earlier mutations of the same write.
 	case m.Match != nil && !m.Match.Holds(e.after[i].Doc):
 		return record.ErrMismatch
 	}
@@ -135,12 +139,14 @@ func (e *edit) apply(m record.Mutation) error {
 	return nil
 }
 
-// back makes what must be stored so that the group shows the result of the edit.
+// back computes the stored records that show the result of the edit.
 func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	if slices.EqualFunc(e.before, e.after, same) {
-		// Not transformed: what the group shows nothing of stays as it is.
+		// Without a change there is no transformation: stored data that the version shown lacks
+		// stays as it is.
 		return e.stored, nil
 	}
+	// Any record names the group. A deleted group has only its former records.
 	first := append(e.after, e.before...)[0]
 	id, ok, err := a.keep.GroupOf(first.Kind, first.Key)
 	if !ok && err == nil {
@@ -160,6 +166,7 @@ func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	if a.cfg.AllowLoss {
 		return want, nil
 	}
+	// Show the result again: only that proves that nothing of the write is lost.
 	shown, err := a.project(e.id, want)
 	if err != nil {
 		return nil, err
@@ -167,7 +174,7 @@ func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	return want, a.loss(e.after, shown)
 }
 
-// loss returns a *LossError where what would be shown is not what was written.
+// loss returns a *LossError if the result does not show exactly the written records.
 func (a *Adapter) loss(written, shown []record.Record) error {
 	for _, w := range written {
 		i := find(shown, w.Kind, w.Key)
@@ -180,24 +187,25 @@ func (a *Adapter) loss(written, shown []record.Record) error {
 	}
 	for _, s := range shown {
 		if find(written, s.Kind, s.Key) < 0 {
-			return &LossError{Kind: s.Kind, Key: s.Key, Version: a.keep.To()} // the absence of it
+			return &LossError{Kind: s.Kind, Key: s.Key, Version: a.keep.To()} // its absence cannot be stored
 		}
 	}
 	return nil
 }
 
-// difference returns the mutations that bring a group from what was read to what must be,
-// if it is still as it was read. Every record of it is changed or checked.
+// difference returns the mutations from the records read to the wanted records. Every record is
+// changed or checked, so the write fails if the group is not as it was read.
 func difference(have, want []record.Record) []record.Mutation {
 	var ms []record.Mutation
 	for _, h := range have {
 		m := record.Mutation{Kind: h.Kind, Key: h.Key, Match: record.MatchDoc(h.Doc)}
 		if i := find(want, h.Kind, h.Key); i >= 0 {
-			m.Doc = want[i].Doc // a check, where it is the same
+			m.Doc = want[i].Doc // only a check if the document is equal
 		}
 		ms = append(ms, m)
 	}
 	for _, w := range want {
+		// A record that was added since the read must not be overwritten.
 		if find(have, w.Kind, w.Key) < 0 {
 			ms = append(ms, record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc, Absent: true})
 		}

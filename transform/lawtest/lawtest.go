@@ -1,29 +1,34 @@
-// Package lawtest checks the laws that every transformer promises, on generated groups.
-// It is imported by tests only.
+// Package lawtest checks, on generated groups, the laws that every transformer promises. Only tests
+// import it. A group is a set of records that transform together. A transformer converts groups of
+// an old version to a new one (Up) and back (Down). The complement (have) is the other side's
+// present content of a group; fields that the source lacks come from it.
 //
-// The laws, for x of the old and y of the new version:
+// The laws, for a group x of the old version and a group y of the new one:
 //
-//   - round trip: Down(Up(x)) is x, whatever the new side held before: projection after
-//     promotion is the identity, on records of the old version and on projected ones, and
-//     to the byte over x where Down asks for it;
-//   - get-put: Up(Down(y), have y) is y: fields that the old version cannot hold survive;
-//     to the byte, where Up asks for y;
-//   - put-get: Up(Down(y, have x), have y) is y: a change made in the new version is seen
-//     when it has gone through what the old one holds, and nothing of x gets into it;
-//   - accepted: the direction, which takes each result back itself before it gives it out
-//     (transform.Reversal), refuses none;
-//   - stable: a result transformed again over itself is the same, to the byte; the
-//     engine's check before the flip rests on it;
-//   - pure: equal inputs give equal bytes, and inputs are not written to;
-//   - deleted: no source records give no target records;
-//   - lineage: for groups by content, each record of a group and each one made of it names
-//     that group by itself.
+//   - round trip: Down(Up(x)) equals x, whatever the new side held before. This holds for generated
+//     groups of the old version, and for results of Down. If Down needs its complement, Down over x
+//     gives x byte for byte.
+//   - get-put: Up(Down(y), have y) equals y, so fields that the old version cannot hold survive. If
+//     Up needs its complement, the result is equal byte for byte.
+//   - put-get: Up(Down(y, have x), have y) equals y. A change of the new version passes through the
+//     content of the old one, and nothing of x gets into it.
+//   - accepted: the direction refuses no result. It takes every result back before it returns it
+//     (transform.Reversal).
+//   - stable: a result transformed again over itself is equal byte for byte. The engine's check
+//     before the flip relies on this.
+//   - pure: equal inputs give equal bytes, and inputs are not modified.
+//   - deleted: no source records give no target records.
+//   - lineage: for groups by content, each record of a group and each of its results names that
+//     group.
 //
-// Documents are compared with their fields in any order, for a round trip may move a
-// field to the end; where a law requires "to the byte" the order counts too.
+// Comparisons ignore the order of fields, because a round trip may move a field to the end. "Byte
+// for byte" includes the order.
 //
-// It does not check the declarations of a Spec (Registry.Add does) nor the storage: that
-// records which move from group to group by content leave nothing behind takes an engine.
+// The package does not check the declarations of a Spec; Registry.Add does. It does not check
+// storage either: only a test with an engine shows that a record which moves between groups leaves
+// nothing behind.
+//
+// Begin with Case and Check.
 package lawtest
 
 import (
@@ -40,18 +45,18 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Case is a pair of directions with generators of one whole group of each side. A
-// generated group has at least one record. Both generators should draw from few keys,
-// so that an old and a new group often are the same one.
+// Case is a pair of directions with a generator of whole groups for each side. A group has at least
+// one record. Both generators should draw from few keys, so that old and new groups often are the
+// same group.
 type Case struct {
 	Up, Down transform.Direction
 	Old, New *rapid.Generator[[]record.Record]
-	// LossyUp: the new version cannot hold all of an old group, so a round trip of x
-	// needs x as its complement. LossyDown likewise: Up(Down(y)) needs y.
+	// LossyUp means that the new version cannot hold all of an old group, so a round trip of x
+	// needs x as its complement. LossyDown means that a round trip of y needs y as its complement.
 	LossyUp, LossyDown bool
 }
 
-// Check runs the laws as subtests.
+// Check tests the laws as subtests of t.
 func Check(t *testing.T, c Case) {
 	t.Helper()
 	t.Run("accepted", rapid.MakeCheck(func(t *rapid.T) {
@@ -60,7 +65,7 @@ func Check(t *testing.T, c Case) {
 			put(t, way.dir, src, way.over(t, src))
 		}
 	}))
-	// A law that is broken is to be named, and not refused beforehand.
+	// Without the reversal check, a failure names the broken law.
 	c.Up, c.Down = transform.Unchecked(c.Up), transform.Unchecked(c.Down)
 	t.Run("round trip", rapid.MakeCheck(func(t *rapid.T) {
 		x := c.Old.Draw(t, "x")
@@ -68,9 +73,11 @@ func Check(t *testing.T, c Case) {
 		if !c.LossyUp {
 			same(t, "Down(Up(x)) is x", put(t, c.Down, up, nil), x)
 		}
+		// With the complement nothing may be lost, whatever the lossy flags.
 		unchanged(t, c.Down, "Down(Up(x), have x) is x", put(t, c.Down, up, x), x)
 	}))
 	t.Run("projection after promotion", rapid.MakeCheck(func(t *rapid.T) {
+		// Generators of old records may miss states that only Down makes.
 		x := put(t, c.Down, c.New.Draw(t, "y"), nil)
 		up := put(t, c.Up, x, nil)
 		if !c.LossyUp {
@@ -81,6 +88,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("round trip over any complement", rapid.MakeCheck(func(t *rapid.T) {
 		x := c.Old.Draw(t, "x")
 		have := rekeyed(c.Up, c.Down, x, c.New.Draw(t, "have"))
+		// The draws are independent. Groups that do not match say nothing about this law.
 		if have == nil {
 			return
 		}
@@ -92,6 +100,7 @@ func Check(t *testing.T, c Case) {
 	}))
 	t.Run("get-put", rapid.MakeCheck(func(t *rapid.T) {
 		y := c.New.Draw(t, "y")
+		// Down gets no complement: an old record may be new.
 		down := put(t, c.Down, y, nil)
 		unchanged(t, c.Up, "Up(Down(y), have y) is y", put(t, c.Up, down, y), y)
 		if !c.LossyDown {
@@ -109,6 +118,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("stable", rapid.MakeCheck(func(t *rapid.T) {
 		for _, way := range c.ways() {
 			src := way.src.Draw(t, "src")
+			// Start from any state of the target, then transform over the result.
 			once := put(t, way.dir, src, way.over(t, src))
 			exactly(t, "T(src, have T(src)) is T(src)", put(t, way.dir, src, once), once)
 		}
@@ -116,6 +126,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("pure", rapid.MakeCheck(func(t *rapid.T) {
 		x := c.Old.Draw(t, "x")
 		have := rekeyed(c.Up, c.Down, x, c.New.Draw(t, "have"))
+		// Deep copies: a transformer may write into the documents.
 		kept, keptHave := clone(x), clone(have)
 		first := clone(put(t, c.Up, x, have))
 		second := put(t, c.Up, x, have)
@@ -126,6 +137,7 @@ func Check(t *testing.T, c Case) {
 	t.Run("deleted", rapid.MakeCheck(func(t *rapid.T) {
 		y := c.New.Draw(t, "y")
 		id := group(t, c.Down, y[0])
+		// Call Transform itself: put skips empty groups, like the engine.
 		out, err := c.Up.Transform(id, transform.Group{Name: id.Name}, transform.Group{Name: id.Name, Records: y})
 		if err != nil || len(out) != 0 {
 			t.Fatalf("deleted group: %d records, error %v", len(out), err)
@@ -137,8 +149,7 @@ func Check(t *testing.T, c Case) {
 	}))
 }
 
-// way is one direction of a case, with generators of what it takes and of what it is
-// taken over.
+// way is one direction of a case, with generators for the source and for the complement.
 type way struct {
 	dir, back transform.Direction
 	src, tgt  *rapid.Generator[[]record.Record]
@@ -148,7 +159,7 @@ func (c Case) ways() []way {
 	return []way{{c.Up, c.Down, c.Old, c.New}, {c.Down, c.Up, c.New, c.Old}}
 }
 
-// over draws a complement of the group of src, or none.
+// over draws a complement for the group of src, or none.
 func (w way) over(t *rapid.T, src []record.Record) []record.Record {
 	if !rapid.Bool().Draw(t, "over something") {
 		return nil
@@ -156,7 +167,7 @@ func (w way) over(t *rapid.T, src []record.Record) []record.Record {
 	return rekeyed(w.dir, w.back, src, w.tgt.Draw(t, "have"))
 }
 
-// lineage checks groups by content; others follow from the key alone.
+// lineage checks groups by content. Other groups follow from the key alone.
 func lineage(t *rapid.T, d, back transform.Direction, src []record.Record) {
 	t.Helper()
 	id := group(t, d, src[0])
@@ -175,8 +186,9 @@ func lineage(t *rapid.T, d, back transform.Direction, src []record.Record) {
 	}
 }
 
-// rekeyed returns have if it is of the same group as src, and nil otherwise.
+// rekeyed returns have if it belongs to the same group as src, and nil otherwise.
 func rekeyed(d, back transform.Direction, src, have []record.Record) []record.Record {
+	// A generated record may have no group. Then the law does not apply.
 	a, _, err := groupOf(d, src[0])
 	if err != nil {
 		return nil
@@ -188,8 +200,8 @@ func rekeyed(d, back transform.Direction, src, have []record.Record) []record.Re
 	return have
 }
 
-// groupOf is the group of a record of d's source. The directions of a step number its
-// specs alike, so that it is the target's group of the other one.
+// groupOf returns the group of a record of d's source. Both directions of a step number their specs
+// alike, so it is also the group of the target in the other direction.
 func groupOf(d transform.Direction, r record.Record) (transform.GroupID, bool, error) {
 	id, ok, err := d.GroupOf(r.Kind, r.Key)
 	if err == nil && ok && d.LineageKind(id.Spec) != "" {
@@ -207,7 +219,7 @@ func group(t *rapid.T, d transform.Direction, r record.Record) transform.GroupID
 	return id
 }
 
-// put transforms as the engine does: the complement goes along only where it is asked for.
+// put transforms like the engine: it passes the complement only on request.
 func put(t *rapid.T, d transform.Direction, src, have []record.Record) []record.Record {
 	t.Helper()
 	if len(src) == 0 {
@@ -253,11 +265,12 @@ func exactly(t *rapid.T, law string, got, want []record.Record) {
 	compare(t, law, got, want, func(a, b bson.Raw) bool { return bytes.Equal(a, b) })
 }
 
-// unchanged is for a result over a complement that it should equal: to the byte, if the
-// direction has seen it.
+// unchanged checks a result over a complement that it must equal. If the direction reads the
+// complement, it must be equal byte for byte.
 func unchanged(t *rapid.T, d transform.Direction, law string, got, have []record.Record) {
 	t.Helper()
 	same(t, law, got, have)
+	// A direction that does not read the complement cannot know its order of fields.
 	if id, ok, err := d.GroupOfTarget(have[0].Kind, have[0].Key); ok && err == nil && d.NeedsHave(id) {
 		exactly(t, law+", to the byte", got, have)
 	}
@@ -273,8 +286,8 @@ func compare(t *rapid.T, law string, got, want []record.Record, equal func(a, b 
 	}
 }
 
-// sorted returns a document with the fields of every sub-document in name order; only
-// then are two documents comparable whose fields stand in another order.
+// sorted returns a document with the fields of every object in name order. Without it, documents
+// with another order of fields are not comparable.
 func sorted(doc bson.Raw) bson.Raw {
 	elems, err := doc.Elements()
 	if err != nil {
@@ -297,6 +310,7 @@ func sortedValue(v bson.RawValue) bson.RawValue {
 	case bson.TypeEmbeddedDocument:
 		return bson.RawValue{Type: v.Type, Value: sorted(bson.Raw(v.Value))}
 	case bson.TypeArray:
+		// Items keep their order, which has a meaning. Only their fields are sorted.
 		values, err := bson.RawArray(v.Value).Values()
 		if err != nil {
 			return v
@@ -320,6 +334,7 @@ func show(rs []record.Record) string {
 	for i, r := range rs {
 		doc, err := bson.MarshalExtJSON(r.Doc, true, false)
 		if err != nil {
+			// A malformed document still has to appear in the failure.
 			doc = fmt.Appendf(nil, "%x (%v)", []byte(r.Doc), err)
 		}
 		lines[i] = fmt.Sprintf("  %s %s %s", r.Kind, r.Key, doc)

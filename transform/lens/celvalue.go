@@ -16,12 +16,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The values of compute. Strings, bools, doubles, nulls and dates are CEL's own; int and
-// long are its int, binary data of the plain subtype its bytes. All other types pass as
-// they are: CEL can compare them and hand them on, and make a string of a decimal or an
-// objectId. Lists and objects that are handed on keep their bytes.
+// These types carry values through compute. Strings, bools, doubles, nulls and dates are CEL's own
+// types. int and long are CEL's int, and binary data of the plain subtype is CEL's bytes. Values of
+// all other types pass unchanged: CEL can compare and return them, and can convert a decimal or
+// objectId to a string. Lists and objects that an expression returns unchanged keep their bytes.
 
-// opaque is a BSON value of a type that CEL does not have.
+// opaque is a BSON value of a type that CEL lacks.
 type opaque struct{ v bson.RawValue }
 
 var (
@@ -59,7 +59,7 @@ func (o opaque) Type() ref.Type {
 	}
 }
 
-// document and list are CEL's, with the bytes that they were made of.
+// document and list are CEL's map and list, with their original bytes.
 type document struct {
 	orderedMap
 	v bson.RawValue
@@ -70,7 +70,7 @@ type list struct {
 	v bson.RawValue
 }
 
-// orderedMap iterates in a fixed order: results must not depend on that of Go's maps.
+// orderedMap iterates in a fixed order. Results must not depend on the order of Go's maps.
 type orderedMap struct {
 	traits.Mapper
 	keys []ref.Val
@@ -80,13 +80,14 @@ func (m orderedMap) Iterator() traits.Iterator {
 	return types.NewRefValList(types.DefaultTypeAdapter, m.keys).Iterator()
 }
 
-// ordered gives a map that an expression makes the order of its keys.
+// ordered returns a map that an expression made, in the order of its keys.
 func ordered(v ref.Val) ref.Val {
 	m, ok := v.(traits.Mapper)
 	if !ok {
 		return v
 	}
 	var keys []ref.Val
+	// Sorting by type and value works for keys of mixed types, which CEL allows.
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		keys = append(keys, it.Next())
 	}
@@ -96,7 +97,7 @@ func ordered(v ref.Val) ref.Val {
 	return orderedMap{m, keys}
 }
 
-// orderedConstructor is the part of a plan that makes a map.
+// orderedConstructor is the part of a CEL plan that makes a map.
 type orderedConstructor struct{ interpreter.InterpretableV2 }
 
 func (c orderedConstructor) Exec(f *interpreter.ExecutionFrame) ref.Val {
@@ -108,19 +109,21 @@ func (c orderedConstructor) Eval(a interpreter.Activation) ref.Val {
 }
 
 func orderMaps(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	// Go's map order is random. Two controllers must not compute different bytes.
 	if c, ok := i.(interpreter.InterpretableConstructor); ok && c.Type() == types.MapType {
 		return orderedConstructor{i}, nil
 	}
 	return i, nil
 }
 
-// toCEL reads a value, which may be nested as deep as the database lets it.
+// toCEL converts a value for CEL. Values may be nested as deeply as the database allows.
 func toCEL(v bson.RawValue) (ref.Val, error) {
 	switch v.Type {
 	case 0, bson.TypeNull:
 		return types.NullValue, nil
 	case bson.TypeString:
 		return types.String(stringOf(v.Value)), nil
+	// Both become CEL's int. long(x) makes a long again.
 	case bson.TypeInt32, bson.TypeInt64:
 		n, _ := whole(v.Value, typeOf(v.Type))
 		return types.Int(n), nil
@@ -131,6 +134,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case bson.TypeDateTime:
 		return types.Timestamp{Time: time.UnixMilli(int64(binary.LittleEndian.Uint64(v.Value))).UTC()}, nil
 	case bson.TypeBinary:
+		// Other subtypes, such as UUIDs, would lose their subtype as plain bytes.
 		if v.Value[4] == bson.TypeBinaryGeneric {
 			return types.Bytes(v.Value[5:]), nil
 		}
@@ -139,6 +143,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 		if err != nil {
 			return nil, errMalformed
 		}
+		// Convert the content as well as keeping the bytes: expressions may read single fields.
 		keys, values := make([]ref.Val, len(elems)), make([]ref.Val, len(elems))
 		m := make(map[ref.Val]ref.Val, len(elems))
 		for i, e := range elems {
@@ -156,18 +161,19 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	return opaque{v}, nil
 }
 
-// fromCEL makes a BSON value of a result. Whole numbers are int where they fit, like
-// those in a lens.
+// fromCEL converts a result to BSON. A whole number is an int if it fits, as in a lens.
 func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	made := func(t bson.Type, val []byte) (bson.RawValue, error) {
 		return bson.RawValue{Type: t, Value: val}, nil
 	}
+	// A result may nest more deeply than its inputs. Limit it before the database does.
 	if depth > 2*maxDepth {
 		return bson.RawValue{}, fmt.Errorf("the result is nested more than %d deep", 2*maxDepth)
 	}
 	switch v := v.(type) {
 	case opaque:
 		return v.v, nil
+	// Return the original bytes, so that a value that was only passed on stays the same.
 	case document:
 		return v.v, nil
 	case list:
@@ -183,6 +189,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		}
 		return made(bson.TypeBoolean, []byte{b})
 	case types.Int:
+		// The same rule as for whole numbers in a lens's text.
 		if n := int32(v); types.Int(n) == v {
 			return made(bson.TypeInt32, binary.LittleEndian.AppendUint32(nil, uint32(n)))
 		}
@@ -193,6 +200,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(v))), bson.TypeBinaryGeneric)
 		return made(bson.TypeBinary, append(b, v...))
 	case types.Timestamp:
+		// BSON dates have milliseconds. Truncating would lose data without an error.
 		if v.Nanosecond()%int(time.Millisecond) != 0 {
 			return bson.RawValue{}, fmt.Errorf("a date has milliseconds, and the result %s has more", v.Format(time.RFC3339Nano))
 		}
@@ -212,6 +220,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
 			name, ok := key.(types.String)
+			// BSON field names end at a zero byte.
 			if !ok || strings.ContainsRune(string(name), 0) {
 				return bson.RawValue{}, fmt.Errorf("the result has the key %v; names of fields are strings without NUL", key.Value())
 			}

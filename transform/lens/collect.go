@@ -13,11 +13,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// collect puts the children of a record into a field of it: gather on the way up, fanOut
-// on the way down.
+// collect puts the children of a record into one of its fields. It is gather for Up, and fanOut for
+// Down.
 type collect struct {
 	*fan
-	far path // where the other side has the field; nil: it is not known
+	far path // path of the field on the far side; nil: unknown
 }
 
 func (o *collect) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
@@ -37,15 +37,19 @@ func (o *collect) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
+	// A null or an empty list may stay in the field next to children. Any other value would be
+	// lost.
 	if i >= 0 && !o.stays(n.elems[i].typ, n.elems[i].value()) {
 		return absent(n, o.field)
 	}
+	// Without children the field is absent, or empty with present.
 	if len(records) == 0 {
 		if o.present && n != nil && i < 0 && o.isNew(e.group) {
 			n.append(elem{typ: o.as.bson(), name: o.field.last(), val: emptyDocument})
 		}
 		return nil
 	}
+	// The record lost the object that holds the field. Creating it would change the record.
 	if n == nil {
 		return refuse(o.field, "has no object to be in, and the record has %d of %s", len(records), o.kind)
 	}
@@ -65,8 +69,8 @@ func (o *collect) apply(e *editor, root *node) error {
 	return nil
 }
 
-// isNew reports whether the target has no record yet, or one with the field: then the field
-// is there without entries too. A record that does without it keeps that.
+// isNew reports whether the field must appear without entries: the target has no record yet, or one
+// with the field. A record without the field stays without it.
 func (o *collect) isNew(g *group) bool {
 	if g.main == nil {
 		return true
@@ -78,11 +82,12 @@ func (o *collect) isNew(g *group) bool {
 // emptyDocument is the value of a list or map without entries.
 var emptyDocument = []byte{5, 0, 0, 0, 0}
 
-// collect makes the value of the field.
+// collect builds the value of the field.
 func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, error) {
 	if r.as == asObject && len(records) > 1 {
 		return 0, nil, fmt.Errorf("%d records of %s are one object: %s and %s", len(records), r.kind, records[0].Key, records[1].Key)
 	}
+	// The present entries supply the fields that only this side has, and the order of map entries.
 	held, err := r.entriesOf(far)
 	if err != nil {
 		return 0, nil, err
@@ -103,6 +108,7 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 	val := append(make([]byte, 0, size), 0, 0, 0, 0)
 	for i := range children {
 		c := &children[i]
+		// The index follows from the order, so set it after sorting.
 		c.index = i
 		if val, err = r.appendEntry(val, c, held); err != nil {
 			return 0, nil, fmt.Errorf("record %s of %s: %w", c.key, r.kind, err)
@@ -116,7 +122,8 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 	return r.as.bson(), val, nil
 }
 
-// open takes the fields away that tie a child to its parent, and its operations back.
+// open removes the fields that tie a child to its parent, and applies the reverse of its
+// operations.
 func (r *fanRun) open(c *child, doc bson.Raw) error {
 	e := r.e
 	var err error
@@ -135,6 +142,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		if err != nil {
 			return err
 		}
+		// Compare keys, not bytes: the database treats equal numbers of different types as one _id.
 		if key, err := record.KeyOf(bson.RawValue{Type: el.typ, Value: el.val}); err != nil || key != r.g.ids[r.side()].key {
 			return fmt.Errorf("its %s is %s, not %s of the record that it belongs to", r.parent, show(el.typ, el.val), r.g.ids[r.side()].key)
 		}
@@ -144,6 +152,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 		if err != nil {
 			return err
 		}
+		// A zero byte would end the name of the field early.
 		if el.typ != bson.TypeString || bytes.IndexByte(el.val[4:len(el.val)-1], 0) >= 0 {
 			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), TypeName(el.typ))
 		}
@@ -159,6 +168,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), TypeName(el.typ))
 		}
 	}
+	// Read the key before the operations run: it uses the child's original _id.
 	if err := r.fromKey(c); err != nil {
 		return err
 	}
@@ -170,6 +180,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 	if err := r.ownIDs(c); err != nil {
 		return err
 	}
+	// The id is a field of the item, so read it after the operations.
 	if r.id != nil {
 		typ, val, err := r.part(c, r.id)
 		if err != nil {
@@ -180,7 +191,7 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 	return nil
 }
 
-// ownIDs gives an item its _id back, which only the key of the child holds.
+// ownIDs restores an item's _id, which only the key of the child has.
 func (r *fanRun) ownIDs(c *child) error {
 	at := slices.IndexFunc(r.parts, r.ownItem)
 	if at < 0 || c.item == nil {
@@ -191,13 +202,14 @@ func (r *fanRun) ownIDs(c *child) error {
 		return fmt.Errorf("its key: %w", err)
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
+	// It is floating, because the target's item may have its _id elsewhere.
 	c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: typ, name: fieldID, val: val, floating: true})
 	c.item.changed = true
 	return nil
 }
 
-// floatID lets an item's _id take the place that it has in what the target holds. A record
-// has it first; an item need not.
+// floatID lets an item's _id move to its place in the target's value. A stored record has its _id
+// first; an item may have it anywhere.
 func (e *editor) floatID(item *node, have bson.Raw) error {
 	h, err := e.open(have)
 	if err != nil {
@@ -216,7 +228,7 @@ func (e *editor) floatID(item *node, have bson.Raw) error {
 	return nil
 }
 
-// take removes a field that must be there.
+// take removes a field that must be present, and returns it.
 func (n *node) take(name []byte) (elem, error) {
 	i, err := n.find(name)
 	if err != nil {
@@ -230,7 +242,7 @@ func (n *node) take(name []byte) (elem, error) {
 	return el, nil
 }
 
-// fromKey reads what only the key of a child holds: its place and the name of its entry.
+// fromKey reads the values that only a child's key has: its place and its entry's name.
 func (r *fanRun) fromKey(c *child) error {
 	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil
@@ -256,14 +268,15 @@ func (r *fanRun) fromKey(c *child) error {
 	return nil
 }
 
-// sort brings children into the order of the list; those of a map into that which the
-// target has, and others by their names.
+// sort puts the children into the order of the list. Entries of a map without an order field take
+// the target's order. New ones follow, ordered by name.
 func (r *fanRun) sort(children []child, held entries) error {
 	var bad error
 	slices.SortStableFunc(children, func(a, b child) int {
 		switch {
 		case r.sorted():
 			order, err := compareIDs(a.id, b.id)
+			// A comparison function cannot return an error, so collect it.
 			bad = errors.Join(bad, err)
 			return order
 		case r.as == asMap && r.order == nil:
@@ -271,7 +284,7 @@ func (r *fanRun) sort(children []child, held entries) error {
 			if x >= 0 && y >= 0 {
 				return cmp.Compare(x, y)
 			}
-			// New entries come last.
+			// Unknown places are -1. New entries come last.
 			return cmp.Or(cmp.Compare(y, x), bytes.Compare(a.entry, b.entry))
 		}
 		return cmp.Compare(a.place, b.place)
@@ -279,6 +292,7 @@ func (r *fanRun) sort(children []child, held entries) error {
 	if bad != nil {
 		return bad
 	}
+	// Two children in one place would exchange places on every round trip.
 	for i := 1; i < len(children); i++ {
 		a, b := &children[i-1], &children[i]
 		switch {
@@ -295,9 +309,11 @@ func (r *fanRun) sort(children []child, held entries) error {
 	return nil
 }
 
-// appendEntry completes an entry with what only the target holds, checks that the child
-// would come out of it again, and appends it.
+// appendEntry appends an entry. It adds the fields that only the target has, and checks that the
+// entry gives back the child.
 func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error) {
+	// Compute the key again from the content. Another key means that fanning out would make another
+	// record.
 	key, own := c.key, c.own
 	if err := r.identify(c); err != nil {
 		return nil, err
@@ -308,6 +324,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	if !r.ownID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
 		return nil, errors.New("its _id has a number of another type than its key would be made with")
 	}
+	// An _id equal to the parent's was given by name. Remove it again.
 	if r.unnamed != "" {
 		if i, _ := c.item.find(fieldID); i >= 0 && sameValue(r.g.ids[r.side()].value, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}) {
 			c.item.remove(i)
@@ -318,11 +335,13 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		if err != nil {
 			return nil, err
 		}
+		// A plain value has no place for other fields.
 		if i < 0 || len(c.item.elems) != 1 {
 			return nil, fmt.Errorf("it must have %s and nothing else that %s could not hold; add fields of its own with operations", r.value, r.field)
 		}
 		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
 	} else {
+		// Restore the fields that only this side has, and their order.
 		h, ok := held.of(r.fan, c)
 		if ok && r.ownID() {
 			if err := r.e.floatID(c.item, h); err != nil {

@@ -19,20 +19,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// costLimit bounds one expression over one record, in CEL's units: about a step each.
+// costLimit limits one expression on one record, in CEL's units of about one step.
 const costLimit = 100_000
 
-// expressions are the programs of one direction, in the order of the results.
+// expressions holds the programs of one direction, in the order of the results.
 type expressions struct {
 	names    []string // of the variables, in the order of the values
 	results  []path
 	programs []cel.Program
-	builds   []bool // which make objects of their own, whose fields have the order of their names
+	builds   []bool // the programs that build objects, whose fields are sorted by name
 }
 
-// calculate is a calculation. A field that is absent is null in the expressions, and a
-// null makes one that is absent; they may write absent for it, which CEL takes where it
-// asks for values of one type.
+// calculate implements calculation. An absent field reads as null, and a null result is an absent
+// field. Expressions may write absent instead of null where CEL requires values of one type.
 func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 	vars := make(map[string]any, len(in))
 	for i, v := range in {
@@ -51,6 +50,7 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 		if out[i], err = fromCEL(val, 0); err != nil {
 			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
 		}
+		// null stands for an absent field, since CEL has no other value for it.
 		if out[i].Type == bson.TypeNull {
 			out[i] = bson.RawValue{}
 		}
@@ -58,8 +58,8 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 	return out, nil
 }
 
-// environment has CEL's own functions without those that read the machine's table of
-// time zones, and the extensions that are pure.
+// environment has CEL's standard functions and its pure extensions. It leaves out functions that
+// read the machine's time zones, because they give other results on other machines.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	zoned := map[string]string{
 		overloads.TimeGetFullYear: overloads.TimestampToYearWithTz, overloads.TimeGetMonth: overloads.TimestampToMonthWithTz,
@@ -68,6 +68,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		overloads.TimeGetHours: overloads.TimestampToHoursWithTz, overloads.TimeGetMinutes: overloads.TimestampToMinutesWithTz,
 		overloads.TimeGetSeconds: overloads.TimestampToSecondsWithTz, overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
 	}
+	// Exclude each overload with a time zone. The overloads in UTC stay.
 	var without env.LibrarySubset
 	for name, overload := range zoned {
 		without.ExcludeFunctions = append(without.ExcludeFunctions, env.NewFunction(name, env.NewOverload(overload, nil, nil)))
@@ -75,7 +76,8 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewCustomEnv(
 		cel.StdLib(cel.StdLibSubset(&without)), cel.CrossTypeNumericComparisons(true),
 		cel.Constant("absent", cel.DynType, types.NullValue),
-		// lists.range and wide formats would take memory before they take steps.
+		// lists.range and wide formats are left out: they allocate memory before the step limit
+		// applies.
 		ext.Strings(ext.StringsMaxPrecision(100)), ext.Math(), ext.Lists(ext.ListsVersion(1)), ext.Encoders(),
 		converter("long", "long_of_int", cel.IntType, celLong, tLong),
 		converter("decimal", "decimal_of_string", cel.StringType, celDecimal, tDecimal),
@@ -88,7 +90,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// converter is a function that converts like the operation of that name does.
+// converter returns a CEL function that converts like the operation convert.
 func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOption {
 	return cel.Function(name, cel.Overload(id, []*cel.Type{from}, result, cel.UnaryBinding(func(arg ref.Val) ref.Val {
 		v, err := fromCEL(arg, 0)
@@ -96,6 +98,7 @@ func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOpt
 			return celError(err)
 		}
 		t := typeOf(v.Type)
+		// Nothing to convert, but CEL must still see the type that the function promises.
 		if t == to {
 			return opaque{v}
 		}
@@ -105,7 +108,7 @@ func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOpt
 		}
 		made := bson.RawValue{Type: to.bson(), Value: val}
 		if to == tLong {
-			return opaque{made} // CEL's own int would become an int
+			return opaque{made} // CEL's own int would become an int in BSON
 		}
 		out, err := toCEL(made)
 		if err != nil {
@@ -137,6 +140,7 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 		return nil, err
 	}
 	o := &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}
+	// Only objects that an expression builds lose their order. Others pass with their bytes.
 	if !exact {
 		o.anyFrom, o.anyTo = down.builds, up.builds
 	}
@@ -157,6 +161,7 @@ func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, 
 			return nil, p.errorAt(values, "%v", err)
 		}
 		x.names = append(x.names, name)
+		// Field types are known only at run time.
 		vars = append(vars, cel.Variable(name, cel.DynType))
 	}
 	e, err := base.Extend(vars...)
@@ -181,7 +186,7 @@ func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, 
 	return x, nil
 }
 
-// expression compiles one expression. builds reports whether it makes an object anywhere.
+// expression compiles one expression. builds reports whether it builds an object anywhere.
 func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Program, builds bool, err error) {
 	text, err := scalarText(n)
 	if err != nil {
@@ -190,6 +195,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	tree, issues := e.Compile(text)
 	if errs := issues.Errors(); len(errs) > 0 {
 		bad := p.errorAt(n, "%s: %s", what, errs[0].Message)
+		// Point into the expression, not at its key.
 		if at, ok := bad.(*ParseError); ok {
 			at.Line, at.Column = placeIn(n, errs[0].Location.Line(), errs[0].Location.Column())
 		}
@@ -198,6 +204,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	expr.PostOrderVisit(expr.NavigateAST(tree.NativeRep()), expr.NewExprVisitor(func(part expr.Expr) {
 		builds = builds || part.Kind() == expr.MapKind
 	}))
+	// The cost limit ends an expression that would otherwise block the engine.
 	prg, err = e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
 	if err != nil {
 		return nil, false, p.errorAt(n, "%s: %v", what, err)
@@ -205,10 +212,11 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	return prg, builds, nil
 }
 
-// placeIn finds a place in a text (line from 1, column from 0) in the file. In a text
-// that the file has folded or escaped it is only about right.
+// placeIn converts a position in an expression (line from 1, column from 0) to a position in the
+// file. For folded or escaped text it is approximate.
 func placeIn(n ast.Node, line, column int) (int, int) {
 	t := first(n)
+	// The text of a block scalar starts on the line after its key, indented.
 	if l, ok := n.(*ast.LiteralNode); ok {
 		origin := strings.TrimLeft(l.Value.GetToken().Origin, "\n")
 		indent := len(origin) - len(strings.TrimLeft(origin, " "))
@@ -217,6 +225,7 @@ func placeIn(n ast.Node, line, column int) (int, int) {
 	if line > 1 {
 		return t.Position.Line + line - 1, t.Position.Column
 	}
+	// Count the opening quote.
 	if t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
 		column++
 	}
@@ -225,10 +234,10 @@ func placeIn(n ast.Node, line, column int) (int, int) {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// reserved are the words that CEL does not take as names.
+// reserved lists the words that CEL rejects as names.
 var reserved = strings.Fields("absent true false null in as break const continue else for function if import let loop package namespace return var void while")
 
-// variable is how expressions call a field: by its path, and an item by "item".
+// variable returns the name of a field in expressions: its path, or "item" for an item.
 func variable(p path) (string, error) {
 	if p.isItem() {
 		return "item", nil

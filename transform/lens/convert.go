@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// valueType is a type as a lens names it. rfc3339 is a string that means a time, epoch and
-// epochMillis are longs that do.
+// valueType is the name of a type in a lens. rfc3339 is a string with a time; epoch and epochMillis
+// are longs with a time.
 type valueType string
 
 const (
@@ -23,7 +23,7 @@ const (
 	tLong     valueType = "long"
 	tDouble   valueType = "double"
 	tDecimal  valueType = "decimal"
-	tNumber   valueType = "number" // any of these four
+	tNumber   valueType = "number" // int, long, double or decimal
 	tBool     valueType = "bool"
 	tObjectID valueType = "objectId"
 	tUUID     valueType = "uuid"
@@ -40,7 +40,7 @@ var (
 	times   = []valueType{tDate, tRFC3339, tEpoch, tMillis}
 )
 
-// targets returns what a type can be converted to.
+// targets returns the types that a type can be converted to.
 func (t valueType) targets() []valueType {
 	var out []valueType
 	for _, to := range valueTypes {
@@ -52,9 +52,11 @@ func (t valueType) targets() []valueType {
 }
 
 func (t valueType) convertible(to valueType) bool {
+	// A conversion to the same type would do nothing.
 	if t == to {
 		return false
 	}
+	// Times convert only among themselves. A plain number or string has no time.
 	if slices.Contains(times, t) || slices.Contains(times, to) {
 		return slices.Contains(times, t) && slices.Contains(times, to)
 	}
@@ -64,7 +66,7 @@ func (t valueType) convertible(to valueType) bool {
 	case slices.Contains(numbers, t) && slices.Contains(numbers, to):
 		return true
 	}
-	// A bool is the integer 0 or 1.
+	// A bool converts to the integers 0 and 1.
 	integer := func(t valueType) bool { return t == tInt || t == tLong || t == tNumber }
 	return t == tBool && integer(to) || integer(t) && to == tBool
 }
@@ -88,14 +90,13 @@ func (t valueType) bson() bson.Type {
 	case tDate:
 		return bson.TypeDateTime
 	case tNumber:
-		return 0 // none of its own
+		return 0 // no type of its own
 	default:
 		return bson.TypeString
 	}
 }
 
-// typeOf is bson the other way: the type that a lens calls a value of t by, empty for
-// those that it has no name for.
+// typeOf returns the name of a BSON type in a lens, or "" if it has none.
 func typeOf(t bson.Type) valueType {
 	for _, v := range valueTypes {
 		if v.bson() == t {
@@ -105,15 +106,16 @@ func typeOf(t bson.Type) valueType {
 	return ""
 }
 
-// convert returns the converted value, in the editor's scratch memory. It refuses every
-// value that would not come back the same, to the bit: that is checked by converting it
-// back, so no rule of any type can be forgotten.
+// convert returns the converted value, in the editor's scratch memory. It refuses every value that
+// would not come back bit for bit. It checks this by converting the value back, so no rule of a
+// type can be forgotten.
 func (e *editor) convert(val []byte, from, to valueType) ([]byte, error) {
 	at := len(e.scratch)
 	out, ok := appendConverted(e.scratch, val, from, to)
 	if !ok {
 		return nil, errInexact
 	}
+	// Convert back into the memory after the result. It is discarded afterwards.
 	made := out[at:len(out):len(out)]
 	again, ok := appendConverted(out, made, to, from)
 	if !ok || !bytes.Equal(again[len(out):], val) {
@@ -140,7 +142,7 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 	case from == tString:
 		return appendParsed(dst, stringOf(val), to)
 	}
-	// Whole numbers go directly, all others by way of their text, which is exact.
+	// Convert whole numbers directly, and all others by their text, which is exact.
 	if n, ok := whole(val, from); ok {
 		switch to {
 		case tInt:
@@ -160,7 +162,7 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 	return appendParsed(dst, s, to)
 }
 
-// whole reads the values that are integers.
+// whole returns the value of a whole number.
 func whole(val []byte, t valueType) (int64, bool) {
 	switch t {
 	case tInt:
@@ -171,13 +173,14 @@ func whole(val []byte, t valueType) (int64, bool) {
 		return int64(val[0]), true
 	case tDouble:
 		f := math.Float64frombits(binary.LittleEndian.Uint64(val))
+		// The bounds are those of int64: converting a float beyond them is undefined.
 		return int64(f), f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63
 	default:
 		return 0, false
 	}
 }
 
-// textOf writes a value in the one form that appendParsed gives back.
+// textOf returns the one text of a value that appendParsed converts back.
 func textOf(val []byte, t valueType) (string, bool) {
 	switch t {
 	case tInt, tLong:
@@ -192,6 +195,7 @@ func textOf(val []byte, t valueType) (string, bool) {
 	case tObjectID:
 		return hex.EncodeToString(val), true
 	case tUUID:
+		// Binary data of another subtype has no UUID text.
 		s, err := idUUID.read(bson.RawValue{Type: bson.TypeBinary, Value: val}, readExact)
 		return s, err == nil
 	case tString:
@@ -219,6 +223,7 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 		return binary.LittleEndian.AppendUint64(dst, hi), err == nil
 	case tBool:
 		switch s {
+		// 1 and 0 are the texts of numbers. convert refuses a spelling that would not come back.
 		case "true", "1":
 			return append(dst, 1), true
 		case "false", "0":
@@ -239,7 +244,8 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 	}
 }
 
-// stringOf reads a string value, whose form was checked when the document was opened.
+// stringOf returns the text of a string value. The editor checked the value's form when it opened
+// the document.
 func stringOf(val []byte) string { return string(val[4 : len(val)-1]) }
 
 func appendString(dst []byte, s string) []byte {
@@ -255,8 +261,8 @@ func appendLong(dst []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(n))
 }
 
-// Times are converted through milliseconds since 1970. The text has milliseconds only
-// where there are some: 2026-11-20T10:00:00Z, 2026-11-20T10:00:00.250Z.
+// Times are converted by their milliseconds since 1970. The text has milliseconds only if they are
+// not zero: 2026-11-20T10:00:00Z, 2026-11-20T10:00:00.250Z.
 const (
 	layoutSeconds = "2006-01-02T15:04:05Z"
 	layoutMillis  = "2006-01-02T15:04:05.000Z"
@@ -268,6 +274,7 @@ func readTime(val []byte, t valueType) (ms int64, ok bool) {
 		return int64(binary.LittleEndian.Uint64(val)), true
 	case tEpoch:
 		s := int64(binary.LittleEndian.Uint64(val))
+		// The division detects an overflow.
 		return s * 1000, s*1000/1000 == s
 	default:
 		at, err := time.Parse(time.RFC3339Nano, stringOf(val))

@@ -7,8 +7,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// disjoint reports whether it is certain that no _id of a kind has both forms, which k maps to
-// each other. Where it is not, only the kind's records could say of which version an _id is.
+// disjoint reports whether certainly no _id of a kind has both forms, which k maps to each other.
+// If false, the version of an _id is not known from the _id alone.
 func (f *idForm) disjoint(g *idForm, k *keys) bool {
 	if f.document != g.document {
 		return true
@@ -25,10 +25,11 @@ func (f *idForm) disjoint(g *idForm, k *keys) bool {
 	return false
 }
 
-// disjoint is that of forms for one part of a document, or for the whole _id.
+// disjoint reports whether no value has both forms of a document's field or of a whole _id.
 func (p *idPart) disjoint(q *idPart, k *keys) bool {
 	switch {
 	case p.pattern == nil && q.pattern == nil:
+		// Compare as keys: the database treats equal numbers as one _id.
 		a, errA := record.KeyOf(p.constant)
 		b, errB := record.KeyOf(q.constant)
 		return errA == nil && errB == nil && a != b
@@ -41,20 +42,22 @@ func (p *idPart) disjoint(q *idPart, k *keys) bool {
 		return p.pattern.disjoint(q.pattern, k)
 	case p.alone == idAny || q.alone == idAny:
 		return false
+	// A string never equals a value of another type.
 	case p.text() != q.text():
 		return true
 	}
 	return p.alone != q.alone && (!p.alone.numeric() || !q.alone.numeric())
 }
 
-// disjoint is that of forms for texts.
+// disjoint reports whether no text matches both patterns.
 func (p *Pattern) disjoint(q *Pattern, k *keys) bool {
 	n, m := len(p.segments), len(q.segments)
 	switch {
 	case p.whole < 0 && q.whole < 0 && n != m, p.whole < 0 && n < m, q.whole < 0 && m < n:
-		return true // {_key} has any number of slashes, the rest of a pattern as many as are written
+		return true // {_key} has any number of slashes, the other segments a fixed number
 	}
-	// Before the first {_key} segments are counted from the beginning, behind the last one from the end.
+	// Segments before the first {_key} are counted from the start, those after the last one from
+	// the end.
 	head, tail := min(n, m), 0
 	for _, r := range []*Pattern{p, q} {
 		if r.whole >= 0 {
@@ -77,7 +80,7 @@ func (p *Pattern) disjoint(q *Pattern, k *keys) bool {
 	return false
 }
 
-// fixed is a segment, with the constant that its variable has.
+// fixed returns a segment, with its variable replaced if it is a constant.
 func (p *Pattern) fixed(i int, k *keys) segment {
 	s := p.segments[i]
 	if s.variable < 0 {
@@ -96,6 +99,7 @@ func (s segment) disjoint(t segment) bool {
 	case s.variable < 0 && t.variable < 0:
 		return s.before != t.before
 	case s.variable < 0:
+		// t is a copy. Its variable is the only one here, so its index becomes 0.
 		t.variable = 0
 		return !t.match(s.before, make([]string, 1), false)
 	case t.variable < 0:

@@ -1,5 +1,6 @@
-// Package lens makes transformers of YAML: a list of operations on fields, each of
-// which can be undone, so that the reverse direction needs no second text; it is called the reverse.
+// Package lens turns YAML into transformers. A lens is a list of operations on fields that turns
+// records of one API version into records of the next. Every operation can be undone. So the same
+// text also gives the transformation in the other direction, which the package calls the reverse.
 //
 //	lens: 1
 //	kinds: {from: packages, to: packages}
@@ -37,115 +38,120 @@
 //	  - fanOut: {field: releases, as: list, kind: releases, key: "{_key}/{id}", id: version, order: position, parent: package}
 //	  - gather: {kind: ratings, field: rating, as: object, key: "{_key}/rating"}
 //
-// Operations apply in order on the way up, and undone in reverse order on the way down.
-// Paths are dotted and name one value each: they do not lead through lists, but for
-// those within an each.
+// Up applies the operations in order. Down undoes them in reverse order. Paths are dotted and name
+// one value each. Only an each leads a path through a list.
 //
-//   - rename gives a field another name within its object and leaves it in its place.
-//   - move takes a field from one object to another (the record itself is one too).
-//     Objects that are missing are made, those left empty are removed.
-//   - convert changes the type of a value, or the value by a table. Null and absence
-//     stay. The types: string, int, long, double, decimal, bool, objectId, uuid, date, rfc3339
-//     (a string), epoch (a long, seconds) and epochMillis (a long); and number, which is an int, long, double or
-//     decimal, whichever its writer took. Those that are the same number are one, and each
-//     side keeps the type that it has. With rounding, dates of one second are one epoch,
-//     and keep their milliseconds.
-//   - add puts a field into each new record whose parent object is there: with value, a
-//     constant that only the lens decides on; with default, a field that the new
-//     version's application owns afterwards.
-//   - remove takes a field away from each old record. default is what the way down
-//     writes into records that the old version never had; without it, nothing.
-//   - copy is add with the value of another field as default.
-//   - wrap makes a list of one of a value, and unwrap a value of such a list: one with
-//     more items, or none, is an error. Null and absence stay.
-//   - split takes a string apart, and join puts strings together. A string has just as
-//     many parts as there are fields, which may be empty; with rest, the last part is
-//     all that is left. A part that holds the separator, but for a rest, and parts of
-//     which only some are there, are errors. No part is there where the string is not,
-//     and all are null where it is.
-//   - splitList makes a list of strings of a string, and joinList a string of such a list.
-//     The empty string is the list without items. With tidy, blanks around items, and items
-//     that are empty, mean nothing; else what would not come back is an error.
-//   - normalize brings values that mean the same into one form: trim, lower, upper, nfc,
-//     zero (of -0), emptyToAbsent, nullToAbsent, sort, deduplicate. Each side keeps its own
-//     form as long as the normal forms are the same.
-//   - each does operations in every item of a list or every value of a map; in is
-//     which of the two, where a record must not have the other. "." is the item itself,
-//     for convert, wrap, unwrap, splitList, joinList, normalize, compute, hook and each. Items that have no fields are
-//     left alone by operations on fields. Operations that leave one side without a field
-//     (add with default, remove, copy) must find the item that the other side holds: by
-//     its name in a map, by the field that match names in a list. Two items of a list
-//     with the same one, or an item without it, are errors.
-//   - compute makes fields of others by expressions in CEL, one for each field of the
-//     other side. They call a field by its path, and an item "item". A field that is not
-//     there is null, and null (or absent, where CEL asks for one type) makes no field.
-//     Whole numbers become int where they fit, or long(x); decimal(x), objectId(x) and
-//     string(x) make those. Nothing is computed where all fields are absent, or null.
-//     There are no clocks and no time zones, and an expression that takes more than
-//     100,000 steps is an error. An object that an expression makes is the same with its
-//     fields in any order, unless fieldOrder is exact.
-//   - hook does the same with a pair of Go functions that the program gives to Parse.
+//   - rename gives a field another name. The field keeps its object and its place.
+//   - move moves a field to another object. The record itself counts as one. It creates missing
+//     objects and removes objects that become empty.
+//   - convert changes the type of a value, or replaces values by a table. Null and absence stay.
+//     The types are string, int, long, double, decimal, bool, objectId, uuid, date, rfc3339 (a
+//     string), epoch (a long, in seconds), epochMillis (a long), and number. A number is an int,
+//     long, double or decimal, as its writer chose. Equal numbers count as the same value, and each
+//     side keeps its type. With rounding, all dates of one second are the same epoch and keep their
+//     milliseconds.
+//   - add adds a field to each new record, if its parent object exists. value is a constant that
+//     only the lens controls. default is a first value; the new version's application owns the
+//     field afterwards.
+//   - remove removes a field from each old record. Down writes default into records that the old
+//     version never had. Without default it writes nothing.
+//   - copy is an add whose default is the value of another field.
+//   - wrap turns a value into a list of one item. unwrap turns such a list into its value; a list
+//     with more items, or with none, is an error. Null and absence stay.
+//   - split splits a string into fields, and join joins strings to one. The string must have
+//     exactly as many parts as there are fields; parts may be empty. With rest, the last part takes
+//     everything that is left. Two cases are errors: a part that contains the separator (except a
+//     rest), and a missing part among present ones. If the string is absent or null, so are all the
+//     parts.
+//   - splitList turns a string into a list of strings, and joinList turns such a list into a
+//     string. The empty string is the empty list. With tidy, blanks around items and empty items
+//     have no meaning. Without tidy, a value that would not come back is an error.
+//   - normalize brings values with the same meaning into one form: trim, lower, upper, nfc, zero
+//     (of -0), emptyToAbsent, nullToAbsent, sort, deduplicate. Each side keeps its own form while
+//     the normal forms are equal.
+//   - each applies operations to every item of a list or every value of a map. in restricts the
+//     field to one of the two. "." is the item itself; convert, wrap, unwrap, splitList, joinList,
+//     normalize, compute, hook and each accept it. Operations on fields skip items that have no
+//     fields. Some operations leave one side without a field: add with default, remove, and copy.
+//     They must find the same item on the other side: by its name in a map, and by the field in
+//     match in a list. Two list items with the same match value, or an item without one, are
+//     errors.
+//   - compute calculates fields from other fields by CEL expressions, one for each field of the
+//     other side. An expression names a field by its path and an item as "item". An absent field
+//     reads as null. A null result gives no field; write absent where CEL asks for one type. Whole
+//     numbers become int if they fit; long(x), decimal(x), objectId(x) and string(x) give these
+//     types. If all fields are absent or all are null, nothing is computed. Expressions have no
+//     clock and no time zones. More than 100,000 steps are an error. The order of fields in a
+//     computed object has no meaning, unless fieldOrder is exact.
+//   - hook works like compute, with a pair of Go functions that the program passes to Parse.
 //
 // # Keys and several kinds
 //
-// The file itself may say which kinds it is for, and how their keys change:
+// A lens may declare its kinds and how their keys change:
 //
-//   - key changes the _id from one form to another: a Pattern, whose _ids are strings; one
-//     variable of another type, {id:objectId}, whose _ids are of that type; or the fields
-//     of a document, each with a pattern, {tenant: "{tenant}", id: "{id:objectId}"}. A
-//     variable that only one of them has is a constant, so that keys follow from each other
-//     alone and records with another value are refused; or {field: path} of the other
-//     side's record, which goes into the key and comes back out of it (keep: true: the
-//     record has it in both versions; type: its type there, where it is another than in the
-//     key). with is for the variables of to, without for those of from.
-//   - reference lets a field, or with list its items, follow the key of another kind: of
-//     this lens (self), of another lens of the Set, or of a service in imports, which names
-//     lens files relative to this one. A value that is no key of the kind is an error, but
-//     with optional stays, unless the reverse would take it for one.
-//   - fanOut makes records of another new kind of the entries of a list, of a map or of an
-//     object; gather makes such a field of the records of another old kind. They are each
-//     other's reverse. operations work on the entries, from old to new.
+//   - key changes the _id from one form to another. A form is one of three: a Pattern, whose _ids
+//     are strings; one variable of another type, such as {id:objectId}; or the fields of a document
+//     with a pattern for each, such as {tenant: "{tenant}", id: "{id:objectId}"}. A variable that
+//     only one form has is either a constant or a field of the other side's record. With a
+//     constant, keys follow from each other alone, and records with another value are refused. With
+//     {field: path}, the field's value goes into the key and comes back out of it. keep: true keeps
+//     the field in both versions; type declares the field's type if it differs from the key's. with
+//     defines the variables that only to has, and without the variables that only from has.
+//   - reference makes a field, or with list its items, follow the key of another kind. The kind
+//     belongs to this lens (self), to another lens of the Set, or to a service in imports, which
+//     names lens files relative to this one. A value that is not a key of the kind is an error.
+//     With optional it stays, unless the reverse would take it for a key.
+//   - fanOut turns the entries of a list, a map or an object into records of another new kind.
+//     gather turns records of another old kind into such a field. Each is the reverse of the other.
+//     operations apply to the entries, from old to new.
 //
-// A variable carries the one text of a value between the types that it has on both sides:
-// the hexadecimal digits of an objectId or a uuid, the decimal ones of an int, long, double
-// or number (a whole one of any type, which the record keeps in an _id; made anew it is int
-// where that fits, and else double, as JavaScript writes them), the time of a date. A text that no value has, and a value that is of another type than is
-// declared, are errors of the record. Where a key is all that is known, numbers of all
-// types that are equal are one. any is carried as it is, and has no text.
+// A variable carries a value between the types of both sides as its text, which is unique for each
+// value. For an objectId or uuid the text is its hexadecimal digits, for a date its time, and for
+// an int, long, double or number its decimal digits. A variable of type number is a whole number of
+// any type, and a record keeps the type in its _id. A new one is an int if it fits, and else a
+// double, as JavaScript writes it. Two cases are errors of the record: a text that no value has,
+// and a value of another type than the declared one. Where only a key is known, equal numbers of
+// all types are equal. A value of type any is copied and has no text.
 //
-// The key of a child is such a form over {_key}, the parent's _id on the children's side,
-// or the variables of its key, {index}, the place in a list, {id}, and {item.<field>}.
-// Where it is a text that begins with the parent's name, or follows from it as a whole, the
-// group of a child follows from its key. Otherwise parent, the child's field for the
-// parent's key, must be there, and groups go by content. What stands alone keeps its type,
-// also as the field of a document. The _id of an item goes into the key and comes back out
-// of it. id is the field that tells the items of a list apart, or the child's field for the
-// name of a map's entry, if the key does not hold it; value the child's field for entries
-// that have no fields.
+// The key of a child is such a form. Its variables are {_key} (the parent's _id on the children's
+// side), the variables of the parent's key, {index} (the place in the list), {id}, and
+// {item.<field>}. If the key is a text that begins with the parent's name, or follows completely
+// from it, the child's group follows from its key. Otherwise the lens must declare parent, the
+// child's field with the parent's key, and groups go by content. A variable that stands alone keeps
+// its type, also in the field of a document. An item's _id goes into the key and comes back out of
+// it. id is the field that distinguishes the items of a list; for a map it is the child's field
+// with the entry's name, if the key does not contain the name. value is the child's field for
+// entries that have no fields.
 //
-// A list keeps its order by the child's field order, in which numbers may be left out, by
-// {index}, in which none may, or else it must be sorted by id. Nulls, and lists and maps
-// without entries, stay in the record, so that they are not taken for absent ones, and go
-// away when there are entries. With empty: present an empty list or map means the same as
-// none: each record keeps what it has, and a new one gets the empty one. Entries that would be the same child, children without
-// their parent, and children that do not hold what their key implies are errors.
+// A list needs an order. The child's field order holds the place and may have gaps. {index} in the
+// key holds it without gaps. Otherwise the list must be sorted by id. Nulls and empty lists and
+// maps stay in the record, so they are not confused with absent fields. They go away when there are
+// entries. With empty: present, an empty list or map means the same as an absent one: each record
+// keeps its present state, and a new record gets the empty one. Three cases are errors: two entries
+// with the same child, a child without its parent, and a child whose fields contradict its key.
 //
 // # Guarantees
 //
-// Down(Up(x)) is x but for the order of fields that were moved. A value that would not
-// come back the same, to the bit, is an error that names operation, field and reason
-// (RecordError); so is a record that holds, on one side, a field whose name the lens uses
-// on the other. Such a record is parked, never guessed at. Fields that one side cannot
-// hold survive there as the complement (Lost lists them): a lens with add-default needs
-// it on the way up, one with remove on the way down. A record that was not changed comes
-// out over its complement as the same bytes. What no operation names keeps its bytes and
-// is not even decoded.
+// Down(Up(x)) equals x, except for the order of moved fields. A value that would not come back bit
+// for bit is an error with operation, field and reason (RecordError). So is a record with a field
+// whose name the lens uses on the other side. The engine parks such a record, and never guesses.
+// Fields that only one side can hold survive on that side as the complement (Lost lists them). A
+// lens with add and default needs the complement for Up, and a lens with remove needs it for Down.
+// An unchanged record comes out byte for byte as the complement has it. Fields that no operation
+// names keep their bytes and are not decoded.
 //
-// UpMapping and DownMapping turn requests of one version into such of the other, by the
-// same operations; what they cannot express they refuse. Schema is the format as a JSON
-// Schema.
+// UpMapping and DownMapping translate requests between the versions by the same operations, and
+// refuse requests that have no exact translation. Schema returns the format as a JSON Schema.
 //
-// The package does not read collections, and it does not carry indexes over itself: it
-// returns how they are called on the other side (MapIndex) and whether a validator names
-// fields that it changes (TouchesValidator).
+// The package does not read collections. It does not copy indexes or validators either: MapIndex
+// returns an index spec for the other side, and TouchesValidator reports whether a validator names
+// fields that the lens changes.
+//
+// Vocabulary: a kind is a collection, and a record is a document in it. A key is a record's _id. A
+// group is a set of records that transform together. The engine is the code that copies and syncs
+// records between two versions. A parked record is one that the engine could not transform; it
+// blocks the switch until somebody fixes or waives it.
+//
+// Begin with Parse, Lens and op.go. Most operations are in the files op*.go. program.go runs them.
+// fan.go is the start for several kinds.
 package lens

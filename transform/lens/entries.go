@@ -4,18 +4,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// entries are those that the target has in the field now.
+// entries holds the entries that the target's field has now.
 type entries struct {
 	list   []elem
-	places map[string]int // by the name of a map's entry, or the id of a list's
+	places map[string]int // by a map entry's name, or a list item's id
 }
 
-// entriesOf reads what the target has in the field.
+// entriesOf reads the target's present entries of the field.
 func (r *fanRun) entriesOf(far path) (entries, error) {
 	if far == nil || r.g.main == nil {
 		return entries{}, nil
 	}
 	v, ok := lookupRaw(r.g.main, far)
+	// The target has another value there, so no entry of it can match.
 	if !ok || v.Type != r.as.bson() {
 		return entries{}, nil
 	}
@@ -27,6 +28,7 @@ func (r *fanRun) entriesOf(far path) (entries, error) {
 		return entries{}, err
 	}
 	out := entries{list: n.elems}
+	// Without an id, entries match by index.
 	if r.as != asMap && r.id == nil {
 		return out, nil
 	}
@@ -41,8 +43,8 @@ func (r *fanRun) entriesOf(far path) (entries, error) {
 	return out, nil
 }
 
-// place is where the target has the entry of a child, -1 for nowhere. Entries that nothing
-// tells apart are identified by their place.
+// place returns the index of a child's entry in the target, or -1. Entries that nothing
+// distinguishes are identified by their index.
 func (h entries) place(f *fan, c *child) int {
 	key := string(c.entry)
 	if f.as != asMap {
@@ -57,7 +59,7 @@ func (h entries) place(f *fan, c *child) int {
 	return -1
 }
 
-// of is what the target has of the entry of a child.
+// of returns the target's entry of a child.
 func (h entries) of(f *fan, c *child) (bson.Raw, bool) {
 	i := h.place(f, c)
 	if i < 0 || i >= len(h.list) || h.list[i].typ != bson.TypeEmbeddedDocument {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ParseError reports where a lens is wrong and what would be right.
+// ParseError reports the place of an error in a lens, and how to correct it.
 type ParseError struct {
 	File         string
-	Line, Column int // from 1; 0 where the text ends too early
+	Line, Column int // from 1; 0 if the text ends too early
 	Message      string
 }
 
@@ -17,16 +17,15 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// RecordError reports why one record cannot be taken to the other side. Up and Down
-// return it for everything that is due to what the record holds, but for documents that
-// are not well-formed.
+// RecordError reports why one record cannot be transformed. Up and Down return it for every error
+// that depends on the record's content. The exception is a malformed document.
 type RecordError struct {
-	// Operation is as the lens has it, e.g. "convert size from int to long"; "complement"
-	// where it is what the target holds that does not fit.
+	// Operation is the operation as the lens writes it, such as "convert size from int to long". It
+	// is "complement" if the target's record is the cause.
 	Operation string
-	Field     string // dotted; an item of a list has its number, from 0
-	Reason    string // goes on where Field ends: "is of type string"
-	Err       error  // what Reason was made of; may be nil
+	Field     string // dotted path; a list item has its number, from 0
+	Reason    string // continues the sentence after Field: "is of type string"
+	Err       error  // the cause of Reason; may be nil
 }
 
 func (e *RecordError) Error() string {
@@ -35,7 +34,7 @@ func (e *RecordError) Error() string {
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// refusal is the reason why an operation refuses a record.
+// refusal is an operation's reason to refuse a record.
 type refusal struct {
 	field  path
 	reason string
@@ -45,8 +44,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.field.String() + " " + r.reason }
 func (r *refusal) Unwrap() error { return r.err }
 
-// refuse returns what is wrong with a field, from the verb on. The last argument may be an
-// error that the caller looks for.
+// refuse returns a refusal of a field. The format continues the sentence after the field's name.
+// The last argument may be an error for errors.Is.
 func refuse(field path, format string, args ...any) error {
 	r := &refusal{field: field, reason: strings.ReplaceAll(format, "%w", "%v")}
 	r.reason = fmt.Sprintf(r.reason, args...)
@@ -56,13 +55,14 @@ func refuse(field path, format string, args ...any) error {
 	return r
 }
 
-// recordError adds which operation an error comes from. One from within an item knows
-// its operation and field already.
+// recordError adds the operation to an error. An error from an item already has its operation and
+// field.
 func recordError(o op, err error) error {
 	out := &RecordError{Operation: o.String(), Err: err}
 	var within *itemError
 	var r *refusal
 	switch {
+	// Put the path of the list before the field of the item.
 	case errors.As(err, &within):
 		inner := within.err
 		out.Operation += ": " + inner.Operation
@@ -79,8 +79,9 @@ func recordError(o op, err error) error {
 	return out
 }
 
-// complementError is recordError for what the target holds.
+// complementError is recordError for an error in the target's record.
 func complementError(err error) error {
+	// A malformed document has no field to name.
 	if errors.Is(err, errMalformed) {
 		return fmt.Errorf("complement: %w", err)
 	}
@@ -92,7 +93,7 @@ func complementError(err error) error {
 	return out
 }
 
-// itemError is an error of one item of list.
+// itemError is an error of one item of a list.
 type itemError struct {
 	list path
 	item string

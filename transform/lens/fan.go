@@ -15,35 +15,34 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// fan ties a field of one side's record to records of another kind, the children, that
-// the other side has in its place. fanOut has its children on the new side, gather on
-// the old one.
+// fan ties a field of one side's record to records of another kind on the other side: the children.
+// fanOut has its children on the new side, gather on the old side.
 //
-// Every child can be checked against its parent: its key follows from the parent's name
-// and from what it holds. A child that holds something else is an error.
+// Every child can be checked against its parent, because its key follows from the parent's name and
+// from its own content. A child that contradicts its key is an error.
 type fan struct {
 	gather bool
 	field  path
 	as     fanShape
 	kind   string
 	key    *idForm
-	parts  []keyPart // where the variables of key come from
-	id     path      // of a list: the field of an item that tells it from the others
-	// Fields of the child; nil where it has none. entry is the name of a map's entry.
+	parts  []keyPart // the sources of key's variables
+	id     path      // of a list: the field that distinguishes the items
+	// Fields of the child, or nil. entry is the field with the name of a map's entry.
 	parent, order, entry, value []byte
-	// unnamed: an object without an _id, and no other, is the child that has its parent's.
+	// unnamed gives an object without an _id, and only such an object, the _id of its parent.
 	unnamed unnamedRule
-	// present: a list or map without entries and none at all mean the same. Each record keeps
-	// the one that it has, and a new one gets the empty list or map.
+	// present makes an empty list or map equal to an absent one. Each record keeps its state, and a
+	// new record gets the empty list or map.
 	present bool
 
-	parentForm       *idForm  // of the parent's _ids on the children's side; nil: any
+	parentForm       *idForm  // form of the parent's _ids on the children's side; nil: any
 	parentType       idType   // of {_key}
-	constants        []string // of the variables of parentForm; empty for those that vary
+	constants        []string // of the variables of parentForm; empty for variables without one
 	at               position // of the operations
-	scatter, collect program  // from an item to its child, and back
-	// prefix counts the segments of key that follow from the parent alone, and the parent
-	// from them; whole: all of key does, so that a parent has one child at most.
+	scatter, collect program  // from an item to its child, and the reverse
+	// prefix counts the leading segments of key that follow from the parent and determine it. whole
+	// means that all of key follows from the parent, so a parent has at most one child.
 	prefix int
 	whole  bool
 }
@@ -56,11 +55,11 @@ const (
 	asObject fanShape = "object"
 )
 
-// keyPart is what a variable of a child's key stands for.
+// keyPart is the source of a variable of a child's key.
 type keyPart struct {
 	source partSource
 	index  int  // of the variable in the parent's form
-	item   path // field of the item
+	item   path // the field of the item
 }
 
 type partSource int
@@ -73,10 +72,10 @@ const (
 	partItem                       // a field of the item
 )
 
-// itemPrefix begins variables that are fields of the item.
+// itemPrefix is the prefix of variables that are fields of the item.
 const itemPrefix = "item."
 
-// simpleVariable reports whether a variable may stand in the pattern of a kind's own key.
+// simpleVariable reports whether a variable may be part of a kind's own key.
 func simpleVariable(name string) bool { return !strings.Contains(name, ".") }
 
 func (f *fan) verb() string {
@@ -86,23 +85,23 @@ func (f *fan) verb() string {
 	return "fanOut"
 }
 
-// group is what operations on several kinds work on: the records around the one that
-// the program runs on. It belongs to one run.
+// group holds the records of a group around the one that the program transforms. It belongs to one
+// run.
 type group struct {
-	ids      [2]mainID       // of the record on the old and on the new side
-	children []record.Record // of the source's group
-	have     []record.Record // of the target's group, without the record itself
-	main     bson.Raw        // what the target has of the record itself; nil for nothing
-	out      []record.Record // children made
+	ids      [2]mainID       // ids of the record on the old and on the new side
+	children []record.Record // records of the source's group
+	have     []record.Record // records of the target's group
+	main     bson.Raw        // the target's version of the record itself; nil if it has none
+	out      []record.Record // the results: the record itself comes first
 }
 
-// mainID is the _id of the record that has the children, on one side.
+// mainID is the _id of the parent record on one side.
 type mainID struct {
 	value bson.RawValue
 	key   record.Key
 }
 
-// side is the index into group.ids of the side that has the children.
+// side returns the index in group.ids of the side with the children.
 func (f *fan) side() int {
 	if f.gather {
 		return 0
@@ -110,8 +109,9 @@ func (f *fan) side() int {
 	return 1
 }
 
-// of returns the records of one kind, which stand together.
+// of returns the records of one kind. They must be consecutive.
 func of(rs []record.Record, kind string) []record.Record {
+	// A group is sorted by kind, so the records of one kind are together.
 	from := slices.IndexFunc(rs, func(r record.Record) bool { return r.Kind == kind })
 	if from < 0 {
 		return nil
@@ -123,7 +123,7 @@ func of(rs []record.Record, kind string) []record.Record {
 	return rs[from:to:to]
 }
 
-// withKey finds a record among those of one kind, sorted by key as those of a group are.
+// withKey finds a record by key among the records of one kind, which are sorted by key.
 func withKey(rs []record.Record, key record.Key) (record.Record, bool) {
 	i, ok := slices.BinarySearchFunc(rs, key, func(r record.Record, k record.Key) int { return strings.Compare(string(r.Key), string(k)) })
 	if !ok {
@@ -132,35 +132,36 @@ func withKey(rs []record.Record, key record.Key) (record.Record, bool) {
 	return rs[i], true
 }
 
-// errNoGroup: Up and Down take one document.
+// errNoGroup is returned by Up and Down, which transform a single document.
 var errNoGroup = errors.New("the lens works on groups of several records, which only the transformer of Spec has")
 
-// child is one entry of the field, between its two forms.
+// child is one entry of the field, or the record that it corresponds to.
 type child struct {
 	index int           // place in the list
 	entry []byte        // name in the map
-	place int64         // what orders the list, by its index or by the field for it
-	id    bson.RawValue // of an item of a list; it orders one that has no place
-	item  *node         // nil for an entry that is no object
+	place int64         // sort value in the list: the index or the order field
+	id    bson.RawValue // of a list item; the sort value if there is no place
+	item  *node         // nil for an entry that is not an object
 	typ   bson.Type
 	val   []byte
-	own   bson.RawValue // its _id
+	own   bson.RawValue // the child's _id
 	key   record.Key
 }
 
-// fanRun is a fan at work on one group.
+// fanRun is the state of a fan that works on one group.
 type fanRun struct {
 	*fan
 	e      *editor
 	g      *group
-	have   []record.Record      // what the target has of the children
-	values [maxVariables]string // of the parent's part of the key
+	have   []record.Record      // the target's children
+	values [maxVariables]string // parts of the key that follow from the parent
 }
 
-// begin takes the parent's name apart. Where it cannot be part of a key, no child can be.
+// begin reads the parent's name. If the name cannot be part of a key, the record can have no child.
 func (f *fan) begin(e *editor) (*fanRun, error) {
 	g := e.group
 	r := &fanRun{fan: f, e: e, g: g, have: of(g.have, f.kind)}
+	// The key does not contain the parent's name, so there is nothing to read from it.
 	if !f.namesParent() {
 		return r, nil
 	}
@@ -170,14 +171,15 @@ func (f *fan) begin(e *editor) (*fanRun, error) {
 	return r, nil
 }
 
-// namesParent reports whether any part of a child's key is of its parent's name.
+// namesParent reports whether a part of a child's key comes from the parent's name.
 func (f *fan) namesParent() bool {
 	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partKey || p.source == partVariable })
 }
 
-// parentValues fills in what a parent's _id determines of its children's keys.
+// parentValues sets the values in a child's key that follow from the parent's _id.
 func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error {
 	var own [maxVariables]string
+	// Read the variables of the parent's key, which the child's key may use one by one.
 	if f.parentForm != nil {
 		if err := f.parentForm.read(id, as, own[:len(f.parentForm.variables)]); err != nil {
 			return err
@@ -192,6 +194,7 @@ func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error 
 			}
 			values[i] = text
 		case partVariable:
+			// The child's key may declare another type than the parent's.
 			if err := f.key.types[i].check(own[part.index]); err != nil {
 				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
 			}
@@ -201,7 +204,7 @@ func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error 
 	return nil
 }
 
-// identify computes the _id of a child, and its key.
+// identify computes a child's _id and key.
 func (r *fanRun) identify(c *child) error {
 	for i, part := range r.parts {
 		var v string
@@ -226,6 +229,7 @@ func (r *fanRun) identify(c *child) error {
 	}
 	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
+	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
 		c.key = record.Key(string(byte(typ)) + string(val))
 		return nil
@@ -235,7 +239,7 @@ func (r *fanRun) identify(c *child) error {
 	return err
 }
 
-// checkPart refuses what would be read differently out of a key.
+// checkPart refuses a value that would be read differently from a key.
 func checkPart(variable string, t idType, value string) error {
 	if t == idAny {
 		return nil
@@ -249,8 +253,8 @@ func checkPart(variable string, t idType, value string) error {
 	return nil
 }
 
-// text is a field of an item as part of a key. Where no type is declared, the item itself
-// tells which one it has, when the key is made of it again.
+// text returns a field of an item as text for a key. Without a declared type any suitable type is
+// accepted, because the item itself keeps the type.
 func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 	typ, val, err := r.part(c, field)
 	if err != nil {
@@ -263,6 +267,7 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 		}
 		return text, nil
 	}
+	// Values of two types may share a text, such as 5 and "5". repeated then refuses the record.
 	switch typ {
 	case bson.TypeString:
 		return stringOf(val), nil
@@ -291,8 +296,9 @@ func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
 	return n.elems[i].typ, n.elems[i].value(), nil
 }
 
-// compareIDs orders ids of one type.
+// compareIDs orders two ids of the same type.
 func compareIDs(a, b bson.RawValue) (int, error) {
+	// Only types with an obvious order. Mixed ids have none that an application would expect.
 	whole := func(t bson.Type) bool { return t == bson.TypeInt32 || t == bson.TypeInt64 }
 	switch {
 	case whole(a.Type) && whole(b.Type):

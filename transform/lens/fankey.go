@@ -8,14 +8,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// fanKey reads the pattern of the children's keys.
+// fanKey reads the form of the children's keys.
 func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	var err error
 	if f.key, err = p.idForm(n, "key"); err != nil {
 		return err
 	}
 	if f.key.written == "{id}" && f.as == asList {
-		// Alone it needs no declaration: the item has the field, and so its type.
+		// {id} alone needs no declared type: the item has the field, and so the type.
 		f.key.types[0] = idAny
 	}
 	if len(f.key.variables) > maxVariables {
@@ -23,9 +23,11 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	}
 	if k := p.lens.keys; k != nil {
 		at := k.toAt
+		// The children are on the new side for fanOut, on the old side for gather.
 		if f.parentForm = k.to; f.gather {
 			f.parentForm, at = k.from, k.fromAt
 		}
+		// Constants of the parent's key need not be in the child's key.
 		f.constants = make([]string, len(at))
 		for i, slot := range at {
 			f.constants[i] = k.variables[slot].constant
@@ -44,6 +46,7 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 			return err
 		}
 	}
+	// Otherwise the name of the entry would be lost.
 	if f.as == asMap && f.entry == nil && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partEntry }) {
 		return p.errorAt(n, "the name of a map's entry must be in the key, as {id}, or in a field of the record, as id")
 	}
@@ -51,19 +54,22 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	return nil
 }
 
-// partType settles the type of a variable of the children's key: that which the parent's
-// key has it as, the one that is declared, or, where it stands alone, that of its value.
+// partType sets the type of a variable of the children's key. It is the type in the parent's key,
+// or the declared type. A variable that stands alone without either has the type of its value.
 func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
+	// First find the type, then check it against the declaration and its place in the key.
 	own, declared := idType(""), f.key.types[i]
 	alone := at.pattern.plain == "{"+name+"}"
 	switch {
 	case part.source == partVariable:
-		// It can have either type that the parent's key has it as, for it is checked for both.
+		// The variable's values are valid in both types of the parent's key, so the child may use
+		// either.
 		own = f.parentForm.typeOf(part.index)
 		if v := p.lens.keys.variable(f.key.variables[i]); declared == v.from || declared == v.to {
 			own = declared
 		}
+	// A document has no text, so it is copied as it is.
 	case part.source == partKey && f.parentForm != nil && f.parentForm.document:
 		own = idAny
 	case part.source == partKey && f.parentForm != nil:
@@ -87,6 +93,7 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	case part.source == partEntry && own == idAny:
 		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
 	}
+	// The form and its pattern both have the types, for reading and for texts.
 	f.key.types[i], at.pattern.types[i-at.first] = own, own
 	if alone {
 		at.alone = own
@@ -100,8 +107,8 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	return nil
 }
 
-// ownItem reports whether a part of the key is the _id of an item that does not stay in
-// its record, whose own _id is another.
+// ownItem reports whether a part of the key is the _id of an item whose record has another _id. The
+// item's _id is then not stored in the record.
 func (f *fan) ownItem(part keyPart) bool {
 	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(fieldID) && !f.ownID()
 }
@@ -134,6 +141,7 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 			return keyPart{source: partVariable, index: i}, nil
 		}
 	}
+	// List the variables that are possible here.
 	allowed := []string{"{" + WholeKey + "}"}
 	if f.parentForm != nil {
 		for _, v := range f.parentForm.variables {
@@ -152,16 +160,17 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 	return keyPart{}, p.errorAt(n, "key: there is no {%s} for %s as %s; allowed: %s", name, verb, f.as, joinNames(allowed))
 }
 
-// parentPrefix counts the segments at the beginning of a key that is a text which follow
-// from the parent's _id; 0 if that does not follow from them in turn. A document, or a
-// value of another type than string, has no beginning that could be searched for. whole:
-// all of the key follows from the parent's _id.
+// parentPrefix counts the leading segments of a text key that follow from the parent's _id. It
+// returns 0 if the _id does not follow from them in turn. Only text keys have a prefix to search
+// for. whole reports that all of the key follows from the parent's _id.
 func (f *fan) parentPrefix() (end int, whole bool) {
 	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
+	// known counts the variables in the leading segments.
 	known := len(f.parts)
 	if p := f.key.pattern(); p != nil {
 		known = 0
 		for _, s := range p.segments {
+			// From here on, the key depends on the child.
 			if s.variable >= 0 && !ofParent(s.variable) {
 				break
 			}
@@ -174,6 +183,7 @@ func (f *fan) parentPrefix() (end int, whole bool) {
 	} else if whole = !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partKey && p.source != partVariable }); !whole {
 		return 0, false
 	}
+	// The parent's _id must follow from these variables and its constants.
 	have := make([]bool, len(f.constants))
 	for _, part := range f.parts[:known] {
 		if part.source == partKey {
@@ -192,11 +202,11 @@ func (f *fan) parentPrefix() (end int, whole bool) {
 	return end, whole
 }
 
-// byContent reports whether the parent of a record does not follow from its key, or its
-// records cannot be found by its key.
+// byContent reports whether a child's key does not determine its parent, or a parent's children
+// cannot be found by key.
 func (f *fan) byContent() bool { return f.prefix == 0 && !f.whole }
 
-// fanOrder checks that groups, keys and the order of a list can be told both ways.
+// fanOrder checks that groups, keys and the order of a list can be derived in both directions.
 func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {
 	switch {
 	case f.byContent() && f.parent == nil && f.key.pattern() == nil:

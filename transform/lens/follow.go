@@ -15,26 +15,26 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Following is a lens as a data update that follows references. Its methods may be called
-// concurrently.
+// Following is a lens used as a data update that follows references. Its methods are safe for
+// concurrent use.
 type Following struct {
-	Revision string // a digest of what it does
+	Revision string // digest of the update's effect
 	Imports  []transform.Import
 
 	ops []op
 }
 
-// HasReferences reports whether the lens follows the keys of any record.
+// HasReferences reports whether the lens follows the keys of any kind.
 func (l *Lens) HasReferences() bool { return len(l.references) > 0 }
 
-// Follow is the lens as a data update of the records of one kind, which stay where they are:
-// references to records of other services become keys of one version, or are held with both.
-// Each value may be a key of either version when it is met, so that a record can meet it any
-// number of times, in whichever order updates and clients write it.
+// Follow returns the lens as a data update of the records of one kind, in place. References to
+// records of other services become keys of one version, or of both. Each value may be a key of
+// either version before the update. So the update may run on a record any number of times, in any
+// order with other updates and writes.
 //
-// The lens must have references to imported services and nothing else, also within each. Kinds
-// of this service are refused: their keys change by an upgrade, which takes references along.
-// So are keys of which one could be taken for one of the other version.
+// The lens may contain only references to imported services, also within each. Follow refuses kinds
+// of this service, because an upgrade changes their keys and the references together. It also
+// refuses keys that can have the form of both versions.
 func (l *Lens) Follow(kind string, keys transform.Keys) (*Following, error) {
 	return l.follow(kind, keys, NewSet())
 }
@@ -43,6 +43,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 	refuse := func(format string, args ...any) (*Following, error) {
 		return nil, fmt.Errorf("%s: %s", l.file, fmt.Sprintf(format, args...))
 	}
+	// A lens may omit its kinds. If it names one, it must be this kind.
 	for _, named := range []string{l.kinds.from, l.kinds.to} {
 		if named != "" && named != kind {
 			return refuse("kinds names %s: a data update changes records of %s where they are", named, kind)
@@ -56,6 +57,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		return nil, err
 	}
 	f := &Following{}
+	// The revision covers the lens, the purpose and the keys of the referenced kinds.
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s\n", l.digest, keys)
 	targets := map[*target]*target{}
@@ -63,12 +65,13 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		if o.to.service == "" {
 			return nil, o.to.at.errorf("%s is a kind of this service: its keys change by an upgrade, which takes its references along; a data update follows those of another one: say which with service and imports", o.to.kind)
 		}
-		// Another update may follow the same references, and an upgrade be made of this lens.
+		// Copy the target: other updates and upgrades may use the same lens with other settings.
 		to := *o.to
 		to.asks = true
 		if err := to.link(setKind{kind, kind, l}, imported[to.service]); err != nil {
 			return nil, err
 		}
+		// The update decides by the form of a key whether it is old or new.
 		if to.keys != nil && !to.keys.from.disjoint(to.keys.to, to.keys) {
 			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.from, to.keys.to)
 		}
@@ -87,8 +90,8 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 	return f, nil
 }
 
-// following are the operations of a data update for those of a lens. within is where the
-// items lie that they work on.
+// following converts the operations of a lens to those of a data update. within is the path of the
+// enclosing items.
 func (f *Following) following(kind string, ops []op, within path, keys transform.Keys, targets map[*target]*target) ([]op, error) {
 	out := make([]op, 0, len(ops))
 	for _, o := range ops {
@@ -104,6 +107,7 @@ func (f *Following) following(kind string, ops []op, within path, keys transform
 			if err != nil {
 				return nil, err
 			}
+			// Copy the each: other users of the lens keep its operations.
 			items := *o
 			items.run = program{ops: inner}
 			out = append(out, &items)
@@ -114,15 +118,15 @@ func (f *Following) following(kind string, ops []op, within path, keys transform
 	return out, nil
 }
 
-// Questions are what a document's references have to be looked up for.
+// Questions returns the lookups that a document's references need.
 func (f *Following) Questions(doc bson.Raw) ([]transform.Question, error) {
 	var asked []transform.Question
 	_, err := f.run(doc, nil, &asked)
 	return asked, err
 }
 
-// Change is the document with its references as the update leaves them. answers has what
-// Questions asked for. The document itself is returned where nothing changes.
+// Change returns the document with its references updated. answers holds the answers to Questions.
+// If nothing changes, it returns doc itself.
 func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, error) {
 	return f.run(doc, answers, nil)
 }
@@ -130,6 +134,7 @@ func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, e
 func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transform.Question) (bson.Raw, error) {
 	e := editors.Get().(*editor)
 	defer e.release()
+	// release clears them.
 	e.answers, e.asked = answers, asked
 	root, err := e.open(doc)
 	if err != nil {
@@ -140,10 +145,11 @@ func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transf
 			return nil, recordError(o, err)
 		}
 	}
+	// Return doc itself, so that the caller writes nothing.
 	if !root.dirty() {
 		return doc, nil
 	}
-	const names = 256 // that are longer, or listed
+	const names = 256 // room for longer and additional keys
 	return root.encode(make([]byte, 0, len(doc)+names)), nil
 }
 
@@ -154,6 +160,7 @@ type follow struct {
 }
 
 func (o *follow) apply(e *editor, root *node) error {
+	// The keys of this kind do not change.
 	if o.to.keys == nil {
 		return nil
 	}
@@ -168,7 +175,8 @@ func (o *follow) apply(e *editor, root *node) error {
 	return o.hold(e, root, held)
 }
 
-// settle leaves the keys in the field, and returns the old and the new one of each.
+// settle writes the keys of the wanted version into the field. It returns the old and the new key
+// of each reference.
 func (o *follow) settle(e *editor, root, n *node, i int) (held []bson.RawValue, err error) {
 	var parts [maxVariables]string
 	if err := o.parts(e, root, parts[:]); err != nil {
@@ -196,9 +204,10 @@ func (o *follow) settle(e *editor, root, n *node, i int) (held []bson.RawValue, 
 	return held, nil
 }
 
-// key leaves one key at its place, and appends the old and the new one to held.
+// key updates one key in its place, and appends its old and new key to held.
 func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawValue) ([]bson.RawValue, error) {
 	is := bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}
+	// disjoint was checked: at most one of the two forms matches.
 	for _, up := range []bool{true, false} {
 		way := keyWay{o.to.keys, up}
 		var values [maxVariables]string
@@ -206,7 +215,7 @@ func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawV
 			continue
 		}
 		if o.leave != transform.BothKeys && up != (o.leave == transform.NewKeys) {
-			return held, nil // it is what the update leaves
+			return held, nil // the update has nothing to change
 		}
 		far, err := o.far(e, way, is, values[:], parts)
 		switch {
@@ -221,17 +230,19 @@ func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawV
 			return append(held, far, is), nil
 		}
 	}
+	// It is not a key of the kind, so it stays.
 	if o.optional {
 		return held, nil
 	}
 	return nil, fmt.Errorf("is %s (%s), no key of %s in either version", show(is.Type, is.Value), TypeName(is.Type), o.to.kind)
 }
 
-// far is the key of the other version. values are those of the variables of the key.
+// far returns the key of the other version. values holds the values of the key's variables.
 func (o *follow) far(e *editor, way keyWay, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
 	if o.to.open(way.up) {
 		return o.ask(e, way, is)
 	}
+	// Parts of the key in other fields must agree with the key.
 	if err := o.fill(way, values, parts); err != nil {
 		return bson.RawValue{}, err
 	}
@@ -239,13 +250,15 @@ func (o *follow) far(e *editor, way keyWay, is bson.RawValue, values, parts []st
 	return bson.RawValue{Type: typ, Value: val}, nil
 }
 
-// ask looks the key of the other version up.
+// ask looks up the key of the other version. While questions are collected, it records the question
+// and leaves the key.
 func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, error) {
 	key, err := record.KeyOf(is)
 	if err != nil {
 		return bson.RawValue{}, err
 	}
 	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.up}
+	// First pass: collect the question. The key stays until the answer is known.
 	if e.asked != nil {
 		*e.asked = append(*e.asked, q)
 		return is, nil
@@ -254,7 +267,7 @@ func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, er
 	if !known {
 		return bson.RawValue{}, fmt.Errorf("is %s: %s has no record of %s with this key that the other version has", show(is.Type, is.Value), o.to.service, o.to.kind)
 	}
-	// In the types that the form has: in a key equal numbers are one.
+	// Use the types of the form, because a record.Key does not distinguish equal numbers.
 	form, _ := way.target()
 	var buf [maxVariables]string
 	if err := form.read(far.Value(), readKey, buf[:len(form.variables)]); err != nil {
@@ -263,7 +276,8 @@ func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, er
 	return form.value(buf[:len(form.variables)]), nil
 }
 
-// hold lists both keys of what the field holds, or takes the list away.
+// hold writes the list of both keys of the field's references, or removes the list if there are
+// none.
 func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
 	if o.both == nil {
 		return nil
@@ -286,6 +300,7 @@ func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
 		return err
 	}
 	if i >= 0 {
+		// Compare first: an unconditional set would rewrite every record.
 		if el := &n.elems[i]; el.typ != bson.TypeArray || !bytes.Equal(el.value(), list) {
 			n.set(i, bson.TypeArray, list)
 		}
@@ -295,13 +310,13 @@ func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
 	return nil
 }
 
-// looksUp reports whether an update that leaves these keys has to look some up.
+// looksUp reports whether an update to these keys needs lookups.
 func (t *target) looksUp(keys transform.Keys) bool {
 	return keys != transform.OldKeys && t.open(true) || keys != transform.NewKeys && t.open(false)
 }
 
-// open reports whether the keys of one version (up: the new one) have a part that neither those
-// of the other nor a field next to the reference hold.
+// open reports whether keys of one version (up: the new one) have a part that neither the other
+// version's key nor a field next to the reference has.
 func (t *target) open(up bool) bool {
 	if t.keys == nil {
 		return false
@@ -312,7 +327,7 @@ func (t *target) open(up bool) bool {
 	})
 }
 
-// rewrites are the references to other services, as an upgrade gives them new keys.
+// rewrites returns the references to other services that an upgrade rewrites.
 func (l *Lens) rewrites(from string) []transform.Import {
 	var out []transform.Import
 	for _, o := range l.references {

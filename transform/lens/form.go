@@ -9,26 +9,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// form is what one side may write in ways that mean the same to the lens: a number of any
-// type, a text that is not normalised. The far side keeps what it has as long as that means
-// what the near side has now, so that a way of writing survives a round trip, and no side
-// overwrites that of the other.
+// form is a value that one side may write in several ways with the same meaning. Examples are
+// numbers of any type and texts that are not normalised. The far side keeps its own form as long as
+// its meaning equals the near side's present value. So a form survives a round trip, and neither
+// side overwrites the other's form.
 type form struct {
-	// fields mean something together: all keep their values, or none does.
+	// fields have their meaning together: either all keep their forms, or none does.
 	fields   []holding
-	anyOrder bool // two values that differ in the order of fields only mean the same
+	anyOrder bool // values that differ only in the order of fields have the same meaning
 }
 
 // former is an op that makes values whose form the far side keeps.
 type former interface{ forms() []form }
 
-// addForms follows the forms of an operation to the far side.
+// addForms traces the forms of an operation to the far side.
 func (p *program) addForms(o op, after []op) error {
 	f, ok := o.(former)
 	if !ok {
 		return nil
 	}
 	for _, made := range f.forms() {
+		// The far side keeps the form, under the name that the field has there.
 		far, err := made.trace(after)
 		if err != nil {
 			return err
@@ -40,19 +41,20 @@ func (p *program) addForms(o op, after []op) error {
 	return nil
 }
 
-// trace follows a form to the side after ops.
+// trace follows a form through ops to the far side.
 func (f form) trace(ops []op) (form, error) {
 	for _, o := range ops {
 		out := form{anyOrder: f.anyOrder}
 		for _, h := range f.fields {
 			far, err := h.traceForm(o)
 			if f.anyOrder && errors.Is(err, errFormGone) {
-				continue // nobody asked for it: what becomes a record has the order that was made
+				continue // field order in a removed value needs no care: the child has its own
 			}
 			if err != nil {
 				return f, err
 			}
 			for _, next := range far {
+				// Two fields may have become one.
 				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.equal(next.path) }) {
 					out.fields = append(out.fields, next)
 				}
@@ -63,11 +65,11 @@ func (f form) trace(ops []op) (form, error) {
 	return f, nil
 }
 
-// errFormGone: an operation takes away what has a form.
+// errFormGone means that an operation removes a value that has a form.
 var errFormGone = errors.New("whose form is to be kept")
 
-// traceForm follows a value that has forms through one operation. What is calculated of it
-// has its forms too.
+// traceForm follows a value with forms through one operation. Values calculated from it have forms
+// too.
 func (h holding) traceForm(o op) ([]holding, error) {
 	if c, ok := o.(*calc); ok && slices.ContainsFunc(c.from, h.path.under) {
 		var out []holding
@@ -86,7 +88,7 @@ func (h holding) traceForm(o op) ([]holding, error) {
 	return []holding{far}, err
 }
 
-// withinRecord are the operations that need no other record.
+// withinRecord returns the operations that need no other record.
 func withinRecord(ops []op) []op {
 	return slices.DeleteFunc(slices.Clone(ops), func(o op) bool {
 		switch o.(type) {
@@ -98,8 +100,8 @@ func withinRecord(ops []op) []op {
 	})
 }
 
-// meaning is a record, as it was made and as the target has it, in the one form that the
-// lens makes itself. It is only needed where the two are not written alike.
+// meaning holds the new record and the target's record, both in the lens's own form. It is computed
+// only if the two differ.
 type meaning struct {
 	e    *editor
 	p    *program
@@ -107,13 +109,15 @@ type meaning struct {
 	have bson.Raw
 
 	tried      bool
-	made, held *node // nil where one has no such form
+	made, held *node // both nil if either has no such form
 }
 
 func (m *meaning) nodes() (made, held *node) {
 	if !m.tried {
+		// Compute it once for each record, and only if a value differs.
 		m.tried = true
 		made, held := m.canonical(m.root.encode(nil)), m.canonical(m.have)
+		// If one cannot be converted, their meanings cannot be compared.
 		if made != nil && held != nil {
 			m.made, m.held = made, held
 		}
@@ -121,7 +125,7 @@ func (m *meaning) nodes() (made, held *node) {
 	return m.made, m.held
 }
 
-// canonical takes a document to the near side and back.
+// canonical converts a document to the near side and back.
 func (m *meaning) canonical(doc bson.Raw) *node {
 	n, err := m.e.open(doc)
 	if err != nil {
@@ -130,14 +134,14 @@ func (m *meaning) canonical(doc bson.Raw) *node {
 	for _, ops := range [][]op{m.p.back, m.p.there} {
 		for _, o := range ops {
 			if o.apply(m.e, n) != nil {
-				return nil // what the lens refuses has no other form
+				return nil // a value that the lens refuses has no other form
 			}
 		}
 	}
 	return n
 }
 
-// forms compares one level of a record with what the target has.
+// forms compares one level of a record with the target's record.
 type forms struct {
 	e          *editor
 	root, have *node
@@ -159,13 +163,14 @@ func (e *editor) keepForms(root, have *node, doc bson.Raw, p *program) error {
 	return nil
 }
 
-// keep finds the items that a form is in, like complement.
+// keep finds the items that contain a form, like complement.
 func (c forms) keep(f form) error {
 	first := f.fields[0]
 	at := first.path.itemAt()
 	if at < 0 {
 		return c.keepValues(f)
 	}
+	// Continue with the paths relative to the item.
 	inner := form{anyOrder: f.anyOrder}
 	for _, h := range f.fields {
 		m := within(h.matches, at)
@@ -175,14 +180,15 @@ func (c forms) keep(f form) error {
 	match := within(first.matches, at)[0]
 	return c.e.pairItems(c.root, c.have, list, match, func(key string, item, haveItem *node) error {
 		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*node, *node) {
+			// Lazily: most items are equal, and do not need the canonical records.
 			made, held := c.meaning()
 			return c.e.itemOf(made, list, match, key), c.e.itemOf(held, list, match, key)
 		}}.keep(inner)
 	})
 }
 
-// itemOf is the item of a list with a key, as each sees it, for reading only. Its place may be
-// another one than in the record that it was made of: a form may have sorted the list.
+// itemOf returns an item of a list by its key, for reading only. Its place may differ from its
+// place in the original record, because normalize may have sorted the list.
 func (e *editor) itemOf(root *node, list, match path, key string) *node {
 	if root == nil {
 		return nil
@@ -211,11 +217,13 @@ func (e *editor) itemOf(root *node, list, match path, key string) *node {
 }
 
 func (c forms) keepValues(f form) error {
+	// Equal already, so the form is the target's.
 	if f.same(c.e, c.root, c.have, false) {
 		return nil
 	}
 	if !f.anyOrder || !f.same(c.e, c.root, c.have, true) {
 		made, held := c.meaning()
+		// The meaning differs, or is unknown: the new value replaces the target's.
 		if made == nil || held == nil || !f.same(c.e, made, held, f.anyOrder) {
 			return nil
 		}
@@ -225,6 +233,7 @@ func (c forms) keepValues(f form) error {
 		if err != nil {
 			return err
 		}
+		// The meanings are equal. Take the target's values for all fields of the form.
 		v, ok := c.e.valueAt(c.have, h.path)
 		switch {
 		case !ok || n == nil:
@@ -239,7 +248,7 @@ func (c forms) keepValues(f form) error {
 	return nil
 }
 
-// same reports whether the values of a form are the same in two records.
+// same reports whether a form's values are equal in two records.
 func (f form) same(e *editor, a, b *node, anyOrder bool) bool {
 	for _, h := range f.fields {
 		x, okX := e.valueAt(a, h.path)
@@ -251,8 +260,8 @@ func (f form) same(e *editor, a, b *node, anyOrder bool) bool {
 	return true
 }
 
-// valueAt reads a value, the zero one where none is there. ok is false where the way to it
-// is none that a lens goes.
+// valueAt reads a value, or the zero value if it is absent. ok is false if the path leads through a
+// value that a lens cannot enter.
 func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
 	n, i, err := e.lookup(root, p)
 	if err != nil || i < 0 {
@@ -261,8 +270,8 @@ func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
 	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
 }
 
-// sameFields is sameValue for fields of objects in any order, however deep. Items of lists
-// have their places.
+// sameFields is sameValue, but ignores the order of fields at any depth. The order of list items
+// counts.
 func sameFields(a, b bson.RawValue) bool {
 	if a.Type != b.Type || !hasItems(a.Type) {
 		return sameValue(a, b)

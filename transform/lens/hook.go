@@ -9,24 +9,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Hook is a pair of functions for what no operation can do. Both get one value for each
-// path of from (Down: of to), with the zero RawValue for an absent field, and return one
-// for each of the other's. They are not called where all fields are absent, or null:
-// then those of the other side are.
+// Hook is a pair of functions for changes that no operation can express. Up gets one value for each
+// path of from and returns one for each path of to; Down does the opposite. The zero RawValue
+// stands for an absent field. If all fields are absent, or all are null, the lens does not call the
+// hook and makes all results absent or null.
 //
-// Both are pure, and neither keep nor change the bytes that they are given. A result
-// that does not come back the same, to the bit, is an error of the record.
+// Both functions must be pure. They must not keep or modify the bytes that they get. A result that
+// does not come back bit for bit is an error of the record.
 type Hook struct {
 	Up, Down func(values []bson.RawValue) ([]bson.RawValue, error)
-	// Revision is changed whenever the result of Up or Down changes: controllers whose
-	// lenses differ do not work together.
+	// Revision must change whenever the result of Up or Down changes. Controllers with different
+	// lenses do not work together.
 	Revision string
 }
 
-// Hooks are the hooks of a program, by the names under which lenses call them.
+// Hooks maps the names that lenses use to a program's hooks.
 type Hooks map[string]Hook
 
-// WithHooks makes hooks known to a lens.
+// WithHooks makes hooks available to a lens.
 func WithHooks(h Hooks) Option { return func(p *lensParser) { p.hooks = h } }
 
 func (p *lensParser) hook(n ast.Node) (op, error) {
@@ -44,6 +44,7 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	}
 	h, ok := p.hooks[name]
 	if !ok {
+		// List the known names, so that a spelling mistake is obvious.
 		known := "this program has none"
 		if len(p.hooks) > 0 {
 			var names []string
@@ -58,6 +59,8 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	if h.Up == nil || h.Down == nil {
 		return nil, p.errorAt(f["name"], "hook %q has not both Up and Down", name)
 	}
+	// The digest of the lens covers the hooks in use, so that controllers with other hooks do not
+	// take part.
 	p.revisions = append(p.revisions, name, h.Revision)
 	exact, err := p.exactOrder(f["fieldOrder"], true)
 	if err != nil {
@@ -65,13 +68,14 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	}
 	o := &calc{name: "hook " + name, from: from, to: to, up: checked(h.Up), down: checked(h.Down)}
 	if !exact {
+		// A hook declares nothing about single fields, so all of them may differ in order.
 		o.anyFrom, o.anyTo = slices.Repeat([]bool{true}, len(from)), slices.Repeat([]bool{true}, len(to))
 	}
 	return o, nil
 }
 
-// exactOrder reads fieldOrder: whether two objects that differ in the order of their fields
-// only are two values, as they are to the database, or one.
+// exactOrder reads fieldOrder. It reports whether objects that differ only in the order of fields
+// are different values, as they are to the database.
 func (p *lensParser) exactOrder(n ast.Node, otherwise bool) (bool, error) {
 	if n == nil {
 		return otherwise, nil
@@ -83,7 +87,7 @@ func (p *lensParser) exactOrder(n ast.Node, otherwise bool) (bool, error) {
 	return text == string(orderExact), nil
 }
 
-// fieldOrder is what the order of fields in objects is to an operation.
+// fieldOrder is the meaning of the order of fields in objects.
 type fieldOrder string
 
 const (
@@ -93,7 +97,7 @@ const (
 
 var fieldOrders = []fieldOrder{orderAny, orderExact}
 
-// checked refuses results that would make a document malformed.
+// checked refuses malformed results, which would make the whole document malformed.
 func checked(f calculation) calculation {
 	return func(in []bson.RawValue) ([]bson.RawValue, error) {
 		out, err := f(in)
@@ -101,6 +105,7 @@ func checked(f calculation) calculation {
 			return nil, err
 		}
 		for i, v := range out {
+			// The zero value is an absent field.
 			if v.Type == 0 {
 				continue
 			}
@@ -112,7 +117,7 @@ func checked(f calculation) calculation {
 	}
 }
 
-// calcPaths reads the from and to of compute and hook.
+// calcPaths reads from and to of compute and hook.
 func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []path, err error) {
 	if from, err = p.paths(f["from"], "from", 1); err != nil {
 		return nil, nil, err
@@ -122,6 +127,7 @@ func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []path, err erro
 	}
 	for _, a := range from {
 		for _, b := range to {
+			// A field within another one would be written twice, in an undefined order.
 			if a.overlaps(b) && !a.equal(b) {
 				return nil, nil, p.errorAt(f["to"], "to: %s and %s lie within each other", a, b)
 			}

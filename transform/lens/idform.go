@@ -12,34 +12,34 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// idForm is the form of the _ids of a kind: a text with variables, one variable of another
-// type than string, or a document whose fields are such. So an _id has the form in one way
-// or not at all, and two _ids never have the same values.
+// idForm is the form of a kind's _ids: a text with variables, one variable of another type than
+// string, or a document whose fields have such forms. So an _id has the form in exactly one way or
+// not at all, and two _ids never have the same values.
 type idForm struct {
-	written   string // as the lens has it
+	written   string // as the lens writes it
 	parts     []idPart
 	document  bool
 	variables []string
-	types     []idType // of variables; empty where none is declared
+	types     []idType // of variables; empty if none is declared
 }
 
-// idPart is the _id, or a field of it.
+// idPart is the _id or one of its fields.
 type idPart struct {
-	name    []byte   // of the field of a document
-	pattern *Pattern // nil for a constant that is no string
-	// alone is the type of a part that is one variable and no more, so that the value has
-	// that type. Within a text a variable has the type's text.
+	name    []byte   // of the document's field
+	pattern *Pattern // nil for a constant that is not a string
+	// alone is the type of a part that is a single variable; the value then has this type. Within a
+	// text, a variable is the text of its type.
 	alone    idType
 	constant bson.RawValue
-	first    int // of its variables among those of the form
+	first    int // index of its first variable in the form
 }
 
-// textual reports whether the _ids are strings, which are names.
+// textual reports whether the _ids are strings, and so names.
 func (f *idForm) textual() bool { return !f.document && f.parts[0].text() }
 
 func (p *idPart) text() bool { return p.pattern != nil && (p.alone == "" || p.alone == idString) }
 
-// pattern is the form of names, nil where the _ids are none.
+// pattern returns the form of names, or nil if the _ids are not names.
 func (f *idForm) pattern() *Pattern {
 	if !f.textual() {
 		return nil
@@ -47,8 +47,7 @@ func (f *idForm) pattern() *Pattern {
 	return f.parts[0].pattern
 }
 
-// String is the form as errors have it: without types, which would be taken for values
-// when the error is stored.
+// String returns the form for errors. It omits types, because Conceal would take them for values.
 func (f *idForm) String() string {
 	p := &f.parts[0]
 	switch {
@@ -64,8 +63,7 @@ func (f *idForm) String() string {
 	return fmt.Sprintf("%s as %s", p.pattern.plain, p.alone)
 }
 
-// read fills in the values of the variables of an _id. Errors call what does not have the
-// form "it".
+// read sets the values of an _id's variables. Its errors refer to the _id as "it".
 func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	if !f.document {
 		p := &f.parts[0]
@@ -81,6 +79,7 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	if err != nil {
 		return err
 	}
+	// The database compares documents field by field in order, so another order is another _id.
 	if !slices.EqualFunc(elems, f.parts, func(e bson.RawElement, p idPart) bool { return e.Key() == string(p.name) }) {
 		return fmt.Errorf("it is not %s, in this order and without others", f)
 	}
@@ -96,6 +95,7 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 	if p.pattern == nil {
 		same := v.Type == p.constant.Type && string(v.Value) == string(p.constant.Value)
+		// A record.Key has lost the type of a number.
 		if as == readKey {
 			a, err := record.KeyOf(v)
 			b, errB := record.KeyOf(p.constant)
@@ -117,11 +117,12 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 	if v.Type != bson.TypeString {
 		return fmt.Errorf("it is of type %s, not %s", TypeName(v.Type), idString)
 	}
+	// The third index keeps match from writing beyond this part's values.
 	n := len(p.pattern.variables)
 	return p.pattern.match(stringOf(v.Value), values[p.first:p.first+n:p.first+n])
 }
 
-// append appends the _id of these values.
+// append appends the _id with these values.
 func (f *idForm) append(dst []byte, values []string) (bson.Type, []byte) {
 	if !f.document {
 		return f.parts[0].append(dst, values)
@@ -134,6 +135,7 @@ func (f *idForm) append(dst []byte, values []string) (bson.Type, []byte) {
 		dst = append(append(append(dst, 0), p.name...), 0)
 		var typ bson.Type
 		typ, dst = p.append(dst, values)
+		// The type comes before the value, and is known only after appending it.
 		dst[at] = byte(typ)
 	}
 	dst = append(dst, 0)
@@ -156,27 +158,28 @@ func (p *idPart) append(dst []byte, values []string) (bson.Type, []byte) {
 	return bson.TypeString, dst
 }
 
-// value is the _id of these values.
+// value returns the _id with these values.
 func (f *idForm) value(values []string) bson.RawValue {
 	typ, val := f.append(nil, values)
 	return bson.RawValue{Type: typ, Value: val}
 }
 
-// key is the key of the _id of these values.
+// key returns the key of the _id with these values.
 func (f *idForm) key(values []string) (record.Key, error) {
+	// Names are the frequent case. This avoids a conversion through BSON.
 	if p := f.pattern(); p != nil {
 		return stringKey(func(dst []byte) []byte { return p.appendName(dst, values, len(p.segments)) }), nil
 	}
 	return record.KeyOf(f.value(values))
 }
 
-// partOf is the part that has a variable.
+// partOf returns the part that contains a variable.
 func (f *idForm) partOf(variable int) *idPart {
 	at := slices.IndexFunc(f.parts, func(p idPart) bool { return p.pattern != nil && variable < p.first+len(p.pattern.variables) })
 	return &f.parts[at]
 }
 
-// typeOf is the type of a variable, string where none is declared.
+// typeOf returns the type of a variable, string if none is declared.
 func (f *idForm) typeOf(variable int) idType { return cmp.Or(f.types[variable], idString) }
 
 // idForm reads the form of a kind's _ids.
@@ -190,6 +193,7 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}, or the fields of a document with a pattern for each", key)
 	}
+	// The lens gives one pattern for each field.
 	f.document = true
 	var written []string
 	for _, e := range entries {
@@ -198,6 +202,7 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 		case err != nil || name == "" || strings.HasPrefix(name, "$") || strings.ContainsRune(name, 0):
 			return nil, p.errorAt(e.Key, "%s: %s cannot be the name of a field of an _id", key, strings.TrimSpace(e.Key.String()))
 		}
+		// Only strings can contain variables. All other values are constants.
 		if s, ok := e.Value.(*ast.StringNode); ok {
 			err = p.idPart(f, e.Value, key+": "+name, []byte(name), s.Value)
 			written = append(written, fmt.Sprintf("%s: %q", name, s.Value))
@@ -230,6 +235,7 @@ func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, tex
 		part.alone = pattern.types[0]
 	}
 	for i, v := range pattern.variables {
+		// Two places with one variable could contradict each other.
 		if slices.Contains(f.variables, v) {
 			return p.errorAt(n, "%s: the variable {%s} is there twice", what, v)
 		}

@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// idType is the type of an _id or of a part of one, as the variable of a pattern declares
-// it. A value of any type has one text, and a text is that of one value: so a variable
-// carries the text between the two versions, and each writes the value in its own type.
+// idType is the type of an _id or of a part of one, as a pattern's variable declares it. Every
+// value of a type has one text, and every text belongs to one value. So a variable carries the text
+// between the versions, and each version writes the value in its own type.
 type idType string
 
 const (
@@ -24,15 +24,15 @@ const (
 	idInt      idType = "int"
 	idLong     idType = "long"
 	idDouble   idType = "double"
-	idNumber   idType = "number" // a whole number of any type; made as JavaScript writes it: int where it fits, or else double
+	idNumber   idType = "number" // a whole number of any type; a new one has the type that JavaScript writes
 	idUUID     idType = "uuid"
 	idDate     idType = "date"
-	idAny      idType = "any" // carried as it is: it has no text
+	idAny      idType = "any" // copied as it is, without a text
 )
 
 var idTypes = []idType{idString, idObjectID, idInt, idLong, idDouble, idNumber, idUUID, idDate, idAny}
 
-// most is how far from 0 a whole number of a type may be.
+// most returns the largest absolute value of a type's whole numbers.
 func (t idType) most() int64 {
 	switch t {
 	case idInt:
@@ -40,16 +40,17 @@ func (t idType) most() int64 {
 	case idLong, idNumber:
 		return math.MaxInt64
 	default:
+		// Beyond this limit, different whole numbers share one double.
 		return wholeDoubles
 	}
 }
 
-// wholeDoubles is up to where a double holds whole numbers without gaps.
+// wholeDoubles is the limit up to which a double holds all whole numbers.
 const wholeDoubles = 1 << 53
 
 func (t idType) numeric() bool { return t == idInt || t == idLong || t == idDouble || t == idNumber }
 
-// targets returns what a variable of this type can be in the other version.
+// targets returns the types that a variable of this type can have in the other version.
 func (t idType) targets() []idType {
 	var out []idType
 	for _, to := range idTypes {
@@ -67,6 +68,7 @@ func (t idType) convertible(to idType) bool {
 		return true
 	case t == idAny || to == idAny:
 		return false
+	// Every value has a text. check refuses a text that no value has.
 	case t == idString || to == idString:
 		return true
 	}
@@ -81,8 +83,8 @@ func joinIDTypes(ts []idType) string {
 	return strings.Join(ss, ", ")
 }
 
-// form says what the text of a value looks like, for errors. They name no values, and no
-// numbers either, which are taken out of errors before they are stored.
+// form describes the text of a value, for errors. It contains no values and no numbers, because
+// Conceal removes them.
 func (t idType) form() string {
 	switch t {
 	case idObjectID:
@@ -98,7 +100,7 @@ func (t idType) form() string {
 	}
 }
 
-// check refuses a text that is not the one of any value of this type.
+// check refuses a text that no value of this type has.
 func (t idType) check(text string) error {
 	ok := true
 	switch t {
@@ -107,8 +109,10 @@ func (t idType) check(text string) error {
 		ok = len(text) == 24 && hexadecimal(text)
 	case idUUID:
 		ok = len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' && hexadecimal(strings.ReplaceAll(text, "-", "0"))
+		// The check above reads dashes as zeros, so count them.
 		ok = ok && strings.Count(text, "-") == 4
 	case idDate:
+		// A time has many texts. Accept only the text of timeText.
 		ms, parsed := readTime(appendString(nil, text), tRFC3339)
 		ok = parsed && timeText(ms) == text
 	default:
@@ -130,7 +134,7 @@ func timeText(ms int64) string {
 	return stringOf(b)
 }
 
-// holds reports whether a whole number is one of this type.
+// holds reports whether a whole number is a value of this type.
 func (t idType) holds(n int64) bool {
 	if t == idInt {
 		return int64(int32(n)) == n
@@ -138,17 +142,17 @@ func (t idType) holds(n int64) bool {
 	return t.most() == math.MaxInt64 || n <= t.most() && n >= -t.most()
 }
 
-// reading is what a value is read for.
+// reading is the purpose of reading a value. It decides which number types are accepted.
 type reading int
 
 const (
-	readExact  reading = iota // it is made again of its text, to the byte
-	readStored                // it is the _id of a record, whose number the record keeps in its own type
-	readKey                   // it is of a record.Key, in which equal numbers are one
+	readExact  reading = iota // the text must give the same bytes again
+	readStored                // the _id of a record, which keeps the type of its number
+	readKey                   // part of a record.Key, in which equal numbers are equal
 )
 
-// binaryUUID is the subtype of a UUID. The legacy one has its bytes in an order that
-// depends on the driver that wrote it, so that it has no text.
+// binaryUUID is the subtype of a UUID. The legacy subtype has no text, because its byte order
+// depends on the driver that wrote it.
 const binaryUUID = bson.TypeBinaryUUID
 
 // read returns the text of a value.
@@ -173,6 +177,7 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 		if v.Type != bson.TypeBinary {
 			return wrong()
 		}
+		// Length, subtype and 16 bytes.
 		if len(v.Value) != 5+16 || v.Value[4] != binaryUUID {
 			return "", fmt.Errorf("is binary of another subtype than that of a uuid")
 		}
@@ -183,11 +188,13 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 			return wrong()
 		}
 		text := timeText(int64(binary.LittleEndian.Uint64(v.Value)))
+		// Years with more than four digits have no RFC 3339 text.
 		if t.check(text) != nil {
 			return "", fmt.Errorf("is a date outside of the years that have four digits, and has no text")
 		}
 		return text, nil
 	}
+	// In these cases the record keeps the number's type, so only the value matters.
 	anyType := as == readKey || as == readStored && t == idNumber
 	n, ok := wholeNumber(v, anyType)
 	switch {
@@ -208,8 +215,8 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// wholeNumber reads a number that has the text of a whole one. anyType: it need not be the
-// double that is made of it again.
+// wholeNumber reads a number that has the text of a whole number. With anyType it accepts doubles
+// that do not come back from the text unchanged.
 func wholeNumber(v bson.RawValue, anyType bool) (int64, bool) {
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64:
@@ -220,6 +227,7 @@ func wholeNumber(v bson.RawValue, anyType bool) (int64, bool) {
 		if anyType {
 			return n, f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63
 		}
+		// -0 has no text of its own, so it would come back as 0.
 		return n, f == math.Trunc(f) && math.Abs(f) <= wholeDoubles && (n != 0 || !math.Signbit(f))
 	default:
 		return 0, false
@@ -237,7 +245,7 @@ func (t idType) numberType(n int64) bson.Type {
 	}
 }
 
-// append appends the value that a text is of, which was checked.
+// append appends the value of a text, which check accepted.
 func (t idType) append(dst []byte, text string) (bson.Type, []byte) {
 	switch t {
 	case idAny:
@@ -266,7 +274,7 @@ func (t idType) append(dst []byte, text string) (bson.Type, []byte) {
 	}
 }
 
-// idTypeOf reads the name of a type; the empty one is a string's.
+// idTypeOf parses the name of a type. An empty name is an error.
 func idTypeOf(name string) (idType, error) {
 	if t := idType(name); slices.Contains(idTypes, t) {
 		return t, nil

@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MapIndex returns the index spec (as listIndexes gives it) that serves on the new side
-// as the given one does on the old. An index that would no longer mean the same there
-// is an error: leave it out, or declare one for the new side.
+// MapIndex returns the index spec for the new side that corresponds to an index of the old side, in
+// the form of listIndexes. It returns an error if the index would have another meaning there; leave
+// such an index out, or declare one for the new side.
 func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
 	var ix bson.D
 	if err := bson.Unmarshal(spec, &ix); err != nil {
@@ -29,8 +29,8 @@ func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
 	return raw, nil
 }
 
-// UnmapIndex returns the index spec of which MapIndex makes the given one. An index of the new side
-// that none of the old side serves as is an error.
+// UnmapIndex returns the index spec of the old side that MapIndex maps to the given one. It returns
+// an error if there is none.
 func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 	var ix bson.D
 	if err := bson.Unmarshal(spec, &ix); err != nil {
@@ -45,6 +45,7 @@ func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map index %s back: %w", name, err)
 	}
+	// Several old indexes may map to one new index; accept the result only if it maps back exactly.
 	again, err := l.MapIndex(raw)
 	if err != nil || !bytes.Equal(again, spec) {
 		return nil, fmt.Errorf("map index %s back: no index of the old side serves there as it does", name)
@@ -56,7 +57,7 @@ func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 type indexMap struct {
 	ops   []op
 	rekey bool   // the _id has another form on the other side
-	side  string // the other one, for people
+	side  string // name of the other side, for errors
 }
 
 func (l *Lens) along(ops []op, side string) indexMap {
@@ -77,21 +78,24 @@ func (m indexMap) mapIndex(ix bson.D) (bson.D, error) {
 	if !ok {
 		return nil, errors.New("it has no key")
 	}
+	// A TTL index depends on the values of its field, not only on its path.
 	expires := field(ix, "expireAfterSeconds") != nil
 	newKey, err := m.mapPaths(key, expires)
 	if err != nil {
 		return nil, err
 	}
 	out := make(bson.D, 0, len(ix))
+	// Keep all other options, in their order.
 	for _, e := range ix {
 		switch e.Key {
 		case "key":
 			e.Value = newKey
 		case "name":
-			// A name that was made of the key follows it; a chosen one stays.
+			// A default name follows the key. A chosen name stays.
 			if e.Value == defaultName(key) {
 				e.Value = defaultName(newKey)
 			}
+		// The keys of these documents are paths.
 		case "weights", "wildcardProjection", "columnstoreProjection":
 			if d, ok := e.Value.(bson.D); ok {
 				if e.Value, err = m.mapPaths(d, false); err != nil {
@@ -124,8 +128,8 @@ func defaultName(key bson.D) string {
 	return strings.Join(parts, "_")
 }
 
-// mapPaths maps the keys of a document. exact means that the values matter too, not only
-// their place.
+// mapPaths maps the keys of a document. With exact, the values of the fields matter, and not only
+// their paths.
 func (m indexMap) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	out := make(bson.D, 0, len(d))
 	for _, e := range d {
@@ -138,15 +142,16 @@ func (m indexMap) mapPaths(d bson.D, exact bool) (bson.D, error) {
 	return out, nil
 }
 
-// mapPath returns how a path of this side is called on the other one.
+// mapPath returns the path on the other side.
 func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 	base, wildcard := strings.CutSuffix(dotted, "$**")
+	// An index on _id itself exists on both sides. One on a part of it depends on its form.
 	within := strings.HasPrefix(dotted, "_id.")
 	if m.rekey && (within || exact && dotted == "_id") {
 		return "", fmt.Errorf("the _id has another form on the %s side (key)", m.side)
 	}
 	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || within || dotted == "_id" {
-		return dotted, nil // placeholders of a text index; everything; the key
+		return dotted, nil // placeholders of a text index, all fields, or the key
 	}
 	p, err := parsePath(strings.TrimSuffix(base, "."))
 	if err != nil {
@@ -174,7 +179,7 @@ func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 	return p.String(), nil
 }
 
-// mapQuery maps the fields of a filter, which compares values: no field in it may be
+// mapQuery maps the fields of a filter. A filter compares values, so none of its fields may be
 // converted.
 func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 	out := make(bson.D, 0, len(q))
@@ -200,6 +205,7 @@ func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 			out = append(out, bson.E{Key: e.Key, Value: mapped})
 			continue
 		}
+		// Operators such as $expr may refer to fields in ways that are not followed here.
 		if strings.HasPrefix(e.Key, "$") {
 			return nil, fmt.Errorf("%s cannot be carried over by a lens", e.Key)
 		}
@@ -212,10 +218,10 @@ func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 	return out, nil
 }
 
-// TouchesValidator reports whether a collection's validator, a filter or {$jsonSchema},
-// speaks of a field that the lens changes or makes, so that the validator cannot be
-// carried over as it is. In doubt it returns true: any name in the validator counts that
-// could be the field's, and a schema that refuses additional fields always counts.
+// TouchesValidator reports whether a collection's validator (a filter or {$jsonSchema}) mentions a
+// field that the lens changes or makes. Such a validator cannot be reused unchanged. In doubt it
+// returns true: any name that may be the field's counts, and so does any schema that forbids
+// additional fields.
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}
 	namesOf(names, l.up.ops)
@@ -227,15 +233,17 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 	}
 	var doc bson.D
 	if err := bson.Unmarshal(validator, &doc); err != nil {
+		// In doubt, the caller must look at it.
 		return "(unreadable validator)", true
 	}
 	return mentions(doc, names)
 }
 
-// namesOf collects the names under which operations touch fields, each with a path.
+// namesOf collects the names of the fields that operations touch, with a path for each.
 func namesOf(names map[string]string, ops []op) {
 	for _, o := range ops {
 		for _, p := range pathsOf(o) {
+			// A schema names each level of a path alone, so collect the outer and the inner names.
 			for _, part := range []string{string(p[0]), string(p[len(p)-1])} {
 				if part != itemPart {
 					names[part] = p.String()
@@ -263,6 +271,7 @@ func mentions(v any, names map[string]string) (string, bool) {
 	switch v := v.(type) {
 	case bson.D:
 		for _, e := range v {
+			// The lens may add fields that such a schema forbids.
 			if e.Key == "additionalProperties" && e.Value != true {
 				return e.Key, true
 			}

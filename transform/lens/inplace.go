@@ -8,15 +8,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// InPlace is the lens as a change of the records of one kind that stay where they are: it
-// brings a document up, and leaves one alone that is up already, so that a record can meet
-// it any number of times. revision is a digest of what it does.
+// InPlace returns the lens as an update of the records of one kind in place. change converts an old
+// document and leaves a converted one alone. So it may run on a record any number of times.
+// revision is a digest of the update's effect.
 //
-// A document is up when the way down and up again gives the same document; what has a
-// default and is missing is then filled in. So a lens that gives one look to both sides (a
-// table with a value on either side, say) takes an old document for a new one.
+// A document is converted if Down and then Up give the same document. Missing fields with defaults
+// are then added. So if a lens maps old and new values to the same form, an old document looks
+// converted. A table with a value on both sides does that.
 //
-// Lenses that make, or follow, other records or other keys are refused.
+// InPlace refuses lenses that make or follow other records or other keys.
 func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error), revision string, err error) {
 	refuse := func(format string, args ...any) (func(bson.Raw) (bson.Raw, error), string, error) {
 		return nil, "", fmt.Errorf("%s: %s: a data update changes records of %s where they are", l.file, fmt.Sprintf(format, args...), kind)
@@ -39,19 +39,20 @@ func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error)
 	return l.bringUp, "lens " + l.digest, nil
 }
 
-// bringUp is the document on the new side, of one that may be on either.
+// bringUp returns the new form of a document that may be in either form.
 func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 	down, err := l.Down(doc, nil)
 	if err != nil {
 		return l.Up(doc, nil)
 	}
-	// What only the new side knows comes from the document itself, or else it is what a
-	// record gets that is new there. A form of its own is not kept: to change it is the purpose.
+	// The document itself supplies the fields that only the new side has; a record that is new gets
+	// defaults. Forms are not kept, because changing them is the purpose of the update.
 	up := l.up
 	up.forms = nil
 	if held, err := up.run(down, doc); err != nil || !bytes.Equal(held, doc) {
 		return l.Up(doc, nil)
 	}
+	// A conversion without a complement shows the defaults that the document may lack.
 	fresh, err := l.Up(down, nil)
 	if err != nil {
 		return nil, err
@@ -59,8 +60,8 @@ func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 	return fillIn(doc, fresh)
 }
 
-// fillIn adds to a document, and to what it contains, what another has more. Lists of one
-// length are filled item by item.
+// fillIn adds the fields of more that doc and its objects lack. Lists of equal length are filled
+// item by item.
 func fillIn(doc, more bson.Raw) (bson.Raw, error) {
 	return fillElements(doc, more, true)
 }
@@ -74,9 +75,11 @@ func fillElements(doc, more bson.Raw, add bool) (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Items of lists with different lengths cannot be matched.
 	if !add && len(have) != len(extra) {
 		return doc, nil
 	}
+	// rest holds the fields of more that doc lacks so far.
 	rest := make(map[string]bson.RawValue, len(extra))
 	for _, e := range extra {
 		rest[e.Key()] = e.Value()

@@ -14,9 +14,10 @@ var itemName = []byte(itemPart)
 // hasItems reports whether values of a type are lists or maps.
 func hasItems(t bson.Type) bool { return t == bson.TypeArray || t == bson.TypeEmbeddedDocument }
 
-// eachItem calls f with every item of a list or map and its place. f sees the item as
-// the only field of a node of its own; it may change it, but not take it away.
+// eachItem calls f with every item of a list or map, and its index. f gets the item as the only
+// field of a node of its own. f may change the item and must not remove it.
 func (e *editor) eachItem(items *node, f func(k int, item *node) error) error {
+	// One node serves all items, one after the other.
 	v := e.node()
 	for k := range items.elems {
 		if err := inItem(items, k, v, f); err != nil {
@@ -26,8 +27,9 @@ func (e *editor) eachItem(items *node, f func(k int, item *node) error) error {
 	return nil
 }
 
-// inItem calls f with one item, in v.
+// inItem calls f with one item, in the node v.
 func inItem(items *node, k int, v *node, f func(k int, item *node) error) error {
+	// Lend the element to the node, and copy it back with its own name.
 	el := &items.elems[k]
 	name := el.name
 	v.elems = append(v.elems[:0], *el)
@@ -42,14 +44,14 @@ func inItem(items *node, k int, v *node, f func(k int, item *node) error) error 
 
 var errNotTold = errors.New("its items cannot be told apart, and have fields that the other side does not")
 
-// itemKey tells an item of a list apart by its field at match, an entry of a map (match
-// is nil) by its name. Only items that have fields need it: ok is false for others.
+// itemKey returns the key of an item: its field at match for a list, its name for a map (match is
+// nil). ok is false for an item without fields, which needs no key.
 func (e *editor) itemKey(items *node, k int, item *node, match path) (key string, ok bool, err error) {
 	switch {
 	case match == nil:
 		return string(items.elems[k].name), true, nil
 	case match.isItem():
-		return "", true, nil // the only one
+		return "", true, nil // the only item
 	}
 	if item.elems[0].typ != bson.TypeEmbeddedDocument {
 		return "", false, nil
@@ -63,12 +65,12 @@ func (e *editor) itemKey(items *node, k int, item *node, match path) (key string
 	}
 	v := bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}
 	if id, err := record.KeyOf(v); err == nil {
-		return string(id), true, nil // 5 and 5.0 are one, as they are to the database
+		return string(id), true, nil // 5 and 5.0 are equal, as they are to the database
 	}
 	return tableKey(v), true, nil
 }
 
-// itemPlaces returns the places of items by their keys, each of which must be there once.
+// itemPlaces returns the indexes of items by key. Two items with the same key are an error.
 func (e *editor) itemPlaces(items *node, match path) (map[string]int, error) {
 	places := make(map[string]int, len(items.elems))
 	err := e.eachItem(items, func(k int, item *node) error {
@@ -76,6 +78,7 @@ func (e *editor) itemPlaces(items *node, match path) (map[string]int, error) {
 		if err != nil || !ok {
 			return err
 		}
+		// Guessing between two items could exchange their fields.
 		if was, twice := places[key]; twice {
 			what := "name"
 			if match != nil {

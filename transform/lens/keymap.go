@@ -6,9 +6,9 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// KeyMap is how names change between the two versions of the lens, for services that refer to
-// its kind. It is an error where they do not follow from each other alone, and where keys are
-// no names.
+// KeyMap returns how names change between the two versions of the lens, for services that refer to
+// its kind. It returns an error if names do not follow from each other alone, or if keys are not
+// names.
 func (l *Lens) KeyMap() (transform.KeyMap, error) {
 	same := func(name string) (string, error) { return name, nil }
 	if l.keys == nil {
@@ -19,6 +19,7 @@ func (l *Lens) KeyMap() (transform.KeyMap, error) {
 		return transform.KeyMap{}, fmt.Errorf("%s: %w", l.file, err)
 	}
 	for _, v := range l.keys.variables {
+		// The name alone does not determine the other name.
 		if v.field != nil {
 			return transform.KeyMap{}, fmt.Errorf("%s: names do not follow from each other alone: {%s} is a field of the record", l.file, v.name)
 		}

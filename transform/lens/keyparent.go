@@ -9,7 +9,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// sourceNames and targetNames are the patterns of both sides, whose _ids are names.
+// sourceNames and targetNames return the patterns of the two sides. The _ids of both must be names.
 func (k keyWay) sourceNames() (*Pattern, []int) {
 	f, at := k.source()
 	return f.pattern(), at
@@ -20,8 +20,8 @@ func (k keyWay) targetNames() (*Pattern, []int) {
 	return f.pattern(), at
 }
 
-// Parent maps the beginning of names: exactly the names under it here appear under the
-// result there.
+// Parent maps a prefix of names: the names under parent correspond exactly to the names under the
+// result.
 func (k keyWay) Parent(parent string) (string, error) {
 	if parent == "" {
 		return "", nil
@@ -38,16 +38,19 @@ func (k keyWay) Parent(parent string) (string, error) {
 	}
 	src, _ := k.sourceNames()
 	p, at := k.targetNames()
+	// The values of the parent's segments determine a prefix of the target's names.
 	end, err := k.boundPrefix(bound)
 	if err != nil {
 		return "", &transform.MappingError{Field: parent, Reason: err.Error()}
 	}
+	// The bound values determine one whole name. Drop its last segment if it is fixed.
 	if end == len(p.segments) {
 		if end--; p.segments[end].variable >= 0 {
 			return "", &transform.MappingError{Field: parent, Reason: "it is a single name in the other version, and nothing is under that"}
 		}
 	}
-	// A parent that ends at a variable has a counterpart that does.
+	// A parent that ends with a variable maps to a parent that ends with one, so drop fixed
+	// segments at the end.
 	if src.segments[n-1].variable >= 0 {
 		for end > 0 && p.segments[end-1].variable < 0 {
 			end--
@@ -56,6 +59,7 @@ func (k keyWay) Parent(parent string) (string, error) {
 	if end == 0 {
 		return "", &transform.MappingError{Field: parent, Reason: fmt.Sprintf("the names under it have no common beginning in the other version, where they are %s", p)}
 	}
+	// Put the values into the order of the target's form.
 	ordered := make([]string, len(at))
 	for i, slot := range at {
 		ordered[i] = values[slot]
@@ -63,13 +67,14 @@ func (k keyWay) Parent(parent string) (string, error) {
 	return string(p.appendName(nil, ordered, end)), nil
 }
 
-// boundPrefix returns how many segments of the target have their values bound, and
-// refuses where a later one would single out names among those that begin so.
+// boundPrefix returns the number of leading target segments with bound values. It returns an error
+// if a later segment is bound too, because the result would then include other names.
 func (k keyWay) boundPrefix(bound []bool) (int, error) {
 	p, at := k.targetNames()
 	end := 0
 	for i, s := range p.segments {
 		if s.variable < 0 {
+			// A fixed segment extends the prefix only if everything before it is known.
 			if end == i {
 				end = i + 1
 			}
@@ -80,7 +85,7 @@ func (k keyWay) boundPrefix(bound []bool) (int, error) {
 		case end == i:
 			end = i + 1
 		case v.oneSided:
-			// Names with another value than the constant have no counterpart here.
+			// Other values of this constant have no counterpart here, so all names match.
 		default:
 			return 0, fmt.Errorf("it has no single counterpart in the other version, where names are %s and {%s} comes after what it leaves open", p, v.name)
 		}
@@ -88,13 +93,14 @@ func (k keyWay) boundPrefix(bound []bool) (int, error) {
 	return end, nil
 }
 
-// bind matches the beginning of a name, n segments long. Where it ends within a {_key}
-// that ends both patterns, n is negative and values[0] is the counterpart.
+// bind matches a prefix of a name of n segments. If the prefix ends within a {_key} that ends both
+// patterns, n is negative and values[0] is the counterpart.
 func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err error) {
 	src, at := k.sourceNames()
 	if src.whole >= 0 {
 		return k.bindWhole(parent)
 	}
+	// Match the leading segments one by one.
 	parts := strings.Split(parent, "/")
 	if len(parts) >= len(src.segments) {
 		return nil, nil, 0, fmt.Errorf("names are %s: nothing is under it", src)
@@ -102,7 +108,7 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 	own := make([]string, len(src.variables))
 	values, bound = make([]string, len(k.variables)), make([]bool, len(k.variables))
 	for i := range k.variables {
-		// Constants of the target are bound whatever the parent holds.
+		// Constants of the target are bound for any parent.
 		if v := &k.variables[i]; v.oneSided && v.field == nil {
 			values[i], bound[i] = v.constant, true
 		}
@@ -116,10 +122,12 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 			continue
 		}
 		slot := at[s.variable]
+		// The other version has only records with the constant, and the parent has another value.
 		if bound[slot] && values[slot] != own[s.variable] {
 			v := k.variables[slot]
 			return nil, nil, 0, fmt.Errorf("the other version has records of %s %q only", v.name, v.constant)
 		}
+		// The value is a field of the record there, not part of its name.
 		if v := k.variables[slot]; v.field != nil {
 			return nil, nil, 0, fmt.Errorf("it has no single counterpart in the other version, whose names have no {%s}", v.name)
 		}
@@ -128,18 +136,20 @@ func (k keyWay) bind(parent string) (values []string, bound []bool, n int, err e
 	return values, bound, len(parts), nil
 }
 
-// bindWhole maps a parent where {_key} ends both patterns, which are alike but for what
-// comes before it.
+// bindWhole maps a parent where {_key} ends both patterns. The patterns then differ only in the
+// text before it.
 func (k keyWay) bindWhole(parent string) ([]string, []bool, int, error) {
 	src, _ := k.sourceNames()
 	dst, _ := k.targetNames()
 	for _, p := range []*Pattern{src, dst} {
+		// Anything after {_key} would restrict the names, so a prefix would not be exact.
 		last := p.segments[len(p.segments)-1]
 		if p.whole != len(p.segments)-1 || last.after != "" || len(p.variables) > 1 {
 			return nil, nil, 0, fmt.Errorf("with names of the form %s, only whole names have a counterpart", p)
 		}
 	}
 	begin := strings.TrimSuffix(src.plain, "{"+WholeKey+"}")
+	// The slash ensures that whole segments match.
 	rest, ok := strings.CutPrefix(parent+"/", begin)
 	if !ok {
 		return nil, nil, 0, fmt.Errorf("it is not the beginning of a name of the form %s", src)
@@ -147,13 +157,14 @@ func (k keyWay) bindWhole(parent string) ([]string, []bool, int, error) {
 	return []string{strings.TrimSuffix(strings.TrimSuffix(dst.plain, "{"+WholeKey+"}")+rest, "/")}, nil, -1, nil
 }
 
-// prefix maps any beginning of names, where the names that begin so here are exactly
-// those that begin with the result there.
+// prefix maps any prefix of names, if the names with the prefix correspond exactly to the names
+// with the result.
 func (k keyWay) prefix(s string) (string, error) {
 	if s == "" {
 		return "", nil
 	}
 	at := strings.LastIndexByte(s, '/')
+	// Split the prefix into complete segments and the beginning of the next one.
 	parent, part := "", s
 	if at >= 0 {
 		parent, part = s[:at], s[at+1:]
@@ -187,6 +198,7 @@ func (k keyWay) prefix(s string) (string, error) {
 			}
 		}
 	}
+	// open is the segment that the prefix ends in.
 	open := src.segments[n]
 	end, err := k.boundPrefix(bound)
 	if err != nil {
@@ -205,10 +217,11 @@ func (k keyWay) prefix(s string) (string, error) {
 	}
 	switch {
 	case part == "":
-		// All names under the parent: what follows it here and there is open or constant.
+		// All names under the parent match: the rest of both forms is open or constant.
 		return head, nil
 	case open.variable < 0 || bound[slots[open.variable]] || !strings.HasPrefix(part, open.before):
 		return refused(fmt.Errorf("the prefix ends within a fixed part of %s; end it with a slash", src))
+	// The next segment of the target must be the same variable.
 	case dst.segments[end].variable < 0 || dstAt[dst.segments[end].variable] != slots[open.variable]:
 		return refused(fmt.Errorf("the names that begin so do not begin alike in the other version, where they are %s", dst))
 	}
@@ -219,8 +232,8 @@ func (k keyWay) prefix(s string) (string, error) {
 	return head + dst.segments[end].before + v, nil
 }
 
-// keepsOrder reports whether the names under a parent sort alike on both sides, so that
-// pages of a list can be taken in name order from either.
+// keepsOrder reports whether the names under a parent sort the same on both sides. Then a client
+// can page through a list in name order on either side.
 func (k keyWay) keepsOrder(parent string) bool {
 	if k.named() != nil {
 		return false
@@ -231,6 +244,7 @@ func (k keyWay) keepsOrder(parent string) bool {
 		return src.whole == len(src.segments)-1 && dst.whole == len(dst.segments)-1 && len(src.variables) == 1 &&
 			src.segments[src.whole].after == "" && dst.segments[dst.whole].after == ""
 	}
+	// Segments with values from the parent are equal in all names, and do not affect the order.
 	bound := make([]bool, len(k.variables))
 	if parent != "" {
 		var err error
@@ -238,6 +252,8 @@ func (k keyWay) keepsOrder(parent string) bool {
 			return false
 		}
 	}
+	// The order is the same if the open variables are, in the same order and with the same text
+	// after them.
 	open := func(p *Pattern, at []int) (out []openVariable) {
 		for i, s := range p.segments {
 			if s.variable < 0 {
@@ -254,9 +270,9 @@ func (k keyWay) keepsOrder(parent string) bool {
 	return slices.Equal(open(src, srcAt), open(dst, dstAt))
 }
 
-// openVariable is a variable whose values differ among names. Two names compare by the
-// first one in which they differ, and where a value begins with the other, by what
-// follows it: the rest of the segment, and then a slash or the end.
+// openVariable is a variable that differs among names. The first open variable with different
+// values decides the order of two names. If one value is a prefix of the other, the text after it
+// decides: the rest of the segment, and then a slash or the end.
 type openVariable struct {
 	slot  int
 	after string

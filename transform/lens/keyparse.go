@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// key reads the key section: the operations of the key, which stand around the others.
+// key reads the key section. Its operations run before and after the others (keys.ops).
 func (p *lensParser) key(n ast.Node) error {
 	f, err := p.fields(n, "key", []string{"from", "to"}, []string{"with", "without"})
 	if err != nil {
@@ -22,6 +22,7 @@ func (p *lensParser) key(n ast.Node) error {
 	if k.to, err = p.keyForm(f["to"], "to"); err != nil {
 		return err
 	}
+	// Variables of one form only: they need a value from with or without.
 	for _, side := range []struct {
 		given        string
 		has, lacks   *idForm
@@ -43,6 +44,7 @@ func (p *lensParser) key(n ast.Node) error {
 			if !given {
 				return p.errorAt(f[side.hasKey], "only %s has {%s}; say under %q what it is for records of the other side: a constant, or {field: ...} of the record there", side.hasKey, name, side.given)
 			}
+			// A whole name cannot be a constant or a field.
 			if name == WholeKey {
 				return p.errorAt(f[side.hasKey], "{%s} must be in both patterns or in neither", WholeKey)
 			}
@@ -53,10 +55,12 @@ func (p *lensParser) key(n ast.Node) error {
 			k.variables = append(k.variables, v.keyVariable)
 			*side.byContent = *side.byContent || v.field != nil
 		}
+		// Values left over belong to no variable.
 		for name, v := range values {
 			return p.errorAt(v.node, "%q is for variables that only %s has, and {%s} is not one", side.given, side.hasKey, name)
 		}
 	}
+	// Variables of both forms carry their value.
 	for i, name := range k.from.variables {
 		at := slices.Index(k.to.variables, name)
 		if at < 0 {
@@ -68,9 +72,11 @@ func (p *lensParser) key(n ast.Node) error {
 		}
 		k.variables = append(k.variables, v)
 	}
+	// Values are kept in arrays of this size.
 	if len(k.variables) > maxVariables {
 		return p.errorAt(n, "key has more than %d variables", maxVariables)
 	}
+	// All variables are known now.
 	k.fromAt, k.toAt = k.index(k.from), k.index(k.to)
 	if err := p.uniqueKeys(k, f); err != nil {
 		return err
@@ -91,7 +97,8 @@ func noConversion(name string, from, to idType) string {
 	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, joinIDTypes(from.targets()))
 }
 
-// oneSided completes a variable that one form has: as typ, in from or in to.
+// oneSided completes a variable that only one form has: typ is its type there, and inFrom reports
+// that the form is from.
 func (p *lensParser) oneSided(v *givenVariable, typ idType, inFrom bool) error {
 	held := cmp.Or(v.fieldType, typ)
 	if v.from, v.to = held, typ; inFrom {
@@ -110,8 +117,7 @@ func (p *lensParser) oneSided(v *givenVariable, typ idType, inFrom bool) error {
 	return nil
 }
 
-// uniqueKeys refuses forms under which every record would have the same _id, for a kind
-// whose records have several.
+// uniqueKeys refuses a form without variables, because all records would have the same _id.
 func (p *lensParser) uniqueKeys(k *keys, f map[string]ast.Node) error {
 	for _, side := range []struct{ name, other string }{{"from", "to"}, {"to", "from"}} {
 		way := keyWay{k, side.name == "to"}
@@ -122,17 +128,16 @@ func (p *lensParser) uniqueKeys(k *keys, f map[string]ast.Node) error {
 	return nil
 }
 
-// Note is something that a lens cannot promise by itself, so that data have to show it.
-// Lines and columns count from 1.
+// Note is a property that only the data can confirm, not the lens. Lines and columns count from 1.
 type Note struct {
 	Line, Column int
 	Message      string
 }
 
-// Notes returns what depends on the data: keys that may not be unique.
+// Notes returns the properties that depend on the data: keys that may not be unique.
 func (l *Lens) Notes() []Note { return slices.Clone(l.notes) }
 
-// noteKeys notes keys that lack a variable which tells records apart on the other side.
+// noteKeys adds a note for keys that lack a variable which distinguishes records on the other side.
 func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 	for _, up := range []bool{true, false} {
 		way, name, version := keyWay{k, up}, "to", "new"
@@ -144,6 +149,7 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 		var lacks, has []string
 		for _, v := range k.variables {
 			switch {
+			// A constant distinguishes no records.
 			case v.oneSided && v.field == nil:
 			case !slices.Contains(dst.variables, v.name):
 				lacks = append(lacks, "{"+v.name+"}")
@@ -151,6 +157,7 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 				has = append(has, "{"+v.name+"}")
 			}
 		}
+		// Only variables of the source's keys distinguish its records.
 		if len(lacks) == 0 || !slices.ContainsFunc(src.variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
 			continue
 		}
@@ -160,7 +167,7 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 	}
 }
 
-// varies reports whether the target's _ids have a variable that is no constant.
+// varies reports whether the target's _ids have a variable that is not a constant.
 func (k keyWay) varies() bool {
 	_, at := k.target()
 	return slices.ContainsFunc(at, func(slot int) bool {
@@ -169,7 +176,7 @@ func (k keyWay) varies() bool {
 	})
 }
 
-// index returns where the variables of a form are among those of the key.
+// index returns the positions of a form's variables among the key's variables.
 func (k *keys) index(f *idForm) []int {
 	at := make([]int, len(f.variables))
 	for i, name := range f.variables {
@@ -178,7 +185,7 @@ func (k *keys) index(f *idForm) []int {
 	return at
 }
 
-// keyForm reads the form of the keys of one version.
+// keyForm reads the form of one version's keys.
 func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
 	form, err := p.idForm(n, key)
 	if err != nil {
@@ -192,10 +199,10 @@ func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
 	return form, nil
 }
 
-// givenVariable is a variable as with or without has it.
+// givenVariable is a variable as with or without declares it.
 type givenVariable struct {
 	keyVariable
-	fieldType idType // of the field; empty: as the form has it
+	fieldType idType // of the field; empty: the type in the form
 	node      ast.Node
 }
 
@@ -217,6 +224,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 			return nil, p.errorAt(entry.Key, "%s has %q twice", key, name)
 		}
 		v := givenVariable{keyVariable: keyVariable{name: name, oneSided: true}, node: entry.Key}
+		// A plain value is a constant.
 		if text, err := scalarText(entry.Value); err == nil {
 			if err := checkValue(name, text); err != nil {
 				return nil, p.errorAt(entry.Value, "%s: %v", key, err)
@@ -246,7 +254,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 	return out, nil
 }
 
-// flag reads true or false; absent is false.
+// flag reads true or false. An absent flag is false.
 func (p *lensParser) flag(n ast.Node, key string) (bool, error) {
 	if n == nil {
 		return false, nil

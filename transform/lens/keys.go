@@ -11,47 +11,47 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// keyMapping maps the names of records to the other side, for requests. What it cannot
-// map is a *transform.MappingError.
+// keyMapping maps the names of records to the other side, for requests. It returns a
+// *transform.MappingError for a name without a counterpart.
 type keyMapping interface {
 	Name(name string) (string, error)
 	Parent(parent string) (string, error)
 }
 
-// maxVariables bounds the variables of one lens's key, so that values fit on the stack.
+// maxVariables limits the variables of a lens's key, so that their values fit on the stack.
 const maxVariables = 16
 
-// keys is how the _ids of a lens's kind map, both ways. A variable that both forms have
-// keeps its value, as a text that is one of a value of its type on either side; one that
-// a single form has is a constant, or stands in a field of the other side's record. The
-// mapping is one to one by construction: each _id is the values of its variables, and each
-// side's values follow from the other's.
+// keys maps the _ids of a lens's kind in both directions. A variable of both forms keeps its value,
+// as a text that is valid for its type on either side. A variable of one form is a constant or a
+// field of the other side's record. The mapping is one to one by construction: an _id is determined
+// by the values of its variables, and each side's values determine the other's.
 type keys struct {
 	from, to      *idForm
 	variables     []keyVariable
 	fromAt        []int // variable of from -> index into variables
 	toAt          []int
 	byContent     bool // to's _ids do not follow from from's _ids alone
-	byContentDown bool // the other way round
+	byContentDown bool // from's _ids do not follow from to's _ids alone
 }
 
 // keyVariable is a variable of either form.
 type keyVariable struct {
 	name      string
-	from, to  idType // in the forms, or in the field of the side that lacks it; string where none is declared
-	constant  string // of a variable that one form has, unless field is set
+	from, to  idType // in the forms, or in the field of the side without the variable; default string
+	constant  string // of a variable of one form, if field is nil
 	oneSided  bool
-	field     path // of the side whose form lacks the variable
+	field     path // of the side without the variable
 	keepField bool
 }
 
-// variable finds a variable of either form.
+// variable returns a variable of either form.
 func (k *keys) variable(name string) *keyVariable {
 	return &k.variables[slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })]
 }
 
-// check refuses a value that only one of the sides can write.
+// check refuses a value that one of the sides cannot write.
 func (v *keyVariable) check(value string) error {
+	// A value that only one side accepts could not come back.
 	for _, t := range []idType{v.from, v.to} {
 		if err := t.check(value); err != nil {
 			return fmt.Errorf("{%s} %w", v.name, err)
@@ -77,7 +77,7 @@ func (k keyWay) source() (*idForm, []int) {
 
 func (k keyWay) target() (*idForm, []int) { return keyWay{k.keys, !k.up}.source() }
 
-// needsContent reports whether the target's _ids follow from more than the source's.
+// needsContent reports whether the target's _ids depend on more than the source's _ids.
 func (k keyWay) needsContent() bool {
 	if k.up {
 		return k.byContent
@@ -90,9 +90,10 @@ func (k *keys) hasFields() bool {
 	return slices.ContainsFunc(k.variables, func(v keyVariable) bool { return v.field != nil })
 }
 
-// read takes an _id of the source apart into values, one for each of k.variables, and
-// fills in the constants of the target. Those of fields stay as they are.
+// read sets the values of k.variables from a source _id, and the values of the target's constants.
+// It leaves the values of fields unchanged.
 func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
+	// Read into the form's order first, then into the order of k.variables.
 	f, at := k.source()
 	var buf [maxVariables]string
 	if err := f.read(id, as, buf[:len(at)]); err != nil {
@@ -104,10 +105,12 @@ func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
 		}
 	}
 	for i, slot := range at {
+		// A record with another value than the constant has no counterpart.
 		v := &k.variables[slot]
 		if v.oneSided && v.field == nil && buf[i] != v.constant {
 			return fmt.Errorf("%s has %s %q, and the other version has records of %s %q only", shownID(id), v.name, shortened(buf[i]), v.name, v.constant)
 		}
+		// The value must be valid on the other side as well.
 		if err := v.check(buf[i]); err != nil {
 			return err
 		}
@@ -116,16 +119,16 @@ func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
 	return nil
 }
 
-// readID is read for the _id of a record, which errors name.
+// readID is read for a record's _id. Its errors name the _id.
 func (k keyWay) readID(id bson.RawValue, as reading, values []string) error {
 	err := k.read(id, as, values)
 	if f, _ := k.source(); err == nil || f.textual() && id.Type == bson.TypeString {
-		return err // which quotes the name
+		return err // the error quotes the name
 	}
 	return fmt.Errorf("the _id: %w", err)
 }
 
-// shownID is an _id in an error.
+// shownID returns an _id for an error.
 func shownID(id bson.RawValue) string {
 	if id.Type == bson.TypeString {
 		return strconv.Quote(shortened(stringOf(id.Value)))
@@ -133,7 +136,7 @@ func shownID(id bson.RawValue) string {
 	return "the _id"
 }
 
-// appendTarget appends the target's _id of these values.
+// appendTarget appends the target's _id with these values.
 func (k keyWay) appendTarget(dst []byte, values []string) (bson.Type, []byte) {
 	f, at := k.target()
 	var buf [maxVariables]string
@@ -143,7 +146,7 @@ func (k keyWay) appendTarget(dst []byte, values []string) (bson.Type, []byte) {
 	return f.append(dst, buf[:len(at)])
 }
 
-// id maps an _id. It must not be called where needsContent.
+// id maps an _id. Callers must not use it if needsContent.
 func (k keyWay) id(id bson.RawValue, as reading) (bson.RawValue, error) {
 	var values [maxVariables]string
 	if err := k.read(id, as, values[:]); err != nil {
@@ -153,15 +156,15 @@ func (k keyWay) id(id bson.RawValue, as reading) (bson.RawValue, error) {
 	return bson.RawValue{Type: typ, Value: val}, nil
 }
 
-// numbers reports whether the target's _ids have numbers of any type, each of which a
-// record keeps.
+// numbers reports whether the target's _ids contain numbers of any type, whose type the record
+// keeps.
 func (k keyWay) numbers() bool {
 	f, _ := k.target()
 	return slices.ContainsFunc(f.parts, func(p idPart) bool { return p.alone == idNumber })
 }
 
-// kept is the _id of the target's record in the types that its numbers have there. have is
-// that record; nil: there is none.
+// kept returns the target's _id with the number types that the target's record already has. have is
+// that record, or nil.
 func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	if have == nil || !k.numbers() {
 		return to
@@ -170,6 +173,7 @@ func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	if !ok {
 		return to
 	}
+	// Take the target's _id only if it is the same key, and converts back to the source.
 	a, errA := record.KeyOf(v)
 	b, errB := record.KeyOf(to)
 	var values [maxVariables]string
@@ -179,7 +183,7 @@ func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	return v
 }
 
-// named refuses what speaks of names where the _ids of a side are none.
+// named returns an error if the _ids of a side are not names.
 func (k keyWay) named() error {
 	for _, f := range []*idForm{k.from, k.to} {
 		if !f.textual() {
@@ -195,6 +199,7 @@ func (k keyWay) Name(name string) (string, error) {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
 	}
 	for _, v := range k.variables {
+		// A request has only the name, not the record.
 		if k.ofContent(v) {
 			return "", &transform.MappingError{Field: name, Reason: fmt.Sprintf("{%s} of the other version's name is the field %s of the record, not part of its name here", v.name, v.field)}
 		}
@@ -206,14 +211,14 @@ func (k keyWay) Name(name string) (string, error) {
 	return stringOf(out.Value), nil
 }
 
-// ofContent reports whether only the target's form has v, and a field of the source
-// holds it.
+// ofContent reports whether v is only in the target's form and a field of the source holds its
+// value.
 func (k keyWay) ofContent(v keyVariable) bool {
 	f, _ := k.target()
 	return v.field != nil && slices.Contains(f.variables, v.name)
 }
 
-// keyMapping returns the mapping of names in one direction, nil where they do not change.
+// keyMapping returns the mapping of names in one direction, or nil if they do not change.
 func (l *Lens) keyMapping(up bool) keyMapping {
 	if l.keys == nil {
 		return nil
@@ -221,8 +226,8 @@ func (l *Lens) keyMapping(up bool) keyMapping {
 	return keyWay{l.keys, up}
 }
 
-// KeyPatterns returns the forms of names on the old and the new side, nil where the lens
-// does not change them, and for a side whose _ids are no strings.
+// KeyPatterns returns the forms of names on the old and the new side. A pattern is nil if the lens
+// does not change names, or if the _ids of that side are not strings.
 func (l *Lens) KeyPatterns() (from, to *Pattern) {
 	if l.keys == nil {
 		return nil, nil
@@ -230,9 +235,9 @@ func (l *Lens) KeyPatterns() (from, to *Pattern) {
 	return l.keys.from.pattern(), l.keys.to.pattern()
 }
 
-// KeepsNameOrder reports whether the names under a parent, given as the old version (up)
-// or the new one has it, sort alike in both. Then a list can be read a page at a time in
-// name order from either side.
+// KeepsNameOrder reports whether the names under a parent sort the same in both versions. parent is
+// in the form of the old version (up) or of the new one. If true, a client can page through a list
+// in name order on either side.
 func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
 	return l.keys == nil || keyWay{l.keys, up}.keepsOrder(parent)
 }

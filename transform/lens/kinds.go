@@ -10,10 +10,10 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// kindNames are the kinds of a lens on both sides, where it names them.
+// kindNames holds the kinds of a lens on both sides, empty if it does not name them.
 type kindNames struct{ from, to string }
 
-// kindsSection reads the section of that name.
+// kindsSection reads the section kinds.
 func (p *lensParser) kindsSection(n ast.Node) error {
 	f, err := p.fields(n, "kinds", []string{"from", "to"}, nil)
 	if err != nil {
@@ -35,8 +35,8 @@ func (p *lensParser) kind(n ast.Node, key string) (string, error) {
 	return name, nil
 }
 
-// byContent reports whether any key does not follow from keys alone, or any child's key
-// does not name its parent.
+// byContent reports whether some key does not follow from keys alone, or some child's key does not
+// name its parent.
 func (l *Lens) byContent() bool {
 	if l.keys != nil && (l.keys.byContent || l.keys.byContentDown) {
 		return true
@@ -49,8 +49,7 @@ func (l *Lens) byContent() bool {
 	return false
 }
 
-// members are the kinds of a lens as groups: a group is named by the key that its record
-// has on the old side.
+// members groups the kinds of a lens. A group has the name of its record's key on the old side.
 type members struct {
 	*Lens
 	from, to string
@@ -64,6 +63,7 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 	content := m.byContent()
 	switch {
 	case m.keys == nil:
+	// With children that go by content, the record's group must be named by its content too.
 	case content:
 		b.Content = func(r record.Record) (string, error) {
 			key, err := keyWay{m.Lens.keys, false}.keyOf(r.Key, r.Doc)
@@ -95,13 +95,13 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 	return old, now
 }
 
-// mapKey maps the key of a record where it follows from the key alone.
+// mapKey maps a record's key that follows from the key alone.
 func (m members) mapKey(k record.Key, up bool) (record.Key, error) {
 	return keyWay{m.Lens.keys, up}.keyOf(k, nil)
 }
 
-// newKey is the key that the record of a group has on the new side. No group that was
-// made of a key is without one.
+// newKey returns the key of a group's record on the new side. A group that was named by a key
+// always has one.
 func (m members) newKey(group string) record.Key {
 	if m.Lens.keys == nil {
 		return record.Key(group)
@@ -113,14 +113,13 @@ func (m members) newKey(group string) record.Key {
 	return k
 }
 
-// keyOf maps the key of a record. doc holds what does not follow from the key.
+// keyOf maps the key of a record. doc supplies the values that do not follow from the key.
 func (k keyWay) keyOf(key record.Key, doc bson.Raw) (record.Key, error) {
 	_, to, err := k.identity(key.Value(), readKey, doc)
 	return to, err
 }
 
-// identity is the _id, and its key, of the record of the target that one of the source
-// with this _id is.
+// identity maps a source record's _id to the target record's _id and key.
 func (k keyWay) identity(id bson.RawValue, as reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
 	var values [maxVariables]string
 	if err := k.readID(id, as, values[:]); err != nil {
@@ -137,7 +136,7 @@ func (k keyWay) identity(id bson.RawValue, as reading, doc bson.Raw) (bson.RawVa
 	return to, key, err
 }
 
-// readFields fills in the variables of the target's pattern that fields of a record hold.
+// readFields sets the variables of the target's form that are fields of the record.
 func (k keyWay) readFields(doc bson.Raw, values []string) error {
 	p, at := k.target()
 	for i := range p.variables {
@@ -161,7 +160,7 @@ func (k keyWay) readFields(doc bson.Raw, values []string) error {
 	return nil
 }
 
-// groupOfParent names the group of the record that has the children.
+// groupOfParent returns the group of a parent record.
 func (m members) groupOfParent(f *fan, key record.Key) (string, error) {
 	if f.gather || m.Lens.keys == nil {
 		return string(key), nil
@@ -186,6 +185,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
 	}
+	// The field holds the parent's _id. Group by the key that it stands for.
 	parent, err := record.KeyOf(id)
 	if err != nil {
 		return "", err
@@ -193,7 +193,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	return m.groupOfParent(f, parent)
 }
 
-// parentOf reads the parent's key out of a child's.
+// parentOf derives the parent's key from a child's key.
 func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	var values, own [maxVariables]string
 	if err := f.key.read(key.Value(), readKey, values[:len(f.parts)]); err != nil {
@@ -202,12 +202,14 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
+			// The key contains the parent's whole _id.
 			typ, val := f.parentType.append(nil, values[i])
 			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
 		case partVariable:
 			own[part.index] = values[i]
 		}
 	}
+	// Constants of the parent's key are not in the child's key.
 	for i, c := range f.constants {
 		if c != "" {
 			own[i] = c
@@ -216,19 +218,21 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	return f.parentForm.key(own[:len(f.parentForm.variables)])
 }
 
-// selectChildren finds the children of a group. Those of another whose parent's name
-// begins alike are sorted out by GroupOf.
+// selectChildren returns a selector for the children of a group. A prefix may also match children
+// of other parents; GroupOf excludes them.
 func (m members) selectChildren(f *fan, group string) record.Selector {
 	parent := record.Key(group)
+	// The children of a fanOut have the parent's new key in theirs.
 	if !f.gather {
 		parent = m.newKey(group)
 	}
 	none := record.Selector{Key: parent}
 	var values [maxVariables]string
 	if parent == "" || f.parentValues(parent.Value(), readKey, values[:]) != nil {
-		// A record whose _id is no part of a key has no children.
+		// The _id cannot be part of a key, so the record has no children.
 		return none
 	}
+	// A parent has at most one child, so its key is known completely.
 	if f.whole {
 		key, err := f.key.key(values[:len(f.parts)])
 		if err != nil {
@@ -238,6 +242,7 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 	}
 	p := f.key.pattern()
 	prefix := p.appendName(nil, values[:len(f.parts)], f.prefix)
+	// Include the fixed start of the next segment, to match fewer records of other parents.
 	prefix = append(append(prefix, '/'), p.segments[f.prefix].before...)
 	return record.Selector{Key: record.StringKey(string(prefix)), Prefix: true}
 }

@@ -7,31 +7,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Lens is a parsed lens. It may be used concurrently. The zero Lens changes nothing.
+// Lens is a parsed lens. It is safe for concurrent use. The zero Lens changes nothing.
 type Lens struct {
 	up, down program
 	digest   string
 	file     string
 	notes    []Note
 	kinds    kindNames
-	keys     *keys // nil where the key does not change
+	keys     *keys // nil if the key does not change
 	fans     []*fan
-	// references follow the keys of other lenses. linked is a digest of those, empty
-	// until they are found.
+	// references follow the keys of other lenses. linked is a digest of those keys, and empty
+	// before Set.Link.
 	references []*reference
 	imports    map[string]importedService
 	linked     string
 }
 
-// Up returns the new version's document for an old one. have is what the new side holds,
-// nil for nothing. The result may be doc itself; neither is ever written to. A document
-// without _id, of a record that has no name yet, comes out without one.
+// Up returns the new version's document for an old one. have is the document that the new side
+// holds, or nil. The result may be doc itself. Up modifies neither argument. A document without
+// _id, as a record without a name has it, stays without one.
 func (l *Lens) Up(doc, have bson.Raw) (bson.Raw, error) { return l.up.run(doc, have) }
 
-// Down is Up the other way.
+// Down returns the old version's document for a new one. It is the reverse of Up.
 func (l *Lens) Down(doc, have bson.Raw) (bson.Raw, error) { return l.down.run(doc, have) }
 
-// compile sets the operations of both directions.
+// compile sets the programs of both directions.
 func (l *Lens) compile(ops []op) error {
 	var err error
 	if l.up, err = compileProgram(ops); err != nil {
@@ -41,7 +41,7 @@ func (l *Lens) compile(ops []op) error {
 	return err
 }
 
-// inverses returns the reverse.
+// inverses returns the reverse of ops.
 func inverses(ops []op) []op {
 	out := make([]op, 0, len(ops))
 	for _, o := range slices.Backward(ops) {
@@ -50,23 +50,23 @@ func inverses(ops []op) []op {
 	return out
 }
 
-// Loss is a field that only one side has, or has in a form of its own. It survives a round
-// trip as the complement, as long as the record that holds it does, and a form as long as
-// the other side does not change what it means.
+// Loss is a field, or the form of a value, that only one side has. A field survives a round trip as
+// the complement, as long as its record exists. A form survives as long as the other side does not
+// change the value's meaning.
 type Loss struct {
-	Kind      string // of a fanOut's or gather's records; empty for the lens's own
-	Field     string // as that side names it; "*" is any item of a list or entry of a map
-	Operation string // which loses it, as the lens has it
-	// Emptiness: nothing is lost but whether the field is an empty list or map, or none.
+	Kind      string // kind of the records of a fanOut or gather; empty for the lens's own kind
+	Field     string // name on that side; "*" is any item of a list or entry of a map
+	Operation string // the operation that loses the field
+	// Emptiness means that only the difference between an empty and an absent list or map is lost.
 	Emptiness bool
 }
 
-// Lost lists the fields of the old version that do not survive the way up, and those of
-// the new version that do not survive the way down.
+// Lost returns the fields of the old version that Up loses, and the fields of the new version that
+// Down loses.
 func (l *Lens) Lost() (up, down []Loss) {
 	up, down = l.down.losses("", ""), l.up.losses("", "")
 	for _, o := range l.up.ops {
-		// The type of a number in an _id survives as a form does.
+		// The type of a number in an _id survives like a form.
 		if r, ok := o.(*rekey); ok && (keyWay{r.way.keys, false}).numbers() {
 			up = append(up, Loss{Field: string(fieldID), Operation: r.String()})
 		}
@@ -79,6 +79,8 @@ func (l *Lens) Lost() (up, down []Loss) {
 		if f.as != asObject {
 			field += "*."
 		}
+		// An entry's field is a path of the parent on one side, and a field of the child on the
+		// other.
 		asField, asRecord := f.collect.losses("", field), f.scatter.losses(f.kind, "")
 		if f.gather {
 			asField, asRecord = asRecord, asField
@@ -91,7 +93,7 @@ func (l *Lens) Lost() (up, down []Loss) {
 	return up, down
 }
 
-// emptiness is the field as the far side of a program names it.
+// emptiness is the Loss of a fan's field, under the name that the far side of a program has for it.
 func (f *fan) emptiness(p *program) []Loss {
 	for _, o := range p.ops {
 		var of *fan
@@ -102,6 +104,7 @@ func (f *fan) emptiness(p *program) []Loss {
 		case *collect:
 			of, far = o.fan, o.far
 		}
+		// Without a far path, the other side does not keep the field at all.
 		if of == f && far != nil {
 			return []Loss{{Field: far.String(), Operation: fmt.Sprintf("%s %s", f.verb(), f.field), Emptiness: true}}
 		}
@@ -109,7 +112,7 @@ func (f *fan) emptiness(p *program) []Loss {
 	return nil
 }
 
-// losses are what the far side of a program has alone.
+// losses lists everything that only the far side of a program has.
 func (p *program) losses(kind, prefix string) []Loss {
 	var out []Loss
 	for _, h := range p.held {

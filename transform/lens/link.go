@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Set is the lenses of one service between two versions. References are found among
-// them, and among the lenses that they import.
+// Set holds the lenses of one service between two versions. Link resolves references within them
+// and within the lenses that they import.
 type Set struct {
 	kinds []setKind
 	load  func(file string) ([]byte, error)
@@ -28,7 +28,7 @@ type setKind struct {
 // NewSet returns an empty set.
 func NewSet() *Set { return &Set{load: os.ReadFile} }
 
-// Add puts the lens of a kind into the set. Empty names are those of the lens itself.
+// Add adds the lens of a kind to the set. Empty names mean the lens's own kinds.
 func (s *Set) Add(from, to string, l *Lens) {
 	if from == "" {
 		from = l.kinds.from
@@ -39,13 +39,13 @@ func (s *Set) Add(from, to string, l *Lens) {
 	s.kinds = append(s.kinds, setKind{from, to, l})
 }
 
-// AddDiscontinued declares that a kind of the old version has no counterpart, so that
-// nothing can refer to it.
+// AddDiscontinued declares that a kind of the old version has no counterpart. No lens may refer to
+// it.
 func (s *Set) AddDiscontinued(kind string) { s.kinds = append(s.kinds, setKind{from: kind}) }
 
-// Link finds what the references of all lenses in the set point at. Errors are
-// *ParseError with the place of the reference or import. A lens must be linked before
-// its Spec is used, by one set only.
+// Link resolves the references of all lenses in the set. Errors are *ParseError with the position
+// of the reference or import. Link must run before a lens's Spec is used, and only one set may link
+// a lens.
 func (s *Set) Link() error {
 	for _, k := range s.kinds {
 		if k.lens == nil {
@@ -57,6 +57,7 @@ func (s *Set) Link() error {
 		}
 		h := sha256.New()
 		for _, o := range k.lens.references {
+			// A reference without a service points to this set.
 			among := s.kinds
 			if o.to.service != "" {
 				among = imported[o.to.service]
@@ -64,6 +65,7 @@ func (s *Set) Link() error {
 			if err := o.to.link(k, among); err != nil {
 				return err
 			}
+			// Lenses with references to different keys must have different digests.
 			if o.to.keys != nil {
 				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
 			}
@@ -73,7 +75,7 @@ func (s *Set) Link() error {
 	return nil
 }
 
-// link finds the kind among those of its service.
+// link finds the target among the kinds of its service.
 func (t *target) link(own setKind, among []setKind) error {
 	bad := t.at.errorf
 	if t.kind == selfKind {
@@ -87,12 +89,15 @@ func (t *target) link(own setKind, among []setKind) error {
 	var known []string
 	for i, k := range among {
 		known = append(known, k.from)
+		// A kind with this name in the old version wins over a kind with this name in the new
+		// version.
 		if k.from == t.kind || k.to == t.kind && found == nil {
 			found = &among[i]
 		}
 		if k.lens == nil {
 			continue
 		}
+		// A child exists only on one side, so its key has no counterpart to follow.
 		for _, f := range k.lens.fans {
 			if f.kind == t.kind {
 				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.verb(), f.field, k.from)
@@ -111,8 +116,8 @@ func (t *target) link(own setKind, among []setKind) error {
 	return t.linkParts()
 }
 
-// linkParts finds the variables of the key that fields next to the reference hold: all that
-// do not follow from the key alone.
+// linkParts checks with: each variable of the key that does not follow from the key alone needs a
+// field next to the reference.
 func (t *target) linkParts() error {
 	k := t.keys
 	for i := range t.with {
@@ -124,6 +129,7 @@ func (t *target) linkParts() error {
 			return p.at.errorf("with: {%s} is no variable that the key of %s takes from a field", p.name, t.kind)
 		}
 		v := &k.variables[p.slot]
+		// The field holds the value in the type of the form that has the variable.
 		own := v.to
 		if slices.Contains(k.from.variables, v.name) {
 			own = v.from
@@ -135,6 +141,7 @@ func (t *target) linkParts() error {
 			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
 		}
 	}
+	// A data update looks up missing parts, so it does not need with.
 	if k == nil || t.asks {
 		return nil
 	}
@@ -146,16 +153,18 @@ func (t *target) linkParts() error {
 	return nil
 }
 
-// importsOf reads the lenses that a lens imports, those of each service by its name.
-// path are the files on the way to it.
+// importsOf reads the lenses that a lens imports, by service. path is the chain of files that leads
+// to it.
 func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 	out := map[string][]setKind{}
 	for service, imported := range l.imports {
 		bad := imported.at.errorf
 		for _, file := range imported.files {
+			// Paths in a lens are relative to the lens, wherever the program runs.
 			if !filepath.IsAbs(file) {
 				file = filepath.Join(filepath.Dir(l.file), file)
 			}
+			// Without this check, a cycle of imports would never end.
 			if slices.ContainsFunc(path, func(p string) bool { return filepath.Clean(p) == filepath.Clean(file) }) {
 				return nil, bad("imports go in a circle: %s", strings.Join(append(path, file), " imports "))
 			}
@@ -163,7 +172,8 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 			if err != nil {
 				return nil, bad("imports: lens of %s: %v", service, err)
 			}
-			// Its operations, and the hooks that they may need, do not matter here.
+			// Skip its operations, which may need hooks of another program. Only kinds and keys
+			// matter.
 			other, err := Parse(file, text, func(p *lensParser) { p.header = true })
 			if err != nil {
 				return nil, err
@@ -171,6 +181,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 			if other.kinds.from == "" {
 				return nil, bad("imports: %s does not say what kind it is for; add kinds: {from: ..., to: ...} there", file)
 			}
+			// Read its imports too: an error in them must appear now, not at a later upgrade.
 			if _, err := s.importsOf(other, append(slices.Clone(path), file)); err != nil {
 				return nil, err
 			}
@@ -180,7 +191,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 	return out, nil
 }
 
-// position is a place in a lens, for errors that are found when it was read.
+// position is a place in a lens, for errors found after parsing.
 type position struct {
 	file         string
 	line, column int

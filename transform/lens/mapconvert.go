@@ -11,7 +11,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// equalityOf makes a comparison of the literals that others are mapped to.
+// equalityOf returns the comparison of a field with mapped literals: == for one, in for several.
 func equalityOf(p path, lits []any) []condition {
 	if len(lits) == 1 {
 		return []condition{{p, transform.OpEqual, lits}}
@@ -48,6 +48,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	if !o.keepsOrder() {
 		return nil, fmt.Errorf("the types do not sort the same, so that %w (%s)", errEqualOnly, o)
 	}
+	// An ordering comparison needs one bound in the other type.
 	v, err := o.bound(c)
 	if err != nil || v == nil {
 		return nothing(c.path), err
@@ -56,7 +57,8 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	return c.at(c.path), nil
 }
 
-// keepsOrder: numbers of all types sort together, and dates like their seconds.
+// keepsOrder reports whether both types sort the same. Numbers of all types sort together, and
+// dates sort like their seconds.
 func (o *convert) keepsOrder() bool {
 	if o.rounding {
 		return false
@@ -67,7 +69,8 @@ func (o *convert) keepsOrder() bool {
 	return o.from == tDate && o.to == tEpoch || o.from == tEpoch && o.to == tDate
 }
 
-// bound maps the literal of < and the like; nil where the field never compares with it.
+// bound maps the literal of an ordering comparison. It returns nil if the field never compares with
+// it.
 func (o *convert) bound(c condition) (any, error) {
 	v := c.values[0]
 	if v == nil {
@@ -90,7 +93,7 @@ func (o *convert) bound(c condition) (any, error) {
 	} else {
 		return nil, nil
 	}
-	// Both sides have whole seconds only, so the bound goes to the next one.
+	// Both sides have only whole seconds, so round the bound to the next one.
 	s, rest := new(big.Int).DivMod(at.Num(), at.Denom(), new(big.Int))
 	if rest.Sign() != 0 && (c.op == transform.OpLess || c.op == transform.OpGreaterEqual) {
 		s.Add(s, big.NewInt(1))
@@ -116,11 +119,13 @@ func (o *table) compare(c condition) ([]condition, error) {
 		return nil, fmt.Errorf("%w (%s)", errEqualOnly, o)
 	}
 	var out []any
+	// A table leaves null unchanged.
 	if c.onNull() {
 		out = append(out, nil)
 	}
-	meant := map[string]bool{} // the keys of the new values
+	meant := map[string]bool{} // keys of the matching new values
 	for _, was := range o.back {
+		// Convert each matching value of the table by itself.
 		lit, ok := literal(was)
 		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
 			continue
@@ -133,13 +138,15 @@ func (o *table) compare(c condition) ([]condition, error) {
 		meant[tableKey(now)] = true
 		out = append(out, lit)
 	}
-	// Values that differ only in their types cannot be asked for one by one.
+	// Several values may equal one literal and differ only in type. A request cannot select one of
+	// them.
 	for _, now := range o.there {
 		lit, ok := literal(now)
 		if ok && !meant[tableKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
 			return nil, fmt.Errorf("the table has values that only differ in their types (%s)", o)
 		}
 	}
+	// Maps iterate in random order. Sort, so that equal requests map to equal requests.
 	slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprintf("%T%v", a, a), fmt.Sprintf("%T%v", b, b)) })
 	return equalityOf(c.path, out), nil
 }

@@ -8,12 +8,12 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// nothing is the comparison that no record meets.
+// nothing returns a comparison that no record satisfies.
 func nothing(p path) []condition { return []condition{{path: p, op: transform.OpIn}} }
 
 func (c condition) onNull() bool { return slices.Contains(c.values, nil) }
 
-// at is the same comparison of another field.
+// at returns the same comparison of another field.
 func (c condition) at(p path) []condition {
 	c.path = p
 	return []condition{c}
@@ -29,14 +29,14 @@ func (o *move) fieldsOf(p path) ([]path, error) {
 	switch {
 	case f == clashes:
 		return nil, f.reason(o)
+	// The object loses the moved field. Ask for the field at its new place as well.
 	case f == covers && o.from.under(p) && !o.to.under(p):
 		return []path{p, o.to}, nil
 	}
 	return []path{next}, nil
 }
 
-// compare of a value that becomes the only item of a list: the comparison is that of
-// the item. Null stays outside.
+// compare maps a comparison of a value to one of the list's only item. Null has no list around it.
 func (o *wrap) compare(c condition) ([]condition, error) {
 	switch {
 	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
@@ -53,7 +53,7 @@ func (o *wrap) compare(c condition) ([]condition, error) {
 	return c.at(o.item(c.path)), nil
 }
 
-// item is the path of p once there is an item between.
+// item returns the path p with the list's item inserted.
 func (o *wrap) item(p path) path {
 	return o.field.join(path{itemName}).join(p[len(o.field):])
 }
@@ -79,13 +79,14 @@ func (o *unwrap) compare(c condition) ([]condition, error) {
 		return o.compareList(c)
 	case string(rest[0]) != itemPart:
 		return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
+	// An absent item and a null item are different in a list, but not in a single field.
 	case c.onNull() || c.op == transform.OpHas && len(rest) == 1:
 		return nil, errNullAmongItems
 	}
 	return c.at(o.field.join(rest[1:])), nil
 }
 
-// compareList maps a comparison of the list itself, which is never equal to a value.
+// compareList maps a comparison of the list itself, which never equals a single value.
 func (o *unwrap) compareList(c condition) ([]condition, error) {
 	switch {
 	case c.op == transform.OpHas:
@@ -94,7 +95,7 @@ func (o *unwrap) compareList(c condition) ([]condition, error) {
 		c.op = transform.OpEqual
 		return c.at(c.path), nil
 	case c.op == transform.OpContains:
-		return nothing(c.path), nil // a list of a null is refused
+		return nothing(c.path), nil // unwrap refuses a list with a null
 	case c.onNull() && (c.op == transform.OpEqual || c.op == transform.OpIn):
 		return []condition{{c.path, transform.OpEqual, []any{nil}}}, nil
 	}
@@ -112,8 +113,8 @@ func (o *unwrap) fieldsOf(p path) ([]path, error) {
 	return []path{p}, nil
 }
 
-// inItems splits a path into an each's items. entry is the name of the one that it leads
-// to, nil for any.
+// inItems splits a path into the items of an each. entry is the name of the item on the path, or
+// nil for any item.
 func (o *each) inItems(p path) (rest path, entry []byte, err error) {
 	rest = p[len(o.field):]
 	switch {
@@ -125,7 +126,7 @@ func (o *each) inItems(p path) (rest path, entry []byte, err error) {
 	return nil, nil, fmt.Errorf("%s has items: ask for %s.*", o.field, o.field)
 }
 
-// outOfItems is inItems undone.
+// outOfItems is the reverse of inItems.
 func (o *each) outOfItems(rest path, entry []byte) path {
 	if entry == nil {
 		return o.field.join(rest)
@@ -140,6 +141,7 @@ func (o *each) compare(c condition) ([]condition, error) {
 	case c.path.equal(o.field):
 		return o.compareAllItems(c)
 	}
+	// Map the comparison within one item, and put the path together again.
 	rest, entry, err := o.inItems(c.path)
 	if err != nil {
 		return nil, err
@@ -149,6 +151,7 @@ func (o *each) compare(c condition) ([]condition, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Separate comparisons of "*" could be satisfied by different items.
 	if len(cs) > 1 && entry == nil {
 		return nil, errors.New("it is several comparisons in the other version, which would have to be met by the same item")
 	}
@@ -170,9 +173,10 @@ func (o *each) compareItem(c condition) ([]condition, error) {
 	return cs, nil
 }
 
-// compareAllItems maps a comparison of the list or map itself. Only contains looks into
-// it.
+// compareAllItems maps a comparison of the list or map itself. Of all operators only contains
+// depends on the items.
 func (o *each) compareAllItems(c condition) ([]condition, error) {
+	// Only operations on the items themselves change the comparison.
 	onItems := slices.ContainsFunc(o.run.ops, func(step op) bool { return slices.ContainsFunc(pathsOf(step), path.isItem) })
 	if c.op != transform.OpContains || !onItems || o.in == inMap {
 		return c.at(c.path), nil
@@ -180,6 +184,7 @@ func (o *each) compareAllItems(c condition) ([]condition, error) {
 	if o.in != inList {
 		return nil, fmt.Errorf("%s may be a list or a map: write in: list into the lens, or ask for %s.*", o.field, o.field)
 	}
+	// contains of a list is == of an item.
 	cs, err := o.compareItem(condition{path{itemName}, transform.OpEqual, c.values})
 	if err != nil {
 		return nil, err
@@ -201,6 +206,7 @@ func (o *each) fieldsOf(p path) ([]path, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Follow the field through the operations on the items.
 	ps := []path{rest}
 	for _, step := range o.run.ops {
 		var next []path

@@ -8,64 +8,65 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// UpMapping maps requests in terms of the old version to such in terms of the new one.
+// UpMapping maps requests in terms of the old version to requests in terms of the new version.
 //
-// A comparison is mapped where a record of the old side meets it just when the one that
-// the lens makes of it meets what it becomes:
+// A mapped comparison is exact: an old record satisfies the original if and only if its new record
+// satisfies the result.
 //
-//   - rename, move, and fields that nothing touches: any comparison.
-//   - convert between types: == and in, whose literals are converted like the values;
-//     < and the like where both types have the same order. A table: == and in.
-//   - wrap and unwrap: any comparison, of the item.
-//   - split: == of the whole is one == for each part, and startsWith one for the part in
-//     which it ends, with == for those before. join: == of the first part is a
-//     startsWith of the whole, and == of all parts, which only CompareAll sees, is ==.
+//   - rename, move and untouched fields: any comparison.
+//   - convert between types: == and in, with literals converted like values. Ordering comparisons
+//     too, if both types sort the same. convert by a table: == and in.
+//   - wrap and unwrap: any comparison, applied to the item.
+//   - split: == of the whole becomes one == for each part. startsWith becomes == for the complete
+//     parts and startsWith for the next one. join: == of the first part becomes startsWith of the
+//     whole. == of all parts becomes ==; only CompareAll sees all parts.
 //   - each: comparisons of "*" parts, and contains.
-//   - A field that the other side does not have, compute and hook: an error.
+//   - A field without a counterpart, compute and hook: an error.
 //
-// A literal that the other side's field can never hold makes a comparison that matches
-// nothing: an "in" without values. So it does on this side, where a record with that
-// value does not come about or is parked. A list or object is never equal to a literal.
+// A literal that the other side's field cannot have becomes a comparison without matches: in
+// without values. That is exact, because a record with such a value does not exist or is parked. A
+// list or object never equals a literal.
 //
-// Field gives all fields that the asked one is made into; for an object, also those that
-// were moved out of it. Order maps only fields whose order the operations keep.
+// Field returns all fields that are made from the requested field. For an object it includes the
+// fields that moved out of it. Order accepts only fields whose order the operations preserve.
 func (l *Lens) UpMapping() transform.Mapping { return &requestMapping{l.up.ops, l.keyMapping(true)} }
 
-// DownMapping is UpMapping the other way.
+// DownMapping maps requests in terms of the new version to requests in terms of the old version. It
+// is the reverse of UpMapping.
 func (l *Lens) DownMapping() transform.Mapping {
 	return &requestMapping{l.down.ops, l.keyMapping(false)}
 }
 
-// requestMapping maps requests of the side before ops.
+// requestMapping maps requests by the operations of one direction.
 type requestMapping struct {
 	ops  []op
-	keys keyMapping // nil for an unchanged key
+	keys keyMapping // nil if the key does not change
 }
 
-// condition is a transform.Condition whose path is split.
+// condition is a transform.Condition with a split path.
 type condition struct {
 	path   path
 	op     transform.Operator
 	values []any
 }
 
-// comparer is an op that maps comparisons of fields whose values it changes. What it
-// cannot map is a plain error with the reason.
+// comparer is an op that maps comparisons of fields whose values it changes. It returns a plain
+// error with the reason if it cannot.
 type comparer interface {
 	compare(c condition) ([]condition, error)
 }
 
-// conjunctionComparer maps comparisons that have to be met together.
+// conjunctionComparer is an op that maps some comparisons only together.
 type conjunctionComparer interface {
 	compareAll(cs []condition) ([]condition, error)
 }
 
-// spreader is an op that determines itself which fields hold the same as p afterwards.
+// spreader is an op that computes the counterparts of a field itself.
 type spreader interface {
 	fieldsOf(p path) ([]path, error)
 }
 
-// sorter is an op that can keep the order of values that it changes.
+// sorter is an op that may keep the order of values that it changes.
 type sorter interface{ keepsOrder() bool }
 
 var (
@@ -75,7 +76,7 @@ var (
 	_ transform.CarryingMapping    = (*requestMapping)(nil)
 )
 
-// Name maps a record's name.
+// Name maps the name of a record.
 func (m *requestMapping) Name(name string) (string, error) {
 	if m.keys == nil {
 		return name, nil
@@ -83,7 +84,7 @@ func (m *requestMapping) Name(name string) (string, error) {
 	return m.keys.Name(name)
 }
 
-// Parent maps the beginning of names.
+// Parent maps a prefix of names.
 func (m *requestMapping) Parent(parent string) (string, error) {
 	if m.keys == nil {
 		return parent, nil
@@ -91,14 +92,14 @@ func (m *requestMapping) Parent(parent string) (string, error) {
 	return m.keys.Parent(parent)
 }
 
-// KeepsOrder reports whether the names under a parent sort alike on both sides: where the
-// patterns have the same variables in the same order behind what the parent fixes.
+// KeepsOrder reports whether the names under a parent sort the same on both sides. They do if both
+// patterns have the same variables in the same order after the part that the parent fixes.
 func (m *requestMapping) KeepsOrder(parent string) bool {
 	k, ok := m.keys.(keyWay)
 	return m.keys == nil || ok && k.keepsOrder(parent)
 }
 
-// Field maps a path for a mask.
+// Field maps the path of a field, for a mask.
 func (m *requestMapping) Field(dotted string) ([]string, error) {
 	p, err := m.requestPath(dotted)
 	if err != nil {
@@ -108,6 +109,7 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	for _, o := range m.ops {
 		var next []path
 		for _, p := range ps {
+			// One field may become several, and each of them several more.
 			far, err := fieldsAfter(o, p)
 			if err != nil {
 				return nil, &transform.MappingError{Field: dotted, Reason: err.Error()}
@@ -118,7 +120,7 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	}
 	var out []string
 	for i, p := range ps {
-		// A field within another of them, or there before, is no news.
+		// Skip duplicates and fields within another field of the result.
 		if !slices.ContainsFunc(ps[:i], p.equal) && !slices.ContainsFunc(ps, func(q path) bool { return len(q) < len(p) && p.under(q) }) {
 			out = append(out, p.String())
 		}
@@ -158,6 +160,8 @@ func (m *requestMapping) CompareAll(all []transform.Condition) ([]transform.Cond
 	for _, o := range m.ops {
 		next, err := compareAll(o, cs)
 		if err != nil {
+			// With several comparisons the failing one is unknown here, so the error names the
+			// operation.
 			field := all[0].Path
 			if len(all) > 1 {
 				field = o.String()
@@ -193,8 +197,8 @@ func compareAll(o op, cs []condition) ([]condition, error) {
 	return out, nil
 }
 
-// compareOne maps a comparison: that of a value which stays the same, or as the
-// operation knows.
+// compareOne maps one comparison: unchanged if its value stays the same, else as the operation
+// defines.
 func compareOne(o op, c condition) ([]condition, error) {
 	if err := namedEntry(o, c.path); err != nil {
 		return nil, err
@@ -205,6 +209,7 @@ func compareOne(o op, c condition) ([]condition, error) {
 	if k, ok := o.(comparer); ok {
 		return k.compare(c)
 	}
+	// Without special rules, a comparison survives only if its values do.
 	next, f := o.trace(c.path)
 	if f != kept {
 		return nil, f.reason(o)
@@ -213,14 +218,14 @@ func compareOne(o op, c condition) ([]condition, error) {
 	return []condition{c}, nil
 }
 
-// namedEntry refuses a path to any entry of a map where an operation works on one of
-// them, by its name.
+// namedEntry refuses a path to any entry of a map if an operation changes one entry by name.
 func namedEntry(o op, p path) error {
 	at := p.itemAt()
 	if at < 0 {
 		return nil
 	}
 	for _, q := range pathsOf(o) {
+		// The operation changes one entry, so "*" means two different things.
 		if len(q) > at && q[:at].equal(p[:at]) {
 			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
 		}
@@ -234,12 +239,14 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// A list has no single value to sort by.
 	if p.itemAt() >= 0 {
 		return "", &transform.MappingError{Field: dotted, Reason: "records cannot be sorted by any item of a list or map"}
 	}
 	for _, o := range m.ops {
 		next, f := o.trace(p)
 		s, ok := o.(sorter)
+		// The values change, but not their order.
 		if f == converted && ok && s.keepsOrder() {
 			f = kept
 		}
@@ -251,7 +258,7 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 	return p.String(), nil
 }
 
-// Carried maps a field that the operations move at most.
+// Carried maps a field that the operations only rename or move.
 func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 	p, err := m.requestPath(dotted)
 	if err != nil || p.itemAt() >= 0 {
@@ -267,7 +274,7 @@ func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 	return p.String(), true
 }
 
-// requestPath reads a path of a request.
+// requestPath parses a path of a request.
 func (m *requestMapping) requestPath(dotted string) (path, error) {
 	var p path
 	for part := range strings.SplitSeq(dotted, ".") {
@@ -288,7 +295,7 @@ func (m *requestMapping) requestPath(dotted string) (path, error) {
 	return p, nil
 }
 
-// reason returns why a request cannot follow a field through an operation.
+// reason returns an error that explains why a request cannot follow a field through an operation.
 func (f fate) reason(o op) error {
 	switch f {
 	case converted:

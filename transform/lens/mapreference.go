@@ -10,8 +10,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// compare maps a comparison with keys: ==, in, the beginning of keys, and what a list of
-// keys contains.
+// compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
 func (o *reference) compare(c condition) ([]condition, error) {
 	if !c.path.overlaps(o.field) {
 		return []condition{c}, nil
@@ -19,8 +18,10 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	if !o.to.linked {
 		return nil, errNotLinked
 	}
+	// A condition on any item of a list of keys.
 	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
 	switch {
+	// Keys that do not change, and presence, need no mapping.
 	case o.to.keys == nil || c.op == transform.OpHas:
 		return []condition{c}, nil
 	case o.to.keys.unwritten(o.up):
@@ -39,7 +40,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		}
 		return []condition{whole}, nil
 	case c.op == transform.OpEqual || c.op == transform.OpIn:
-		// A list is equal to no literal.
+		// A list equals no literal.
 		c.op, c.values = transform.OpIn, nil
 		return []condition{c}, nil
 	case c.op == transform.OpPrefix && single && !o.optional:
@@ -47,6 +48,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		if !ok {
 			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
 		}
+		// The names with this prefix must be exactly the ones with the mapped prefix.
 		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
 		if err != nil {
 			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
@@ -57,8 +59,8 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
 }
 
-// compareWhole maps whole keys. A literal that is none is held by no record, here or
-// there, and is left out.
+// compareWhole maps whole keys. It drops literals that are not keys, because no record holds them
+// on either side.
 func (o *reference) compareWhole(c condition) (condition, error) {
 	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
 	src, _ := there.source()
@@ -67,6 +69,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	for _, v := range c.values {
 		id, ok := src.idOf(v)
 		if !ok {
+			// Null and other values of an optional reference stay as they are.
 			if v == nil || o.optional {
 				values = append(values, v)
 			}
@@ -80,10 +83,12 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			values = append(values, lit)
 			continue
 		}
+		// An optional reference keeps other values, unless they are keys on the far side.
 		if own, ok := dst.idOf(v); o.optional && (!ok || back.keeps(own)) {
 			values = append(values, v)
 		}
 	}
+	// No literal is left, so nothing matches. Only in can express that.
 	if len(values) == 0 && c.op != transform.OpIn {
 		c.op = transform.OpIn
 	}
@@ -91,20 +96,20 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	return c, nil
 }
 
-// unwritten reports whether the keys of the source are such as no literal is.
+// unwritten reports whether requests have no literals for the keys of the source.
 func (k *keys) unwritten(up bool) bool {
 	f, _ := keyWay{k, up}.source()
 	return f.document || f.parts[0].alone == idAny || f.parts[0].alone == idUUID
 }
 
-// keeps reports whether an _id is no key of the source.
+// keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
 func (k keyWay) keeps(id bson.RawValue) bool {
 	_, err := k.id(id, readKey)
 	return err != nil
 }
 
-// idOf is the _id that a literal of a request stands for: the text of an ObjectId, a number
-// or a time, as its form has it.
+// idOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
+// a time, depending on the form.
 func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	if f.document {
 		return bson.RawValue{}, false
@@ -117,10 +122,12 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 			typ, val := idString.append(nil, v)
 			return bson.RawValue{Type: typ, Value: val}, true
 		}
+		// A string never equals a number or a date.
 		if text = v; t.numeric() || t == idDate {
 			return bson.RawValue{}, false
 		}
 	case time.Time:
+		// A date has milliseconds, so a finer time equals none.
 		if text = timeText(v.UnixMilli()); t != idDate || !v.Equal(v.Truncate(time.Millisecond)) {
 			return bson.RawValue{}, false
 		}
@@ -138,8 +145,7 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	return bson.RawValue{Type: typ, Value: val}, true
 }
 
-// reasonOf is the text of an error without the field that it names, for one that names
-// another.
+// reasonOf returns the text of an error without its field, for an error that names another field.
 func reasonOf(err error) string {
 	var m *transform.MappingError
 	if errors.As(err, &m) {

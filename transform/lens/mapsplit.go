@@ -17,16 +17,18 @@ func (o *calc) fieldsOf(p path) ([]path, error) {
 		return nil, f.reason(o)
 	case covers:
 		if slices.ContainsFunc(o.from, func(q path) bool { return q.under(p) }) {
+			// The object loses the calculated fields, so ask for their results as well.
 			return append([]path{p}, o.to...), nil
 		}
 	}
 	return []path{p}, nil
 }
 
-// compareAll of a string that is split is one comparison for each part; of the parts of
-// one that is joined, one of the whole.
+// compareAll maps a comparison of a split string to one for each part, and comparisons of joined
+// parts to one of the whole.
 func (o *calc) compareAll(cs []condition) ([]condition, error) {
 	var out []condition
+	// Comparisons with parts of a join are collected, and mapped together below.
 	parts := make([]*condition, len(o.from))
 	for i := range cs {
 		c := &cs[i]
@@ -42,7 +44,7 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 		case at < 0:
 			return nil, fmt.Errorf("it lies in %s, which is a string (%s)", o.from[0], o)
 		case c.op == transform.OpHas || c.op == transform.OpEqual && c.onNull():
-			// All of the fields are there, or none; and null, or none.
+			// All of the fields are present or none is, and all are null or none is.
 			for _, to := range o.to {
 				out = append(out, c.at(to)...)
 			}
@@ -54,6 +56,8 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 			out = append(out, start...)
 		case c.op != transform.OpEqual && c.op != transform.OpIn:
 			return nil, fmt.Errorf("only ==, in and has can be mapped, and startsWith where it is split (%s)", o)
+		// Several values of a part would need several values of the whole, which a conjunction
+		// cannot express.
 		case o.joined && (parts[at] != nil || c.op == transform.OpIn):
 			return nil, fmt.Errorf("only one == can be mapped (%s)", o)
 		case o.joined:
@@ -66,11 +70,13 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 			out = append(out, split...)
 		}
 	}
+	// Comparisons of parts are mapped together, because only a complete prefix of the whole is
+	// exact.
 	joined, err := o.compareParts(parts)
 	return append(out, joined...), err
 }
 
-// compareWhole maps == or in of a string that is split.
+// compareWhole maps == or in of a split string.
 func (o *calc) compareWhole(c condition) ([]condition, error) {
 	var found [][]string
 	for _, v := range c.values {
@@ -79,8 +85,9 @@ func (o *calc) compareWhole(c condition) ([]condition, error) {
 			return nil, fmt.Errorf("null among other values cannot be mapped (%s)", o)
 		}
 		if !ok {
-			continue // a string is not equal to it
+			continue // no string equals it
 		}
+		// A string that cannot be split is parked, so nothing equals it.
 		if parts, err := o.parted.take(s); err == nil && !slices.ContainsFunc(found, func(f []string) bool { return slices.Equal(f, parts) }) {
 			found = append(found, parts)
 		}
@@ -98,8 +105,8 @@ func (o *calc) compareWhole(c condition) ([]condition, error) {
 	return nil, fmt.Errorf("only one value can be mapped, for it is split (%s)", o)
 }
 
-// comparePrefix maps startsWith of a string that is split: the parts that the prefix has
-// whole, and the beginning of the next.
+// comparePrefix maps startsWith of a split string: == for the parts that the prefix contains
+// completely, and startsWith for the next part.
 func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	prefix, ok := c.values[0].(string)
 	if !ok {
@@ -111,9 +118,11 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	}
 	start := strings.SplitN(prefix, s.separator, limit)
 	last := len(start) - 1
+	// More separators than a valid string has.
 	if last >= s.parts {
 		return nothing(o.to[0]), nil
 	}
+	// A prefix that ends within a separator would also match a part with that ending.
 	for n := 1; n < len(s.separator) && last < s.parts-1; n++ {
 		if strings.HasSuffix(start[last], s.separator[:n]) {
 			return nil, fmt.Errorf("%q may end within a separator (%s)", prefix, o)
@@ -123,14 +132,16 @@ func (o *calc) comparePrefix(c condition) ([]condition, error) {
 	for i, part := range start[:last] {
 		out = append(out, condition{o.to[i], transform.OpEqual, []any{part}})
 	}
+	// An empty beginning matches every part.
 	if start[last] != "" || last == 0 {
 		out = append(out, condition{o.to[last], transform.OpPrefix, []any{start[last]}})
 	}
 	return out, nil
 }
 
-// compareParts maps == of parts: of all, or of the first.
+// compareParts maps == of the first parts, or of all parts.
 func (o *calc) compareParts(parts []*condition) ([]condition, error) {
+	// known counts the leading parts with a comparison.
 	known := slices.IndexFunc(parts, func(c *condition) bool { return c == nil })
 	if known < 0 {
 		known = len(parts)
@@ -152,12 +163,14 @@ func (o *calc) compareParts(parts []*condition) ([]condition, error) {
 	}
 	s := o.parted
 	whole := strings.Join(texts, s.separator)
+	// Split the whole again: parts may contain text that splits in another way.
 	if known == len(parts) {
 		if again, err := s.take(whole); err != nil || !slices.Equal(again, texts) {
 			return nothing(o.to[0]), nil
 		}
 		return []condition{{o.to[0], transform.OpEqual, []any{whole}}}, nil
 	}
+	// The separator ends the last known part. Without it, longer parts would match too.
 	whole += s.separator
 	if again := strings.SplitN(whole, s.separator, known+1); !slices.Equal(again[:known], texts) || again[known] != "" {
 		return nothing(o.to[0]), nil

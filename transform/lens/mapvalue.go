@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// literalsOf returns the literals of the side after a conversion that are equal to just
-// what becomes of the values that v is equal to before it. None: there is no such value.
+// literalsOf maps a literal through a conversion. A value equals v before the conversion if and
+// only if its converted value equals one of the results. The result is empty if no value equals v.
 func literalsOf(v any, from, to valueType) ([]any, error) {
 	if v == nil {
 		return []any{nil}, nil
@@ -20,6 +20,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 	if slices.Contains(times, from) {
 		return timeLiterals(v, from, to)
 	}
+	// The source type decides which values can equal v.
 	switch from {
 	case tString:
 		s, ok := v.(string)
@@ -31,6 +32,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 		return nil, errUUIDLiteral
 	case tObjectID: // to a string
 		s, ok := v.(string)
+		// Requests write an objectId as its digits, which are also the converted string.
 		if _, err := convertedLiteral(appendString(nil, s), tString, tObjectID); !ok || err != nil {
 			return nil, nil
 		}
@@ -52,7 +54,7 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 
 var errUUIDLiteral = errors.New("requests cannot write a uuid")
 
-// exactFloat is the bound up to which all whole numbers are doubles.
+// exactFloat is the limit up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
 
 func literalsOfNumber(v any, from, to valueType) ([]any, error) {
@@ -78,16 +80,19 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 		if !exact {
 			return nil, nil
 		}
+		// Equality does not distinguish 0 and -0, but their texts differ.
 		if f == 0 {
 			return []any{"0", "-0"}, nil
 		}
 		s, _ := textOf(appendDouble(nil, f), tDouble)
 		return []any{s}, nil
 	case to == tString:
+		// A whole-number type never holds a fraction.
 		if !n.IsInt() {
 			return nil, nil
 		}
 		return []any{n.Num().String()}, nil
+	// 0.1 as a double and as a decimal are different numbers.
 	case from == tDecimal && (to == tDouble || to == tNumber) || from == tDouble && to == tDecimal:
 		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
 			return []any{v}, nil
@@ -97,7 +102,7 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 	return []any{v}, nil
 }
 
-// literalsOfAnyNumber is literalsOfNumber where the field may have any of their types.
+// literalsOfAnyNumber is literalsOfNumber for a field with numbers of any type.
 func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 	switch {
 	case !n.IsInt() || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0:
@@ -110,8 +115,9 @@ func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 	return []any{n.Num().String()}, nil
 }
 
-// literalsOfText is literalsOf for a string: converted like one.
+// literalsOfText is literalsOf for a string, which is converted like a value.
 func literalsOfText(s string, to valueType) ([]any, error) {
+	// 1.0 and 1.00 are different strings and equal decimals.
 	if to == tDecimal {
 		return nil, errors.New("different strings are decimals that are equal")
 	}
@@ -129,6 +135,7 @@ func literalsOfText(s string, to valueType) ([]any, error) {
 		return []any{s}, nil
 	}
 	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: val})
+	// Several texts convert to 0, and NaN equals nothing.
 	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
 		return nil, errors.New("different strings are doubles that are equal, or none is")
 	}
@@ -142,6 +149,7 @@ func literalsOfNumberText(s string) ([]any, error) {
 		return nil, nil
 	}
 	lit, ok := literal(bson.RawValue{Type: t.bson(), Value: val})
+	// Only such whole numbers have a single text.
 	if n, whole := rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
 		return nil, errors.New("different strings are numbers that are equal, or none is")
 	}
@@ -156,6 +164,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 	var val []byte
 	switch v := v.(type) {
 	case time.Time:
+		// A stored date has milliseconds, so a finer time equals none.
 		if from != tDate || !time.UnixMilli(v.UnixMilli()).Equal(v) {
 			return nil, nil
 		}
@@ -172,6 +181,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 		}
 		val = appendLong(nil, n.Num().Int64())
 	}
+	// A time that cannot be converted exactly does not occur in the other version.
 	made, err := convertedLiteral(val, from, to)
 	if err != nil {
 		return nil, nil
@@ -180,7 +190,7 @@ func timeLiterals(v any, from, to valueType) ([]any, error) {
 	return []any{lit}, nil
 }
 
-// literal is a value as a request writes it; ok is false for those that it cannot.
+// literal returns a value as requests write it. ok is false if requests cannot write it.
 func literal(v bson.RawValue) (any, bool) {
 	switch v.Type {
 	case bson.TypeString:
@@ -203,7 +213,7 @@ func literal(v bson.RawValue) (any, bool) {
 	}
 }
 
-// sameLiteral is how transform.Condition compares for equality.
+// sameLiteral reports whether two literals are equal, by the rules of transform.Condition.
 func sameLiteral(a, b any) bool {
 	if x, ok := a.(time.Time); ok {
 		y, ok := b.(time.Time)
@@ -211,6 +221,7 @@ func sameLiteral(a, b any) bool {
 	}
 	x, okX := rational(a)
 	y, okY := rational(b)
+	// Numbers compare by value, whatever their types.
 	if okX || okY {
 		return okX && okY && x.Cmp(y) == 0
 	}
@@ -227,7 +238,7 @@ func isFloat(v any) bool {
 	return ok
 }
 
-// rational reads a number, whatever its type, but for NaN and the infinities.
+// rational reads a number of any type, except NaN and the infinities.
 func rational(v any) (*big.Rat, bool) {
 	switch v := v.(type) {
 	case int64:

@@ -10,21 +10,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A number is an int, a long, a double or a decimal, whichever its writer took: JavaScript
-// writes 5 as an int or as a double, and a whole number beyond 32 bits as a double. Values
-// of these types that are the same number are one to convert.
+// A number is an int, a long, a double or a decimal, as its writer chose. JavaScript writes 5 as an
+// int or a double, and a whole number beyond 32 bits as a double. For convert, values of these
+// types are equal if they are the same number.
 
-// plainNumber is the form that a number is given: an int where it is whole and fits, else a
-// double where one has it to the last digit, else a long or a decimal. So JavaScript would
-// write it; -0 is a double then.
+// plainNumber returns the plain form of a number: an int if it is whole and fits, else a double if
+// one is exactly equal, else a long or a decimal. JavaScript writes numbers in this form. -0 is a
+// double.
 func plainNumber(t valueType, val []byte) (valueType, []byte) {
 	switch t {
 	case tLong, tDouble:
 		n, ok := whole(val, t)
 		switch {
+		// A fraction, a large number and -0 have no other plain form than double.
 		case t == tDouble && (!ok || isMinusZero(val)):
 		case int64(int32(n)) == n:
 			return tInt, binary.LittleEndian.AppendUint32(nil, uint32(int32(n)))
+		// The bound excludes 1<<63, to which the largest longs round. It does not fit into an
+		// int64.
 		case t == tLong && int64(float64(n)) == n && float64(n) < 1<<63:
 			return tDouble, appendDouble(nil, float64(n))
 		}
@@ -36,11 +39,12 @@ func plainNumber(t valueType, val []byte) (valueType, []byte) {
 
 func isMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<<63 }
 
-// plainDecimal is plainNumber for a decimal. A double has it where both are written alike:
-// 0.1 is no sum of powers of two, but it is the double 0.1 that was meant.
+// plainDecimal is plainNumber for a decimal. It accepts a double with the same shortest text: no
+// double equals 0.1, but the double written 0.1 is the intended one.
 func plainDecimal(val []byte) (valueType, []byte) {
 	text, _ := textOf(val, tDecimal)
 	if n, ok := wholeDecimal(val); ok {
+		// A decimal -0 becomes the double -0 below.
 		if n.IsInt64() && (n.Sign() != 0 || text[0] != '-') {
 			return plainNumber(tLong, appendLong(nil, n.Int64()))
 		}
@@ -50,6 +54,7 @@ func plainDecimal(val []byte) (valueType, []byte) {
 		return tDecimal, val
 	}
 	double := appendDouble(nil, f)
+	// Accept the double only if it gives the same decimal again.
 	again, ok := appendConverted(nil, double, tDouble, tDecimal)
 	if !ok || !sameDecimal(val, again) {
 		return tDecimal, val
@@ -57,10 +62,10 @@ func plainDecimal(val []byte) (valueType, []byte) {
 	return tDouble, double
 }
 
-// maxExponent bounds the zeros that are written out: no long has as many.
+// maxExponent limits the zeros that are written out. No long has more digits.
 const maxExponent = 20
 
-// wholeDecimal reads a decimal that is an integer, and not too large a one.
+// wholeDecimal reads a decimal that is an integer of a moderate size.
 func wholeDecimal(val []byte) (*big.Int, bool) {
 	n, exp, err := decimalOf(val).BigInt()
 	if err != nil || exp > maxExponent {
@@ -73,7 +78,7 @@ func wholeDecimal(val []byte) (*big.Int, bool) {
 		return n, true
 	}
 	if exp < -2*maxExponent {
-		return nil, false // no decimal has that many digits to end in zeros
+		return nil, false // no decimal has that many trailing zeros
 	}
 	q, rest := n.QuoRem(n, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-exp)), nil), new(big.Int))
 	return q, rest.Sign() == 0
@@ -83,7 +88,7 @@ func decimalOf(val []byte) bson.Decimal128 {
 	return bson.NewDecimal128(binary.LittleEndian.Uint64(val[8:]), binary.LittleEndian.Uint64(val))
 }
 
-// sameDecimal reports whether two decimals are one number, with however many zeros.
+// sameDecimal reports whether two decimals are the same number, whatever their trailing zeros.
 func sameDecimal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -93,13 +98,14 @@ func sameDecimal(a, b []byte) bool {
 	if errX != nil || errY != nil {
 		return decimalOf(a).String() == decimalOf(b).String() // NaN and the infinities
 	}
+	// Zeros differ by sign only. The top bit of the last byte is the sign.
 	if x.Sign() == 0 || y.Sign() == 0 {
 		return x.Sign() == y.Sign() && (a[15]^b[15])&0x80 == 0
 	}
 	return trimmed(x, &expX).Cmp(trimmed(y, &expY)) == 0 && expX == expY
 }
 
-// trimmed takes the zeros off that a number ends in.
+// trimmed removes the trailing zeros of a number.
 func trimmed(n *big.Int, exp *int) *big.Int {
 	ten, rest := big.NewInt(10), new(big.Int)
 	for {
@@ -112,7 +118,7 @@ func trimmed(n *big.Int, exp *int) *big.Int {
 	}
 }
 
-// numeric reports whether a value may stand where a lens says number.
+// numeric reports whether a value may be a lens's number.
 func numeric(t bson.Type) bool {
 	switch t {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
@@ -122,9 +128,10 @@ func numeric(t bson.Type) bool {
 	}
 }
 
-// fromNumber converts a number of any type to one of the type to. It refuses what would be
-// another number there.
+// fromNumber converts a number of any type to the type to. It refuses a value that would become
+// another number.
 func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
+	// Compare plain forms: the same number must come back, not the same type.
 	plain, p := plainNumber(t, val)
 	switch {
 	case to == tString:
@@ -134,7 +141,7 @@ func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
 		}
 		return appendString(nil, s), nil
 	case t == to:
-		return val, nil // it is kept to the last zero
+		return val, nil // keeps trailing zeros
 	case plain == to:
 		return p, nil
 	case plain == tDouble && isMinusZero(p) && (to == tInt || to == tLong || to == tBool):
@@ -145,12 +152,13 @@ func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
 	}
 	out, ok := appendConverted(nil, p, plain, to)
 	if n, isWhole := whole(p, plain); isWhole && to == tDecimal && !(plain == tDouble && isMinusZero(p)) {
-		// All digits: the shortest text of a large double is that of another number.
+		// Write all digits: the shortest text of a large double is the decimal of another number.
 		out, ok = appendParsed(nil, strconv.FormatInt(n, 10), tDecimal)
 	}
 	if !ok {
 		return nil, errInexact
 	}
+	// Convert back, to refuse every number that would change.
 	again, q, ok := toNumber(to, out)
 	if !ok || again != plain || !bytes.Equal(p, q) {
 		return nil, errInexact
@@ -158,7 +166,7 @@ func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
 	return out, nil
 }
 
-// toNumber makes a number of a value of another type.
+// toNumber converts a value of another type to a plain number.
 func toNumber(from valueType, val []byte) (valueType, []byte, bool) {
 	switch from {
 	case tString:
@@ -171,7 +179,7 @@ func toNumber(from valueType, val []byte) (valueType, []byte, bool) {
 	return t, p, true
 }
 
-// numberText writes a plain number: a whole one with all its digits.
+// numberText returns the text of a plain number, with all digits of a whole one.
 func numberText(t valueType, val []byte) string {
 	if n, ok := whole(val, t); ok && !(t == tDouble && isMinusZero(val)) {
 		return strconv.FormatInt(n, 10)
@@ -180,14 +188,16 @@ func numberText(t valueType, val []byte) string {
 	return s
 }
 
-// parseNumber reads a plain number.
+// parseNumber parses the text of a number to its plain form.
 func parseNumber(s string) (valueType, []byte, bool) {
+	// -0 is a double: an int has no negative zero.
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		t, p := plainNumber(tLong, appendLong(nil, n))
 		return t, p, true
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		double := appendDouble(nil, f)
+		// Another spelling of a double may be a decimal with more digits.
 		if text, _ := textOf(double, tDouble); text == s || math.IsNaN(f) {
 			return tDouble, double, true
 		}
@@ -200,8 +210,8 @@ func parseNumber(s string) (valueType, []byte, bool) {
 	return t, p, true
 }
 
-// forms are those of a number, and of a decimal that is made of one: 5 and 5.00 are the same.
-// So are dates of one second with rounding.
+// forms returns the form of a converted value: a number, a decimal made from one (5 and 5.00 are
+// the same), or a date with rounding.
 func (o *convert) forms() []form {
 	if o.rounding && o.to == tDate || o.to == tNumber || o.from == tNumber && o.to == tDecimal {
 		return []form{{fields: []holding{{path: o.field, by: o}}}}
@@ -209,7 +219,7 @@ func (o *convert) forms() []form {
 	return nil
 }
 
-// applyNumber is apply from or to a number.
+// applyNumber is apply for a conversion from or to number.
 func (o *convert) applyNumber(n *node, i int) error {
 	el := &n.elems[i]
 	if o.from != tNumber {

@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// checkNumber refuses an operation that works on what another has made a number of any type,
-// or the other way round, and wants one type: it would take some of the numbers only.
+// checkNumber refuses a second conversion of a value if only one of the two allows numbers of any
+// type. The other one would accept only some of the numbers.
 func checkNumber(before []op, o op) error {
 	for _, v := range valuesOf(before, o) {
 		earlier := lastOn(v.before, v.path)
 		if earlier == nil {
 			continue
 		}
+		// Both sides of the value must allow any number, or neither.
 		first, isConvert := earlier.(*convert)
 		toNumber := isConvert && first.to == tNumber
 		later, isConvert := v.op.(*convert)
@@ -24,14 +25,14 @@ func checkNumber(before []op, o op) error {
 	return nil
 }
 
-// valued is an operation on one value, with what comes before it.
+// valued is an operation on one value, with the operations before it.
 type valued struct {
 	op     op
 	path   path
 	before []op
 }
 
-// valuesOf finds the operations that look at values in o, those within its items too.
+// valuesOf returns the operations in o that read values, including those within its items.
 func valuesOf(before []op, o op) []valued {
 	switch o := o.(type) {
 	case *convert:
@@ -46,6 +47,7 @@ func valuesOf(before []op, o op) []valued {
 		return out
 	case *each:
 		var out []valued
+		// Wrap the inner operations again, so that lastOn sees them as part of the each.
 		for k, inner := range o.run.ops {
 			for _, v := range valuesOf(o.run.ops[:k:k], inner) {
 				earlier := &each{field: o.field, in: o.in, run: program{ops: v.before}}
@@ -58,7 +60,7 @@ func valuesOf(before []op, o op) []valued {
 	}
 }
 
-// lastOn is the operation that gave the value at p its type, nil where none did.
+// lastOn returns the operation that gave the value at p its type, or nil.
 func lastOn(before []op, p path) op {
 	for _, o := range slices.Backward(before) {
 		switch o := o.(type) {
@@ -74,6 +76,7 @@ func lastOn(before []op, p path) op {
 			if slices.ContainsFunc(o.to, p.equal) {
 				return o
 			}
+		// Follow the value to its place before the list existed.
 		case *wrap:
 			if p.under(o.field) && !p.equal(o.field) {
 				p = o.field.join(p[len(o.field)+1:])
@@ -91,6 +94,7 @@ func lastOn(before []op, p path) op {
 				}
 			}
 		}
+		// Follow the field to its name before this operation.
 		was, f := o.inverse().trace(p)
 		if f != kept && f != converted || was == nil {
 			return nil

@@ -7,39 +7,40 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// op is one operation in one direction. Every op has an inverse, so the way down is
-// the inverses in reverse order.
+// op is one operation in one direction. Every op has an inverse. The reverse of a lens is the
+// inverses in reverse order.
 //
-// What an op does to requests follows from trace; one that can do more than that is
-// also a comparer, a spreader or a sorter (mapping.go). One that keeps fields which
-// only the far side has is a holder (program.go).
+// trace defines how an op changes requests. An op that can do more is also a comparer, a spreader
+// or a sorter (mapping.go). An op that keeps fields which only the far side has is a holder
+// (program.go).
 type op interface {
-	// String names the operation and its fields as the lens does, for errors.
+	// String returns the operation and its fields as the lens writes them, for errors.
 	String() string
 	apply(e *editor, root *node) error
 	inverse() op
-	// trace returns where a path of the side before is on the side after.
+	// trace returns the path on the far side of a path on the near side.
 	trace(p path) (path, fate)
-	// takes and makes are the paths that a record has only before, and only after.
+	// takes returns the paths that only the near side has, makes the paths that only the far side
+	// has.
 	takes() []path
 	makes() []path
-	// changes are the paths whose values are others afterwards, each seen as one value.
+	// changes returns the paths whose values change, each treated as one value.
 	changes() []path
 }
 
-// fate is what becomes of a path.
+// fate is the effect of an operation on a path.
 type fate int
 
 const (
 	kept      fate = iota // the same values, perhaps under another path
-	converted             // there, with other values
-	covers                // what lies within it changes, or is partly elsewhere
-	spread                // its value is made into others, under other paths
-	gone                  // the other side does not have it
-	clashes               // the side before cannot have it at all
+	converted             // still there, with other values
+	covers                // fields within it change or move elsewhere
+	spread                // its value is made into values at other paths
+	gone                  // the far side does not have it
+	clashes               // the near side cannot have it
 )
 
-// TypeName is what lenses and their messages call a type.
+// TypeName returns the name of a type in lenses and messages.
 func TypeName(t bson.Type) string {
 	switch t {
 	case bson.TypeInt32:
@@ -63,11 +64,12 @@ func TypeName(t bson.Type) string {
 	}
 }
 
-// show writes a value for an error: not all of a long one. transform.Conceal takes it out
-// again before the error is stored with a parked record, unless the operator allows it.
+// show formats a value for an error and truncates a long one. transform.Conceal removes the value
+// again before the error is stored, unless the operator allows it.
 func show(t bson.Type, val []byte) string {
 	const most = 80
 	s := bson.RawValue{Type: t, Value: val}.String()
+	// Cutting at a byte may split a character. ToValidUTF8 drops the rest of it.
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}

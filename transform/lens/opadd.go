@@ -6,16 +6,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// add puts a field into each record whose parent object is there; drop, its inverse,
-// takes it out. What drop takes out survives on the other side as the complement, or
-// is the constant.
+// add puts a field into each record that has the parent object. drop, its inverse, removes the
+// field. The removed value survives on the other side as the complement, unless it is the constant.
 type add struct {
 	field    path
-	from     path      // where the value is copied from; nil: the value is val
-	typ      bson.Type // 0: nothing to put where the complement has nothing
+	from     path      // path to copy the value from; nil: the value is val
+	typ      bson.Type // 0: add nothing if the complement has nothing
 	val      []byte
 	constant bool
-	verb     string // how the lens calls the operation
+	verb     string // the operation's name in the lens
 }
 
 func (o *add) String() string {
@@ -43,7 +42,7 @@ func (o *add) holds() []holding {
 	return []holding{{path: o.field, by: o}}
 }
 
-// forms: of a constant that is an object, the order of fields is the application's.
+// forms returns the form of a constant object: the application may order its fields differently.
 func (o *add) forms() []form {
 	if !o.constant || !hasItems(o.typ) {
 		return nil
@@ -53,8 +52,8 @@ func (o *add) forms() []form {
 
 func (o *add) trace(p path) (path, fate) { return traceOneSided(p, o.field, clashes) }
 
-// traceOneSided is the trace of an op whose field only one side has; within is the fate of what
-// lies in it.
+// traceOneSided is the trace of an op whose field only one side has. within is the fate of paths
+// within the field.
 func traceOneSided(p, field path, within fate) (path, fate) {
 	switch {
 	case p.under(field):
@@ -66,6 +65,7 @@ func traceOneSided(p, field path, within fate) (path, fate) {
 }
 
 func (o *add) apply(e *editor, root *node) error {
+	// A copied value replaces the default only if the source field exists.
 	typ, val := o.typ, o.val
 	if o.from != nil {
 		from, i, err := e.lookup(root, o.from)
@@ -76,6 +76,8 @@ func (o *add) apply(e *editor, root *node) error {
 			typ, val = from.elems[i].typ, from.elems[i].value()
 		}
 	}
+	// Without the parent object there is no place for the field. Creating it would change the
+	// record's meaning.
 	n, err := e.parent(root, o.field)
 	if err != nil || n == nil {
 		return err
@@ -89,6 +91,7 @@ func (o *add) apply(e *editor, root *node) error {
 	return nil
 }
 
+// drop is the inverse of add, and the operation remove.
 type drop add
 
 func (o *drop) String() string  { return (*add)(o).String() }
@@ -101,7 +104,7 @@ func (o *drop) trace(p path) (path, fate) { return traceOneSided(p, o.field, gon
 
 func (o *drop) apply(e *editor, root *node) error {
 	if o.from != nil {
-		// The reverse reads it again.
+		// The reverse reads the field again, so its path must be readable.
 		if _, _, err := e.lookup(root, o.from); err != nil {
 			return err
 		}
@@ -111,6 +114,7 @@ func (o *drop) apply(e *editor, root *node) error {
 		return err
 	}
 	el := &n.elems[i]
+	// A lost value other than the constant could not come back.
 	if is := (bson.RawValue{Type: el.typ, Value: el.value()}); o.constant && !sameFields(is, bson.RawValue{Type: o.typ, Value: o.val}) {
 		return refuse(o.field, "is %s (%s), not the constant %s, which the other side could not give back",
 			show(el.typ, el.value()), TypeName(el.typ), show(o.typ, o.val))

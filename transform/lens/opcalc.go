@@ -10,26 +10,26 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// calc makes some fields into others by a pair of functions: split and join, compute,
-// hook. A path may be on both sides; its field stays in its place.
+// calc calculates fields from other fields by a pair of functions. It implements split, join,
+// compute and hook. A path may be on both sides; its field then keeps its place.
 //
-// Fields that are all absent, or all null, give fields that all are. For the rest the
-// result is calculated back and must be what it was made of.
+// If all fields are absent, or all are null, so are the results. In all other cases calc calculates
+// the inputs back from the results and requires them to be equal.
 type calc struct {
-	name     string // how the lens calls the operation, with its fields
+	name     string // the operation and its fields as the lens writes them
 	from, to []path
 	up, down calculation
-	// anyFrom and anyTo are set for the fields whose objects are the same with their fields in
-	// any order; nil: for none.
+	// anyFrom and anyTo are true for fields whose objects are equal with their fields in any order.
+	// Nil means false for all.
 	anyFrom, anyTo []bool
-	// parted is set where a comparison of one field can be made one of each of the
-	// others: for split, seen from the whole.
+	// parted is set if a comparison of one field can become comparisons of the others, as for
+	// split.
 	parted *splitter
-	joined bool // the same, seen from the parts
+	joined bool // the operation is a join: from holds the parts
 }
 
-// calculation makes values of values, in the order of the paths. An absent field is the
-// zero RawValue. It is pure, and neither keeps nor changes the bytes that it is given.
+// calculation calculates values from values, in the order of the paths. The zero RawValue is an
+// absent field. It must be pure and must not keep or modify the bytes that it gets.
 type calculation func(in []bson.RawValue) ([]bson.RawValue, error)
 
 func (o *calc) String() string { return o.name }
@@ -61,6 +61,7 @@ func (o *calc) trace(p path) (path, fate) {
 }
 
 func (o *calc) apply(e *editor, root *node) error {
+	// A field with the name of a result would be lost or mistaken for the result.
 	for _, p := range o.makes() {
 		if n, i, err := e.lookup(root, p); err != nil {
 			return err
@@ -68,6 +69,7 @@ func (o *calc) apply(e *editor, root *node) error {
 			return absent(n, p)
 		}
 	}
+	// Read all inputs before writing: inputs and results may share fields.
 	in := make([]bson.RawValue, len(o.from))
 	for i, p := range o.from {
 		n, at, err := e.lookup(root, p)
@@ -85,11 +87,13 @@ func (o *calc) apply(e *editor, root *node) error {
 	if err != nil {
 		return calcError(o.from, err)
 	}
+	// Prove that the reverse gives the same input.
 	back, err := calculate(o.down, out, len(in))
 	if err != nil {
 		return refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
 	}
 	for i := range in {
+		// The order of fields is no difference if the far side keeps its own.
 		if !sameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && sameFields(in[i], back[i])) {
 			return refuse(o.from[i], "is %s, would become %s and come back as %s: %w", showValue(in[i]), showAll(out), showValue(back[i]), errInexact)
 		}
@@ -99,7 +103,7 @@ func (o *calc) apply(e *editor, root *node) error {
 
 func anyOrder(of []bool, i int) bool { return of != nil && of[i] }
 
-// forms are the objects whose fields may stand in any order: the far side keeps its own.
+// forms returns the objects whose fields may be in any order. The far side keeps its own order.
 func (o *calc) forms() []form {
 	var out []form
 	for i, p := range o.to {
@@ -110,14 +114,15 @@ func (o *calc) forms() []form {
 	return out
 }
 
-// orderOf names an operation that loses the order of fields.
+// orderOf names an operation that loses the order of fields, for errors and reports.
 type orderOf struct{ o op }
 
 func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 
-// put writes the results. New fields are put in before old ones go, so that an object
-// which holds both stays where it is.
+// put writes the results. It adds new fields before it removes old ones, so that an object with
+// both keeps its place.
 func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
+	// Collect the fields without a result. They are removed last, with the old fields.
 	var empty []path
 	for i, p := range o.to {
 		n, at, err := e.lookup(root, p)
@@ -130,6 +135,7 @@ func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
 			if err := e.insert(root, p, elem{typ: v.Type, val: v.Value}); err != nil {
 				return err
 			}
+		// Leaving out an item would shift the others.
 		case p.isItem():
 			return refuse(p, "would be without a value, but an item cannot be left out")
 		case at >= 0:
@@ -147,6 +153,7 @@ func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
 			removed = append(removed, p)
 		}
 	}
+	// Prune last: an earlier removal may have emptied an object that a later field is in.
 	for _, p := range removed {
 		if err := e.prune(root, p.parent()); err != nil {
 			return err
@@ -155,7 +162,7 @@ func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
 	return nil
 }
 
-// calculate is f with what holds for all: absence and null stay.
+// calculate calls f, except where all inputs are absent or all are null.
 func calculate(f calculation, in []bson.RawValue, n int) ([]bson.RawValue, error) {
 	switch {
 	case all(in, 0):
@@ -167,6 +174,7 @@ func calculate(f calculation, in []bson.RawValue, n int) ([]bson.RawValue, error
 	if err != nil {
 		return nil, err
 	}
+	// A hook may return too few values. Indexing them would panic later.
 	if len(out) != n {
 		return nil, fmt.Errorf("it gave %d values, not %d", len(out), n)
 	}
@@ -179,7 +187,8 @@ func all(vs []bson.RawValue, t bson.Type) bool {
 
 func sameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
 
-// calcError names the field that a calculation complains of, the first if it names none.
+// calcError returns an error about the field that a calculation rejects, or about all fields if it
+// names none.
 func calcError(from []path, err error) error {
 	var at *valueError
 	if errors.As(err, &at) && at.index < len(from) {
@@ -188,7 +197,7 @@ func calcError(from []path, err error) error {
 	return refuse(path{[]byte(pathNames(from))}, "cannot be calculated: %w", err)
 }
 
-// valueError is an error of a calculation about one of its values.
+// valueError is a calculation's error about one of its values.
 type valueError struct {
 	index int
 	err   error

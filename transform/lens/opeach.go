@@ -8,21 +8,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// container is what an each works on.
+// container is the type of value that an each works on.
 type container string
 
 const (
-	anyItems container = "" // as the record has it
+	anyItems container = "" // whichever the record has
 	inList   container = "list"
 	inMap    container = "map"
 )
 
-// each does operations within every item of a list, or every value of a map. An absent
-// field and a null stay as they are.
+// each applies operations to every item of a list or every value of a map. Absent and null fields
+// stay.
 type each struct {
 	field path
 	in    container
-	// match tells the items of a list apart, on the side before and on the side after.
+	// match is the field that distinguishes the items of a list, on the near and on the far side.
 	match, farMatch path
 	run, back       program
 }
@@ -37,6 +37,7 @@ func newEach(field path, in container, match path, ops []op) (*each, error) {
 		return nil, err
 	}
 	if match != nil {
+		// The operations may rename the field that distinguishes the items.
 		if o.farMatch, err = traceKept(match, ops); err != nil {
 			return nil, fmt.Errorf("match: %w", err)
 		}
@@ -44,7 +45,7 @@ func newEach(field path, in container, match path, ops []op) (*each, error) {
 	return o, nil
 }
 
-// needsMatch reports whether the items of a list must be told apart.
+// needsMatch reports whether the items of a list must be distinguishable.
 func (o *each) needsMatch() bool {
 	return o.in != inMap && len(o.run.held)+len(o.back.held) > 0
 }
@@ -57,17 +58,18 @@ func (o *each) takes() []path   { return nil }
 func (o *each) makes() []path   { return nil }
 func (o *each) changes() []path { return []path{o.field} }
 
-// told reports whether items are found again on the other side, so that no two of a list
-// may look alike.
+// told reports whether items are matched with the other side's. Then no two items of a list may
+// have the same key.
 func (o *each) told() bool {
 	return len(o.run.held)+len(o.back.held) > 0 || o.match != nil && len(o.run.forms)+len(o.back.forms) > 0
 }
 
-// forms are those that the items keep. Where nothing tells the items of a list apart, it
-// keeps its form as a whole.
+// forms returns the forms of the items' values. If nothing distinguishes the items of a list, the
+// list keeps its form as a whole.
 func (o *each) forms() []form {
 	var out []form
 	for _, f := range o.run.forms {
+		// Items without a key cannot be matched with the far side one by one.
 		whole := o.in != inMap && o.match == nil || slices.ContainsFunc(f.fields, func(h holding) bool { return h.path.isItem() && o.in != inMap })
 		if whole {
 			out = append(out, form{fields: []holding{{path: o.field, by: nested{o, f.fields[0].by}}}, anyOrder: f.anyOrder})
@@ -82,7 +84,7 @@ func (o *each) forms() []form {
 	return out
 }
 
-// holds are the fields that the items keep.
+// holds returns the fields that the items keep.
 func (o *each) holds() []holding {
 	var out []holding
 	for _, h := range o.run.held {
@@ -91,8 +93,9 @@ func (o *each) holds() []holding {
 	return out
 }
 
-// lift is a holding of the items as the record sees it.
+// lift converts a holding of an item to one of the record.
 func (o *each) lift(h holding) holding {
+	// nil: entries of a map match by name.
 	matches := []path{nil}
 	if o.farMatch != nil {
 		matches[0] = o.field.join(o.farMatch)
@@ -106,13 +109,13 @@ func (o *each) lift(h holding) holding {
 	return holding{path: o.field.join(h.path), matches: matches, by: nested{o, h.by}}
 }
 
-// nested names an operation within others.
+// nested names an operation within another one.
 type nested struct{ outer, inner fmt.Stringer }
 
 func (n nested) String() string { return n.outer.String() + ": " + n.inner.String() }
 
-// trace follows a path into the items: over itemPart, or as the database writes it, with
-// nothing or a number for the items of a list and a name for the entry of a map.
+// trace follows a path into the items. The path leads through itemPart, or has the database's form:
+// no part or a number for a list item, a name for a map entry.
 func (o *each) trace(p path) (path, fate) {
 	if !p.under(o.field) {
 		return p, kept
@@ -132,10 +135,12 @@ func (o *each) trace(p path) (path, fate) {
 	default:
 		return p, covers
 	}
+	// The database's paths omit the item of a list. Leave it out of the result too.
 	implied := string(p[len(o.field)]) != itemPart && entry == nil
 	f := kept
 	for _, step := range o.run.ops {
 		var at fate
+		// Keep the strongest effect. Fates are ordered by strength.
 		if rest, at = step.trace(rest); at > f {
 			f = at
 		}
@@ -152,11 +157,12 @@ func (o *each) trace(p path) (path, fate) {
 	return o.field.join(rest), f
 }
 
-// fateOfAll is what becomes of the list itself: its items have other values, or fields
-// of other names.
+// fateOfAll returns the fate of the list itself: converted if only the items' values change, covers
+// if their fields change.
 func (o *each) fateOfAll() fate {
 	for _, step := range o.run.ops {
 		for _, p := range pathsOf(step) {
+			// An operation on a field changes the items' fields, not only their values.
 			if !p.isItem() {
 				return covers
 			}
@@ -192,6 +198,7 @@ func (o *each) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
+	// Equal keys would let an item keep the fields of another one.
 	if o.told() {
 		match := o.match
 		if el.typ != bson.TypeArray {

@@ -10,14 +10,13 @@ import (
 type operation struct {
 	name string
 	doc  string // for editors
-	// parse reads what stands behind the name. The op is nil for an operation on whole
-	// records, which has put itself into p.lens.
+	// parse reads the body of the operation. References and fans also register themselves in p.lens.
 	parse func(p *lensParser, body ast.Node) (op, error)
-	body  any // what stands behind the name, for the schema
+	body  any // type of the body, for the schema
 }
 
-// operations are all that the format has, in the order in which errors list them. It
-// is a function because an operation may hold others.
+// operations returns all operations of the format, in the order of error messages. It is a
+// function, because a variable would refer to itself: an operation may contain others.
 func operations() []operation {
 	return []operation{
 		{"rename", "Gives a field another name in its place.", (*lensParser).rename, renameBody{}},
@@ -50,7 +49,7 @@ func operationNames() string {
 	return joinNames(names)
 }
 
-// operation reads one operation; op is nil for one that works on whole records.
+// operation reads one operation, a mapping with a single key.
 func (p *lensParser) operation(n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) != 1 {
@@ -67,7 +66,7 @@ func (p *lensParser) operation(n ast.Node) (op, error) {
 	return nil, p.errorAt(entries[0].Key, "unknown operation %q; allowed: %s", strings.TrimSpace(entries[0].Key.String()), operationNames())
 }
 
-// operationList reads operations and checks that each can follow those before it.
+// operationList reads operations and checks that each can follow the ones before it.
 func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
@@ -86,7 +85,7 @@ func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 			return nil, p.errorAt(n, "%s: %v", o, err)
 		}
 		ops = append(ops, o)
-		// What one operation keeps, a later one must be able to find.
+		// Compile early, so that the error names the operation which cannot follow.
 		for _, way := range [][]op{ops, inverses(ops)} {
 			if _, err := compileProgram(way); err != nil {
 				return nil, p.errorAt(n, "%s: %v", o, err)
@@ -103,8 +102,10 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 		if err != nil {
 			return nil, p.errorAt(n, "%s must be the dotted path of a field", key)
 		}
+		// YAML reads some field names, such as 5 or null, as other types.
 		s = &ast.StringNode{Value: text}
 	}
+	// Within an each, a path begins at the item.
 	parse := parsePath
 	if p.inItem > 0 {
 		parse = parseItemPath
@@ -116,7 +117,7 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 	return out, nil
 }
 
-// fieldPath is path for what an item cannot be itself: a field of an object.
+// fieldPath reads a path that must be a field of an object, not the item itself.
 func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
 	out, err := p.path(n, key)
 	if err == nil && out.isItem() {
@@ -125,7 +126,7 @@ func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
 	return out, err
 }
 
-// paths reads a list of paths, none within another.
+// paths reads a list of paths that do not contain each other.
 func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok || len(seq.Values) < least {
@@ -138,6 +139,7 @@ func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 			return nil, err
 		}
 		for _, other := range out {
+			// The result of one path would be within the other's.
 			if at.overlaps(other) {
 				return nil, p.errorAt(v, "%s: %s and %s lie within each other", key, other, at)
 			}
@@ -158,6 +160,7 @@ func (p *lensParser) fromTo(n ast.Node, what string) (from, to path, err error) 
 	if to, err = p.fieldPath(f["to"], "to"); err != nil {
 		return nil, nil, err
 	}
+	// A field cannot move into itself.
 	if from.overlaps(to) {
 		return nil, nil, p.errorAt(f["to"], "%s: %s and %s lie within each other", what, from, to)
 	}
@@ -169,6 +172,7 @@ func (p *lensParser) rename(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
+	// rename keeps the place of the field, which only works within one object.
 	if !from.parent().equal(to.parent()) {
 		return nil, p.errorAt(n, "rename keeps a field in its object; use move for %s to %s", from, to)
 	}

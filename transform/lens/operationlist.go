@@ -15,7 +15,7 @@ func (p *lensParser) copy(n ast.Node) (op, error) {
 	return &add{field: to, from: from, verb: "copy"}, nil
 }
 
-// field reads an operation that has nothing but a field.
+// field reads an operation whose body is only a field.
 func (p *lensParser) field(n ast.Node, what string) (path, error) {
 	f, err := p.fields(n, what, []string{"field"}, nil)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *lensParser) join(n ast.Node) (op, error) {
 	return o.inverse(), nil
 }
 
-// splitting reads split, and join as the inverse of one.
+// splitting reads split. For join it reads the inverse.
 func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey string, parts ast.Node, partsKey string) (op, error) {
 	field, err := p.fieldPath(whole, wholeKey)
 	if err != nil {
@@ -71,6 +71,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 		return nil, err
 	}
 	for _, part := range to {
+		// A part within the whole, or around it, would be removed together with it.
 		if part.overlaps(field) && !part.equal(field) {
 			return nil, p.errorAt(parts, "%s: %s and %s lie within each other", partsKey, part, field)
 		}
@@ -87,6 +88,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 		}
 		s.rest = b.Value
 	}
+	// Errors must name the operation as the lens has it, also for the inverse.
 	name := fmt.Sprintf("split %s into %s", field, pathNames(to))
 	if wholeKey == "to" {
 		name = fmt.Sprintf("join %s to %s", pathNames(to), field)
@@ -119,6 +121,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 			return nil, p.errorAt(v, "in: unknown container %q; allowed: list, map", strings.TrimSpace(v.String()))
 		}
 	}
+	// The database limits nesting, so deeper operations could never apply.
 	if p.inItem++; p.inItem > maxDepth {
 		return nil, p.errorAt(n, "each: nested more than %d deep", maxDepth)
 	}
@@ -144,7 +147,9 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 		}
 		return nil, p.errorAt(at, "each: %v", err)
 	}
+	// Without match the reverse could not find the item that holds the missing field.
 	if o.needsMatch() && match == nil {
+		// Name the first operation that needs it.
 		held := append(o.run.held, o.back.held...)[0]
 		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.by)
 	}

@@ -38,7 +38,8 @@ func (p *lensParser) normalize(n ast.Node) (op, error) {
 		o.steps = append(o.steps, step)
 	}
 	if slices.ContainsFunc(o.steps, func(s normalStep) bool { return s == stepLower || s == stepUpper || s == stepNFC }) {
-		// Programs whose tables of letters differ do not do the same.
+		// Programs with other Unicode tables give other results, so the tables are part of the
+		// digest.
 		p.revisions = append(p.revisions, "unicode", unicode.Version, norm.Version)
 	}
 	return o, nil
@@ -54,7 +55,7 @@ func (p *lensParser) joinList(n ast.Node) (op, error) {
 	return o.inverse(), nil
 }
 
-// listing reads splitList, and joinList as the inverse of one.
+// listing reads splitList. For joinList it reads the inverse.
 func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 	f, err := p.fields(n, verb, []string{"field", "separator"}, []string{"tidy"})
 	if err != nil {
@@ -67,6 +68,7 @@ func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 	if o.separator, err = scalarText(f["separator"]); err != nil || o.separator == "" {
 		return nil, p.errorAt(f["separator"], "separator must be a string that is not empty")
 	}
+	// With a separator like "aa", the items "xa" and "y" join to "xaaay", which splits differently.
 	for i := 1; i < len(o.separator); i++ {
 		if strings.HasPrefix(o.separator, o.separator[i:]) {
 			return nil, p.errorAt(f["separator"], "separator begins as it ends, so that an item which ends so would come back cut elsewhere; name another one")
@@ -79,6 +81,7 @@ func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 		}
 		o.tidy = b.Value
 	}
+	// Trimming an item would remove a part of the separator.
 	if o.tidy && strings.TrimSpace(o.separator) == "" {
 		return nil, p.errorAt(f["separator"], "separator is blank, and tidy takes blanks away; leave tidy out, or name another separator")
 	}

@@ -38,6 +38,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 		}
 		types[i] = valueType(name)
 	}
+	// Refuse conversions that could never be undone before the first record fails.
 	if !types[0].convertible(types[1]) {
 		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
 	}
@@ -53,7 +54,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 	return o, nil
 }
 
-// roundingSeconds is what rounding may say.
+// roundingSeconds is the only value of rounding.
 const roundingSeconds = "seconds"
 
 func (p *lensParser) table(field path, n ast.Node) (op, error) {
@@ -61,6 +62,7 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "table must be a mapping from values to values")
 	}
+	// Both directions need a lookup, so build both maps and require them to be one to one.
 	t := &table{field: field, there: map[string]bson.RawValue{}, back: map[string]bson.RawValue{}}
 	var known, knownBack []string
 	for _, e := range entries {
@@ -73,6 +75,7 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 			return nil, err
 		}
 		for _, v := range []bson.RawValue{a, b} {
+			// Null stays by itself. Objects and lists would have to match byte for byte.
 			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
 				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, TypeName(v.Type))
 			}
@@ -102,6 +105,7 @@ func (p *lensParser) add(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The two differ in ownership: an application may change a default, and never a value.
 	def, hasDefault := f["default"]
 	constant, hasValue := f["value"]
 	if hasDefault == hasValue {
@@ -126,6 +130,7 @@ func (p *lensParser) remove(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Type 0 means that Down writes nothing.
 	o := &drop{field: field, verb: "remove"}
 	if def, ok := f["default"]; ok {
 		v, err := p.value(def, "default")
@@ -137,9 +142,10 @@ func (p *lensParser) remove(n ast.Node) (op, error) {
 	return o, nil
 }
 
-// value reads a YAML value as BSON. Integers are int where they fit, else long; other
-// types are written as in extended JSON, {$numberLong: 5} or {$date: ...}.
+// value reads a YAML value as BSON. An integer is an int if it fits, and else a long. Other types
+// use extended JSON, such as {$numberLong: 5} or {$date: ...}.
 func (p *lensParser) value(n ast.Node, what string) (bson.RawValue, error) {
+	// Let the driver parse extended JSON, so that lenses accept exactly its forms.
 	text, err := appendJSON(nil, n, 0)
 	if err != nil {
 		return bson.RawValue{}, p.errorAt(n, "%s: %v", what, err)

@@ -24,8 +24,9 @@ func (p *lensParser) gather(n ast.Node) (op, error) {
 	return &collect{fan: f}, nil
 }
 
-// fan reads the body of fanOut and gather, which are each other's reverse.
+// fan reads the body of fanOut or gather. Each is the reverse of the other.
 func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
+	// A field of an item has no record of its own to tie children to.
 	within := p.within
 	if p.inItem > 0 {
 		within = "each"
@@ -50,10 +51,13 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 		return nil, err
 	}
 	for _, other := range p.lens.fans {
+		// Two fans with one kind could not tell their children apart.
 		if other.kind == f.kind && other.gather == f.gather {
 			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.kind, other.verb(), other.field)
 		}
 	}
+	// The order of these steps matters: the key refers to the fields, and order and the rest to the
+	// key.
 	if err := p.fanFields(f, m); err != nil {
 		return nil, err
 	}
@@ -72,6 +76,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	if err := p.fanOperations(f, m["operations"], verb); err != nil {
 		return nil, err
 	}
+	// Not an error: data may be unique anyway, for example with object ids.
 	if f.byContent() && !f.namesParent() {
 		at := p.position(m["key"])
 		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.kind)})
@@ -86,6 +91,8 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 		if f.as == asObject {
 			return p.errorAt(n, "id is for the entries of a list or map; an object is one record")
 		}
+		// id means two things: for a map the child's field of the name, for a list the item's
+		// field.
 		if f.as == asMap {
 			if f.entry, err = p.childField(n, "id"); err != nil {
 				return err
@@ -112,6 +119,7 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 		if m[key] == nil || key == "id" && f.as == asList {
 			continue
 		}
+		// One field of the child cannot have two meanings.
 		name, _ := scalarText(m[key])
 		if seen[name] {
 			return p.errorAt(m[key], "two of value, parent, order and id are the field %s", name)
@@ -121,7 +129,7 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 	return nil
 }
 
-// fanUnnamed reads how a record is named that comes about in the field without an _id.
+// fanUnnamed reads unnamed, the rule for an object that an application creates without an _id.
 func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	if n == nil {
 		return nil
@@ -129,6 +137,7 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	if text, err := scalarText(n); err != nil || text != string(unnamedParent) {
 		return p.errorAt(n, "unnamed: unknown name %q; allowed: %s", strings.TrimSpace(n.String()), unnamedParent)
 	}
+	// Only such an object has its record's _id, which it could omit.
 	if f.as != asObject || !f.ownID() {
 		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, fieldID)
 	}
@@ -136,13 +145,13 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	return nil
 }
 
-// unnamedRule is how a record is named that comes about in the field without an _id.
+// unnamedRule is the rule for the _id of an object without one.
 type unnamedRule string
 
-// unnamedParent names it as the record that it belongs to is named.
+// unnamedParent gives the object its parent's _id.
 const unnamedParent unnamedRule = "parent"
 
-// fanEmpty reads what the field is where there are no records.
+// fanEmpty reads empty, the rule for a record without entries.
 func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	if n == nil {
 		return nil
@@ -160,11 +169,11 @@ func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	return nil
 }
 
-// emptyRule is what the field of a record without entries is.
+// emptyRule is the state of the field in a record without entries.
 type emptyRule string
 
 const (
-	// emptyAbsent is the default: a record has the empty list or map only where it says so.
+	// emptyAbsent is the default: a record has an empty list or map only if it is stored.
 	emptyAbsent emptyRule = "absent"
 	// emptyPresent gives every new record the empty list or map.
 	emptyPresent emptyRule = "present"
@@ -172,7 +181,7 @@ const (
 
 var emptyRules = []emptyRule{emptyAbsent, emptyPresent}
 
-// childField reads the name of a field at the top of a child.
+// childField reads the name of a top-level field of a child.
 func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
 	field, err := p.path(n, key)
 	if err != nil {
@@ -192,8 +201,8 @@ func (p *lensParser) itemField(n ast.Node, key string) (path, error) {
 	return p.path(n, key)
 }
 
-// fanOperations reads the operations on the children. They are written as the lens goes,
-// from the old version to the new one.
+// fanOperations reads the operations on the children. The lens always writes them from old to new,
+// also for gather.
 func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if n == nil {
 		return nil
@@ -201,6 +210,7 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	within := p.within
 	p.within = verb
 	ops, err := p.operationList(n)
+	// Restore before the error return: nested errors must not change what later operations accept.
 	p.within = within
 	if err != nil {
 		return err
@@ -213,6 +223,7 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
+	// scatter always goes from the entry to the record, so gather swaps the two.
 	f.scatter, f.collect = up, down
 	if f.gather {
 		f.scatter, f.collect = down, up
@@ -221,7 +232,8 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if f.value == nil {
 		return nil
 	}
-	// What an entry without fields becomes may have fields, but not the other way.
+	// An entry without fields may become an object with fields, but a child must give back the
+	// plain entry.
 	for _, o := range f.collect.ops {
 		for _, made := range o.makes() {
 			if string(made[0]) != string(f.value) {
@@ -232,8 +244,8 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	return nil
 }
 
-// complete does what needs all operations to be known: it places fans, and links
-// references to the lens itself.
+// complete does the checks that need all operations: it links references to the lens itself, and
+// places the fans.
 func (p *lensParser) complete() error {
 	for _, o := range p.lens.references {
 		if o.to.kind == selfKind {
@@ -242,6 +254,7 @@ func (p *lensParser) complete() error {
 			}
 		}
 	}
+	// A fan in the middle of a lens sees field names of that point, not of the far side.
 	for _, program := range []*program{&p.lens.up, &p.lens.down} {
 		if f := program.placeFans(); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"
@@ -254,7 +267,8 @@ func (p *lensParser) complete() error {
 	return nil
 }
 
-// farOf is where the other side has the value that stays in a field behind an operation.
+// farOf returns the path on the far side of a field after operation at, or nil if it does not stay
+// one field.
 func (p *program) farOf(field path, at int) path {
 	far, err := traceKept(field, p.ops[at+1:])
 	if err != nil {
@@ -263,8 +277,8 @@ func (p *program) farOf(field path, at int) path {
 	return far
 }
 
-// placeFans finds where the other side has the field of a fan, so that what it holds
-// there can be read. bad needs that and cannot have it.
+// placeFans finds the far side's path of each fan's field, so that the fan can read the target's
+// present value there. bad is a fan that needs the value and cannot find it.
 func (p *program) placeFans() (bad *fan) {
 	for i, o := range p.ops {
 		if s, ok := o.(*scatter); ok {

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// rekey changes the _id by the patterns of the lens. On the way it leaves the values of
-// the variables in the editor, for the fields that hold some of them.
+// rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
+// for keyField.
 type rekey struct{ way keyWay }
 
 func (o *rekey) String() string {
@@ -30,22 +30,24 @@ func (o *rekey) apply(e *editor, root *node) error {
 		return err
 	}
 	switch {
+	// Those fields would have no value, and the record could not come back.
 	case i < 0 && o.way.hasFields():
 		return fmt.Errorf("the record has no _id, which fields of the other version's record are made of")
 	case i < 0:
-		return nil // a record that has no name yet has none in the other version either
+		return nil // a record without a name has none in the other version either
 	}
 	el := &root.elems[i]
 	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, e.variables(o.way.keys)); err != nil {
 		return err
 	}
+	// Keep the number types of the target's record: a key does not distinguish them.
 	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, e.vars) })
 	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.have)
 	root.set(i, to.Type, to.Value)
 	return nil
 }
 
-// variables returns the place for the values of a key's variables.
+// variables returns the slots for the values of a key's variables.
 func (e *editor) variables(k *keys) []string {
 	for len(e.vars) < len(k.variables) {
 		e.vars = append(e.vars, "")
@@ -53,17 +55,18 @@ func (e *editor) variables(k *keys) []string {
 	return e.vars
 }
 
-// text makes a string value in the editor's scratch memory.
+// text builds a string value in the editor's scratch memory.
 func (e *editor) text(appendTo func([]byte) []byte) []byte {
 	at := len(e.scratch)
 	dst := appendTo(append(e.scratch, 0, 0, 0, 0))
 	dst = append(dst, 0)
+	// The length includes the zero byte, and not itself.
 	putLength(dst[at:], len(dst)-at-4)
 	e.scratch = dst
 	return dst[at:len(dst):len(dst)]
 }
 
-// id makes an _id, or a part of one, in the editor's scratch memory.
+// id builds an _id, or a part of one, in the editor's scratch memory.
 func (e *editor) id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
 	at := len(e.scratch)
 	typ, dst := appendTo(e.scratch)
@@ -71,7 +74,7 @@ func (e *editor) id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byt
 	return typ, dst[at:len(dst):len(dst)]
 }
 
-// keyField takes a variable of the key out of a field, or puts it there.
+// keyField reads a variable of the key from a field (take), or writes it to the field.
 type keyField struct {
 	keys  *keys
 	index int // of the variable
@@ -80,10 +83,10 @@ type keyField struct {
 
 func (o *keyField) variable() *keyVariable { return &o.keys.variables[o.index] }
 
-// fieldType is the type that the variable has in the field.
+// fieldType returns the variable's type in the field.
 func (o *keyField) fieldType() idType { return o.keys.fieldType(o.variable()) }
 
-// fieldType is the type that a variable of one form has in the field of the other side.
+// fieldType returns the type that a variable of one form has in the field of the other side.
 func (k *keys) fieldType(v *keyVariable) idType {
 	if slices.Contains(k.to.variables, v.name) {
 		return v.from
@@ -91,7 +94,7 @@ func (k *keys) fieldType(v *keyVariable) idType {
 	return v.to
 }
 
-// take refuses a value of a field that no _id could have.
+// take refuses a field value that no _id could contain.
 func (v *keyVariable) take(value string) error {
 	if v.from == idAny {
 		return nil
@@ -108,6 +111,7 @@ func (o *keyField) String() string {
 func (o *keyField) inverse() op { return &keyField{o.keys, o.index, !o.take} }
 
 func (o *keyField) takes() []path {
+	// A kept field stays on both sides, so it is neither taken nor made.
 	if v := o.variable(); o.take && !v.keepField {
 		return []path{v.field}
 	}
@@ -140,6 +144,7 @@ func (o *keyField) apply(e *editor, root *node) error {
 	if err != nil {
 		return err
 	}
+	// The near side must not have the field, or the reverse would lose its value.
 	if !o.take && !v.keepField {
 		if i >= 0 {
 			return absent(n, v.field)
@@ -156,11 +161,13 @@ func (o *keyField) apply(e *editor, root *node) error {
 		return fmt.Errorf("%s %w", v.field, err)
 	}
 	if !o.take {
+		// With keep, the field stays on both sides, so it must agree with the key.
 		if value != values[o.index] {
 			return fmt.Errorf("%s is %q, and the record's name has %q", v.field, shortened(value), shortened(values[o.index]))
 		}
 		return nil
 	}
+	// Refuse a value that the key of the other side could not represent.
 	if err := v.take(value); err != nil {
 		return err
 	}
@@ -177,7 +184,7 @@ var (
 	_ op = (*keyField)(nil)
 )
 
-// ops are the operations of the key that come before the others and after them.
+// ops returns the operations of the key to run before and after the other operations.
 func (k *keys) ops() (before, after []op) {
 	if k == nil {
 		return nil, nil
@@ -186,6 +193,8 @@ func (k *keys) ops() (before, after []op) {
 		if v.field == nil {
 			continue
 		}
+		// A variable of to comes from a field of the old record; a variable of from goes to a field
+		// of the new one.
 		if slices.Contains(k.to.variables, v.name) {
 			before = append(before, &keyField{k, i, true})
 		} else {

@@ -8,19 +8,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// listing makes a list of strings of a string that holds a separator; unlisting, its
-// inverse, puts them together. The empty string is the list without items. An absent field
-// and a null stay as they are.
+// listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
+// list. The empty string is the empty list. Absent and null fields stay.
 //
-// Without tidy no two strings make the same list, and none is refused; a list is where an
-// item is no string or holds the separator, or an empty string is its only one. With tidy
-// the items have no blanks around them and none is empty, and each side keeps its form as
-// long as it has the same items.
+// Without tidy every string gives a different list, and no string is refused. A list is refused if
+// an item is not a string or contains the separator, or if its only item is empty. With tidy, items
+// have no blanks around them and are not empty, and each side keeps its form while the items are
+// equal.
 type listing struct {
 	field     path
 	separator string
 	tidy      bool
-	verb      string // how the lens calls the operation
+	verb      string // the operation's name in the lens
 }
 
 type unlisting listing
@@ -43,7 +42,7 @@ func (o *unlisting) makes() []path             { return nil }
 func (o *unlisting) changes() []path           { return []path{o.field} }
 func (o *unlisting) trace(p path) (path, fate) { return traceListing(p, o.field) }
 
-// traceListing: what lies within the list is nowhere in the string.
+// traceListing traces a path. An item of the list has no place in the string.
 func traceListing(p, field path) (path, fate) {
 	if p.under(field) && !p.equal(field) {
 		return nil, spread
@@ -51,7 +50,7 @@ func traceListing(p, field path) (path, fate) {
 	return traceConvert(p, field)
 }
 
-// listed returns the field that an operation makes a list of, or a string.
+// listed returns the field of a listing or unlisting.
 func listed(o op) (path, bool) {
 	switch o := o.(type) {
 	case *listing:
@@ -76,6 +75,7 @@ func (o *listing) apply(e *editor, root *node) error {
 	e.scratch = append(e.scratch, 0, 0, 0, 0)
 	k := 0
 	for item := range o.items(stringOf(el.val)) {
+		// An element of a BSON array: type, index as text, zero byte, value.
 		e.scratch = append(e.scratch, byte(bson.TypeString))
 		e.scratch = strconv.AppendInt(e.scratch, int64(k), 10)
 		e.scratch = appendString(append(e.scratch, 0), item)
@@ -88,7 +88,7 @@ func (o *listing) apply(e *editor, root *node) error {
 	return nil
 }
 
-// items are those of a string.
+// items returns the items of a string.
 func (o *listing) items(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if s == "" {
@@ -116,6 +116,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 	if el.typ != bson.TypeArray {
 		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
 	}
+	// Check every item while joining: an item that would split differently must fail the record.
 	list, err := e.openAt(el)
 	if err != nil {
 		return err
@@ -130,6 +131,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 		}
 		s := stringOf(item.val)
 		switch {
+		// The numbers would not come back from the string.
 		case string(item.name) != strconv.Itoa(k):
 			return refuse(o.field, "is a list whose items are not numbered from 0")
 		case strings.Contains(s, o.separator):
@@ -141,6 +143,7 @@ func (o *unlisting) apply(e *editor, root *node) error {
 		case s == "" && len(list.elems) == 1:
 			return refuse(o.field, "is a list of one empty string, which would come back as a list without items")
 		}
+		// Not the item's index: with tidy, empty items are skipped.
 		if put > 0 {
 			e.scratch = append(e.scratch, o.separator...)
 		}

@@ -6,9 +6,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// rename gives a field another name in its place.
+// rename gives a field another name. The field keeps its place.
 type rename struct {
-	from, to path // of one parent
+	from, to path // with the same parent
 }
 
 func (o *rename) String() string  { return fmt.Sprintf("rename %s to %s", o.from, o.to) }
@@ -31,13 +31,14 @@ func (o *rename) apply(e *editor, root *node) error {
 	if err != nil || i < 0 {
 		return err
 	}
+	// end 0 marks the element as new. Otherwise encode would copy the old name.
 	n.elems[i].name, n.elems[i].end = o.to.last(), 0
 	n.changed = true
 	return nil
 }
 
-// absent refuses a record that has, on this side, the field that the operation makes:
-// in the reverse direction it would be taken for the one made.
+// absent refuses a record that already has the field which the operation makes. The reverse would
+// take it for the operation's field.
 func absent(n *node, p path) error {
 	i, err := n.find(p.last())
 	if err == nil && i >= 0 {
@@ -58,8 +59,8 @@ func traceMove(p, from, to path) (path, fate) {
 	return p, kept
 }
 
-// move takes a field out of one object, or the record itself, into another. Objects on
-// the way are made where they are missing, and removed where nothing is left in them.
+// move moves a field to another object. It creates missing objects on the way and removes objects
+// that become empty. The record itself counts as an object.
 type move struct {
 	from, to path
 }
@@ -72,6 +73,7 @@ func (o *move) changes() []path           { return nil }
 func (o *move) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
 
 func (o *move) apply(e *editor, root *node) error {
+	// Check the destination even if there is nothing to move: the reverse would move it.
 	if n, i, err := e.lookup(root, o.to); err != nil {
 		return err
 	} else if i >= 0 {
@@ -81,6 +83,7 @@ func (o *move) apply(e *editor, root *node) error {
 	if err != nil || i < 0 {
 		return err
 	}
+	// Copy the element before remove shifts the others over it.
 	el := n.elems[i]
 	n.remove(i)
 	if err := e.prune(root, o.from.parent()); err != nil {
@@ -89,8 +92,8 @@ func (o *move) apply(e *editor, root *node) error {
 	return e.insert(root, o.to, el)
 }
 
-// prune removes the object at p if it is empty, and those around it likewise. An item
-// is never removed.
+// prune removes the object at p if it is empty, and then its empty parents. It never removes an
+// item.
 func (e *editor) prune(root *node, p path) error {
 	for ; len(p) > 0 && !p.isItem(); p = p.parent() {
 		n, i, err := e.lookup(root, p)
@@ -102,6 +105,7 @@ func (e *editor) prune(root *node, p path) error {
 			return err
 		}
 		if len(s.elems) > 0 {
+			// complement may later remove a default, the object's last field.
 			s.emptying = true
 			return nil
 		}
@@ -110,7 +114,7 @@ func (e *editor) prune(root *node, p path) error {
 	return nil
 }
 
-// insert puts el at the end of the object that p leads to, making what is missing.
+// insert puts el at the end of the object at p's parent, and creates missing objects.
 func (e *editor) insert(root *node, p path, el elem) error {
 	n := root
 	for depth, part := range p.parent() {
@@ -119,6 +123,7 @@ func (e *editor) insert(root *node, p path, el elem) error {
 			return err
 		}
 		if i < 0 {
+			// A new object has no source bytes, so encode must write it.
 			made := e.node()
 			made.changed = true
 			n.append(elem{typ: bson.TypeEmbeddedDocument, name: part, sub: made})
@@ -134,7 +139,7 @@ func (e *editor) insert(root *node, p path, el elem) error {
 			return refuse(here, "is a value of type %s, not an object that could hold %s", TypeName(n.elems[i].typ), p.last())
 		}
 		if len(s.elems) == 0 && !here.isItem() {
-			// The reverse removes an object that it leaves empty.
+			// The reverse removes objects that it leaves empty.
 			return refuse(here, "is an empty object, which the reverse would mistake for one made here")
 		}
 		n = s

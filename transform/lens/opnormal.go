@@ -31,12 +31,12 @@ const (
 
 var normalSteps = []normalStep{stepTrim, stepLower, stepUpper, stepNFC, stepZero, stepEmpty, stepNull, stepSort, stepDeduplicate}
 
-// removes reports whether a step may leave nothing of a value.
+// removes reports whether a step may remove a value.
 func (s normalStep) removes() bool { return s == stepEmpty || s == stepNull }
 
-// normalize brings a value into a form in which those are alike that mean the same. The way
-// back leaves it as it is: what the far side has, and the near side means, is its form. A
-// value of a type that no step is for stays.
+// normalize brings values with the same meaning into one form. The reverse leaves a value as it is:
+// the far side keeps its form while the meaning is equal. A step leaves values of other types
+// alone.
 type normalize struct {
 	field path
 	steps []normalStep
@@ -78,13 +78,14 @@ func (o *normalize) apply(e *editor, root *node) error {
 			return nil
 		}
 	}
+	// An unchanged value must not mark the record as changed.
 	if !sameValue(v, was) {
 		n.set(i, v.Type, v.Value)
 	}
 	return nil
 }
 
-// apply returns the value in its form, the zero one for none.
+// apply returns the normal form of a value, or the zero value if the step removes it.
 func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 	switch s {
 	case stepNull:
@@ -92,6 +93,7 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 			return bson.RawValue{}, nil
 		}
 	case stepEmpty:
+		// Five bytes are the length and the zero byte of an empty string.
 		if v.Type == bson.TypeString && len(v.Value) == 5 {
 			return bson.RawValue{}, nil
 		}
@@ -140,6 +142,7 @@ func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 	} else if items, err = sorted(items); err != nil {
 		return v, err
 	}
+	// Number the items again, since steps remove or reorder them.
 	b := append(make([]byte, 0, len(v.Value)), 0, 0, 0, 0)
 	for k, item := range items {
 		b = append(b, byte(item.Type))
@@ -151,7 +154,7 @@ func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 	return bson.RawValue{Type: bson.TypeArray, Value: b}, nil
 }
 
-// sorted brings items into the order that the database has for keys.
+// sorted sorts items in the database's key order.
 func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
 	type placed struct {
 		at   record.Cursor
@@ -165,6 +168,8 @@ func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
 		}
 		out[i] = placed{record.Cursor(key), item}
 	}
+	// Equal numbers of different types need a fixed order too, or the result would depend on the
+	// input's order.
 	slices.SortStableFunc(out, func(a, b placed) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.item.Type, b.item.Type), bytes.Compare(a.item.Value, b.item.Value))
 	})

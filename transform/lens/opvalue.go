@@ -8,11 +8,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// convert changes the type of a value. An absent field and a null stay as they are.
+// convert changes the type of a value. Absent and null fields stay.
 type convert struct {
 	field    path
 	from, to valueType
-	// rounding: dates with milliseconds are the epoch's whole second, and keep them.
+	// rounding maps dates to the epoch's whole second; the dates keep their milliseconds.
 	rounding bool
 }
 
@@ -37,6 +37,7 @@ func (o *convert) apply(e *editor, root *node) error {
 	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
 		return err
 	}
+	// A number has no single BSON type, so it has its own rules.
 	if o.from == tNumber || o.to == tNumber {
 		return o.applyNumber(n, i)
 	}
@@ -49,6 +50,7 @@ func (o *convert) apply(e *editor, root *node) error {
 		was = wholeSecond(was)
 	}
 	val, err := e.convert(was, o.from, o.to)
+	// The general error would not name the cause or the remedy.
 	if err != nil && o.from == tDate && o.to == tEpoch {
 		err = errFraction
 	}
@@ -59,20 +61,20 @@ func (o *convert) apply(e *editor, root *node) error {
 	return nil
 }
 
-// errFraction is why a date is no epoch.
+// errFraction is the reason why a date has no epoch.
 var errFraction = errors.New("it has milliseconds, which an epoch does not have: declare epochMillis, or rounding: seconds")
 
-// wholeSecond is a date without its milliseconds. It rounds down, also before 1970.
+// wholeSecond returns a date without its milliseconds. It rounds down, also before 1970.
 func wholeSecond(date []byte) []byte {
 	ms := int64(binary.LittleEndian.Uint64(date))
 	return appendLong(nil, ms-(ms%1000+1000)%1000)
 }
 
-// table replaces values by others, one for one.
+// table replaces values one for one.
 type table struct {
 	field            path
 	there, back      map[string]bson.RawValue // by type byte and value
-	known, knownBack string                   // the keys of each, for errors
+	known, knownBack string                   // the keys of there and of back, for errors
 }
 
 func (o *table) String() string { return fmt.Sprintf("convert %s by table", o.field) }
@@ -90,6 +92,7 @@ func (o *table) apply(e *editor, root *node) error {
 		return err
 	}
 	el := &n.elems[i]
+	// Most values fit, so the lookup does not allocate.
 	var buf [64]byte
 	key := append(append(buf[:0], byte(el.typ)), el.value()...)
 	v, ok := o.there[string(key)]

@@ -7,13 +7,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// wrap makes a list of one of a value. An absent field and a null stay as they are.
+// wrap turns a value into a list of one item. Absent and null fields stay.
 type wrap struct {
 	field path
-	verb  string // how the lens calls the operation
+	verb  string // the operation's name in the lens
 }
 
-// unwrap takes the value out of a list of one.
+// unwrap turns a list of one item into its value.
 type unwrap wrap
 
 func (o *wrap) String() string              { return o.verb + " " + o.field.String() }
@@ -37,6 +37,7 @@ func (o *wrap) apply(e *editor, root *node) error {
 	el := &n.elems[i]
 	val := el.value()
 	at := len(e.scratch)
+	// Length, type, the name "0" with its zero byte, the value, and the final zero byte.
 	e.scratch = binary.LittleEndian.AppendUint32(e.scratch, uint32(len(val)+8))
 	e.scratch = append(e.scratch, byte(el.typ), '0', 0)
 	e.scratch = append(append(e.scratch, val...), 0)
@@ -53,6 +54,7 @@ func (o *unwrap) apply(e *editor, root *node) error {
 	if el.typ != bson.TypeArray {
 		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
 	}
+	// Accept only a list that wrap would make, so that the reverse gives the same list.
 	items, err := e.openAt(el)
 	if err != nil {
 		return err
@@ -69,7 +71,8 @@ func (o *unwrap) apply(e *editor, root *node) error {
 	return nil
 }
 
-// rewrap puts a list of one between. Its item is identified by being the only one.
+// rewrap adds the list of one to a holding's path. Its item needs no match, because it is the only
+// one.
 func (o *wrap) rewrap(h holding) holding {
 	if !h.path.under(o.field) || h.path.equal(o.field) {
 		return h
@@ -80,6 +83,7 @@ func (o *wrap) rewrap(h holding) holding {
 		}
 		return o.field.join(path{itemName}).join(p[len(o.field):])
 	}
+	// at is the position of the new list among the lists on the path.
 	at := o.field.items()
 	out := holding{path: longer(h.path), by: h.by}
 	for i, m := range h.matches {
@@ -91,15 +95,17 @@ func (o *wrap) rewrap(h holding) holding {
 		}
 		out.matches = append(out.matches, m)
 	}
+	// The new list is the last one on the path.
 	if at == len(h.matches) {
 		out.matches = append(out.matches, o.field.join(path{itemName}))
 	}
 	return out
 }
 
-// rewrap takes the list of one away.
+// rewrap removes the list of one from a holding's path.
 func (o *unwrap) rewrap(h holding) holding {
 	n := len(o.field)
+	// The holding is not within the list.
 	if !h.path.under(o.field) || len(h.path) == n || string(h.path[n]) != itemPart {
 		return h
 	}

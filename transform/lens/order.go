@@ -6,11 +6,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// complement takes a field that the source cannot hold from what the target has. A
-// field that the target's record does not have stays away: its application took it out.
-// matches identify which items belong together (holding).
+// complement takes a field that the source cannot hold from the target's record. If the target's
+// record does not have the field, its application removed it, and the field stays away. matches
+// distinguish the items of lists (holding).
 func (e *editor) complement(root, have *node, p path, matches []path) error {
 	if at := p.itemAt(); at >= 0 {
+		// Match the items of the first list on the path, and continue within each pair.
 		matches := within(matches, at)
 		return e.pairItems(root, have, p[:at], matches[0], func(_ string, item, haveItem *node) error {
 			return e.complement(item, haveItem, p[at:], matches[1:])
@@ -21,11 +22,11 @@ func (e *editor) complement(root, have *node, p path, matches []path) error {
 		return err
 	}
 	if n == nil {
-		return nil // the object that held it is no longer there
+		return nil // the object of the field no longer exists
 	}
 	h, at, err := e.lookup(have, p)
 	if err != nil || at < 0 {
-		// What have holds on the way to p may be anything; then it has no p.
+		// A value that is no object on the path in have also means that the field is absent.
 		if i >= 0 {
 			n.remove(i)
 			return e.pruneMoved(root, p.parent())
@@ -41,8 +42,8 @@ func (e *editor) complement(root, have *node, p path, matches []path) error {
 	return nil
 }
 
-// restoreItems is restoreOrder for the items that lead to p, by what tells them apart and not
-// by their places.
+// restoreItems is restoreOrder for the items on the path p. It matches items by their keys, not by
+// their places.
 func (e *editor) restoreItems(root, have *node, p path, matches []path) error {
 	at := p.itemAt()
 	if at < 0 {
@@ -57,7 +58,7 @@ func (e *editor) restoreItems(root, have *node, p path, matches []path) error {
 	})
 }
 
-// within returns paths as an item sees them that p[at] is.
+// within returns paths relative to the item at p[at].
 func within(paths []path, at int) []path {
 	out := make([]path, len(paths))
 	for i, p := range paths {
@@ -68,8 +69,8 @@ func within(paths []path, at int) []path {
 	return out
 }
 
-// pairItems calls f with each item in list that the target has too, and the key of both. The others are new,
-// and keep what the operations gave them.
+// pairItems calls f with each item of list that the target also has, and the key of both. All other
+// items are new and keep the values from the operations.
 func (e *editor) pairItems(root, have *node, list, match path, f func(key string, item, haveItem *node) error) error {
 	n, i, err := e.lookup(root, list)
 	if err != nil || i < 0 {
@@ -87,9 +88,11 @@ func (e *editor) pairItems(root, have *node, list, match path, f func(key string
 	if err != nil {
 		return err
 	}
+	// Entries of a map always match by name.
 	if n.elems[i].typ != bson.TypeArray {
 		match = nil
 	}
+	// The target's items must be distinguishable, or an item could get another item's fields.
 	places, err := e.itemPlaces(haveItems, match)
 	if err != nil {
 		return refuse(list, "%w", err)
@@ -108,8 +111,8 @@ func (e *editor) pairItems(root, have *node, list, match path, f func(key string
 	})
 }
 
-// pruneMoved removes the object at p, and those around it, if it is empty: operations
-// moved away all that it had, and a default was all that kept it.
+// pruneMoved removes the object at p if it is empty, and then its empty parents. Operations moved
+// its other fields away, and only a default kept it.
 func (e *editor) pruneMoved(root *node, p path) error {
 	for depth := 0; len(p) > 0 && !p.isItem(); depth++ {
 		n, i, err := e.lookup(root, p)
@@ -126,12 +129,12 @@ func (e *editor) pruneMoved(root *node, p path) error {
 	return nil
 }
 
-// restoreOrder gives fields that an operation put at the end the place that they have in the
-// target's record, behind the same neighbour, so that a record that was not changed
-// comes out as the same bytes.
+// restoreOrder gives fields that an operation appended the place that they have in the target's
+// record, behind the same neighbour. Without it, an unchanged record would get other bytes.
 func (e *editor) restoreOrder(n, have *node) error {
 	for i := range n.elems {
 		s := n.elems[i].sub
+		// The operations did not change this object, so its order stays.
 		if s == nil || !s.dirty() {
 			continue
 		}
@@ -141,7 +144,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 		}
 		h, err := e.openAt(&have.elems[at])
 		if err != nil {
-			continue // the target's record is replaced
+			continue // the operations replace the malformed value
 		}
 		if err := e.restoreOrder(s, h); err != nil {
 			return err
@@ -150,6 +153,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 	if !slices.ContainsFunc(n.elems, func(el elem) bool { return el.floating }) {
 		return nil
 	}
+	// Separate the fields with a fixed place from the appended ones.
 	floats := make([]elem, 0, 8)
 	placed := make([]elem, 0, len(n.elems))
 	for _, el := range n.elems {
@@ -165,6 +169,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 			continue
 		}
 		at := 0
+		// Insert it behind the nearest earlier field that the record also has.
 		for j := i - 1; j >= 0; j-- {
 			if k := named(placed, have.elems[j].name); k >= 0 {
 				at = k + 1
@@ -175,6 +180,7 @@ func (e *editor) restoreOrder(n, have *node) error {
 		placed[at].floating = false
 		floats = slices.Delete(floats, f, f+1)
 	}
+	// The fields that the target lacks stay at the end.
 	copy(n.elems, append(placed, floats...))
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// Format is the version of the text that Parse reads.
+// Format is the version of the lens text that Parse reads.
 const Format = 1
 
-// Option gives Parse what the text alone does not contain.
+// Option adds information to Parse that the text does not contain.
 type Option func(*lensParser)
 
-// Parse reads a lens. The file's name serves errors only, which are *ParseError.
+// Parse reads a lens. The file's name appears only in errors, which are *ParseError.
 func Parse(file string, data []byte, options ...Option) (*Lens, error) {
 	p := &lensParser{file: file, lens: &Lens{file: file}}
 	for _, o := range options {
@@ -32,8 +32,9 @@ func Parse(file string, data []byte, options ...Option) (*Lens, error) {
 	}
 	h := sha256.New()
 	h.Write(data)
-	// The code of a hook cannot be hashed, so its revision stands for it.
+	// The digest cannot cover the code of a hook, so it covers its revision.
 	for _, r := range p.revisions {
+		// Separate the revisions from the text and from each other.
 		h.Write([]byte{0})
 		h.Write([]byte(r))
 	}
@@ -41,18 +42,18 @@ func Parse(file string, data []byte, options ...Option) (*Lens, error) {
 	return p.lens, nil
 }
 
-// lensParser reads one file into lens.
+// lensParser parses one file into lens.
 type lensParser struct {
 	file      string
 	lens      *Lens
 	hooks     Hooks
-	revisions []string // of the hooks that were used
-	inItem    int      // how many each the operation is in
-	header    bool     // operations are not read
-	within    string   // the fanOut or gather whose operations are read
+	revisions []string // of the hooks in use
+	inItem    int      // number of enclosing each operations
+	header    bool     // skip the operations
+	within    string   // the fanOut or gather whose operations are being read
 }
 
-// topKey is a key of the file itself.
+// topKey is a top-level key of the file.
 type topKey struct {
 	name     string
 	doc      string // for editors
@@ -61,7 +62,7 @@ type topKey struct {
 	schema   func() *jsonschema.Schema
 }
 
-// topKeys are read in this order, in whichever they stand.
+// topKeys returns the keys in the order of reading, whatever their order in the file.
 func topKeys() []topKey {
 	return []topKey{
 		{"lens", "The version of the format.", false, (*lensParser).format, formatSchema},
@@ -83,6 +84,8 @@ func (p *lensParser) operations(n ast.Node) error {
 	if p.header {
 		return nil
 	}
+	// Fields that become part of the key are taken first. Fields that come out of the key are added
+	// last, once all other operations are done.
 	before, after := p.lens.keys.ops()
 	ops, err := p.operationList(n, before...)
 	if err != nil {
@@ -112,8 +115,8 @@ func (p *lensParser) errorAtToken(t *token.Token, format string, args ...any) er
 	return e
 }
 
-// first is the token that a person would point at for a node: that of a block mapping
-// is its first key, not the colon behind it.
+// first returns the token to report for a node. For a block mapping it is the first key, because
+// YAML reports the colon after it.
 func first(n ast.Node) *token.Token {
 	switch n := n.(type) {
 	case nil:
@@ -132,11 +135,13 @@ func (p *lensParser) document(data []byte) error {
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var bad *yaml.SyntaxError
+		// The YAML parser's error has a position. Use it, so that editors can show it.
 		if errors.As(err, &bad) {
 			return p.errorAtToken(bad.GetToken(), "%s", bad.GetMessage())
 		}
 		return &ParseError{File: p.file, Message: err.Error()}
 	}
+	// A file may begin or end with a separator line, which gives empty documents.
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) > 1 {
 		return p.errorAt(docs[1].Body, "a lens is one YAML document, and a second begins here")
@@ -192,7 +197,7 @@ func (p *lensParser) fields(n ast.Node, what string, required, optional []string
 	return out, nil
 }
 
-// mapping returns the entries of a mapping, which the parser shows in two ways.
+// mapping returns the entries of a mapping. The YAML parser has two node types for it.
 func mapping(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:

@@ -5,29 +5,30 @@ import (
 	"strings"
 )
 
-// maxDepth bounds paths; the database's own bound on nesting is 100.
+// maxDepth limits paths. The database limits nesting to 100.
 const maxDepth = 32
 
-// path is a dotted path, split. Its parts are bytes because names of fields are.
+// path is a split dotted path. Its parts are bytes, as names of fields are in BSON.
 //
-// A part itemPart stands for any item of a list or entry of a map. The operations within
-// an each see every item as the only field of a record of its own, named itemPart: their
-// paths begin with that part, and the item itself is the path that has no other.
+// The part itemPart stands for any item of a list or entry of a map. Operations within an each see
+// an item as the only field, named itemPart, of a record of its own. So their paths begin with
+// itemPart, and the path of the item itself has no other part.
 type path [][]byte
 
-// itemPart cannot be meant by a path in a lens, whose parts hold no dots.
+// itemPart is a dot, because no part of a path in a lens can contain one.
 const itemPart = "."
 
-// parsePath checks and splits a path as it stands in a lens.
+// parsePath checks and splits a path of a lens.
 func parsePath(s string) (path, error) {
 	p, err := splitPath(s)
+	// key changes the _id. Two mechanisms would conflict.
 	if err == nil && string(p[0]) == "_id" {
 		return nil, fmt.Errorf("path %q: a lens cannot change the _id, which names the record", s)
 	}
 	return p, err
 }
 
-// parseItemPath is parsePath for the operations within an each.
+// parseItemPath is parsePath for operations within an each.
 func parseItemPath(s string) (path, error) {
 	if s == itemPart {
 		return path{[]byte(itemPart)}, nil
@@ -47,6 +48,7 @@ func splitPath(s string) (path, error) {
 			return nil, fmt.Errorf("path %q has an empty part", s)
 		case part == "*":
 			return nil, fmt.Errorf("path %q: a path names one value; use each to work on all items of a list or map", s)
+		// The database reads such names as operators.
 		case strings.HasPrefix(part, "$"):
 			return nil, fmt.Errorf("path %q: a part must not begin with $", s)
 		case strings.ContainsRune(part, 0):
@@ -60,7 +62,7 @@ func splitPath(s string) (path, error) {
 	return p, nil
 }
 
-// String writes the path as the lens does. Any item is "*" where something leads to it.
+// String returns the path as the lens writes it. An item is "*" if another part comes before it.
 func (p path) String() string {
 	parts := make([]string, 0, len(p))
 	for i := range p {
@@ -79,10 +81,10 @@ func (p path) String() string {
 // isItem reports whether p is the item itself.
 func (p path) isItem() bool { return len(p) == 1 && string(p[0]) == itemPart }
 
-// nested reports whether p lies in an object that can be missing.
+// nested reports whether p is in an object that may be absent.
 func (p path) nested() bool { return len(p) > 1 && !p.parent().isItem() }
 
-// itemAt returns the place of the first itemPart behind the beginning, or -1.
+// itemAt returns the index of the first itemPart after the first part, or -1.
 func (p path) itemAt() int {
 	for i := 1; i < len(p); i++ {
 		if string(p[i]) == itemPart {
@@ -92,7 +94,7 @@ func (p path) itemAt() int {
 	return -1
 }
 
-// items counts the lists and maps that p leads through.
+// items returns the number of lists and maps that p leads through.
 func (p path) items() int {
 	n := 0
 	for i := 1; i < len(p); i++ {
@@ -111,7 +113,7 @@ func (p path) parent() path { return p[:len(p)-1] }
 
 func (p path) equal(q path) bool { return len(p) == len(q) && p.under(q) }
 
-// under reports whether p is q or lies within it.
+// under reports whether p is q or within it.
 func (p path) under(q path) bool {
 	if len(p) < len(q) {
 		return false
@@ -124,15 +126,15 @@ func (p path) under(q path) bool {
 	return true
 }
 
-// overlaps reports whether one path lies within the other.
+// overlaps reports whether one path is the other or within it.
 func (p path) overlaps(q path) bool { return p.under(q) || q.under(p) }
 
-// rebase replaces the prefix from of p, which must be under it, by to.
+// rebase replaces the prefix from, which p must have, by to.
 func (p path) rebase(from, to path) path {
 	return to.join(p[len(from):])
 }
 
-// parent returns the document that holds the last part of p, nil if it is not there.
+// parent returns the document that holds the last part of p, or nil if it is absent.
 func (e *editor) parent(root *node, p path) (*node, error) {
 	n := root
 	for _, part := range p.parent() {
@@ -147,7 +149,7 @@ func (e *editor) parent(root *node, p path) (*node, error) {
 	return n, nil
 }
 
-// lookup returns the document that holds p and its place in there, or -1.
+// lookup returns the document that holds p and the field's index in it, or -1.
 func (e *editor) lookup(root *node, p path) (*node, int, error) {
 	n, err := e.parent(root, p)
 	if err != nil || n == nil {

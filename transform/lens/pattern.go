@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// WholeKey is the variable of a Pattern that stands for a whole name, slashes included.
+// WholeKey is the variable of a Pattern for a whole name, including slashes.
 const WholeKey = "_key"
 
-// Pattern is the form of a kind's names: segments between slashes, each with one
-// variable at most, such as projects/{project}/secrets/{secret}. A variable stands for
-// one or more characters that are not slashes, {_key} for any text. So a name matches in
-// one way or not at all, and two names never have the same values. A variable may have a
-// type, such as {id:objectId}: then it stands only for the texts of values of that type.
+// Pattern is the form of a kind's names: segments between slashes with at most one variable each,
+// such as projects/{project}/secrets/{secret}. A variable matches one or more characters other than
+// a slash; {_key} matches any text. So a name matches in exactly one way or not at all, and two
+// names never have the same values. A variable may have a type, such as {id:objectId}. It then
+// matches only the texts of values of that type.
 //
-// A Pattern may be used concurrently.
+// A Pattern is safe for concurrent use.
 type Pattern struct {
-	text      string // as it was written
+	text      string // as written in the lens
 	plain     string // without types
 	segments  []segment
 	variables []string
-	types     []idType // of the variables; empty where none is declared
-	whole     int      // the segment of {_key}, -1 for none
+	types     []idType // of the variables; empty if none is declared
+	whole     int      // index of the segment with {_key}; -1 for none
 }
 
 // segment is the part of a pattern between two slashes.
 type segment struct {
 	before, after string
-	variable      int // index of the variable between them; -1: the segment is before alone
+	variable      int // index of the variable between them; -1: only before
 }
 
-// ParsePattern reads a pattern.
+// ParsePattern parses a pattern.
 func ParsePattern(text string) (*Pattern, error) {
 	bad := func(format string, args ...any) (*Pattern, error) {
 		return nil, fmt.Errorf("pattern %q: %s", text, fmt.Sprintf(format, args...))
@@ -49,7 +49,9 @@ func ParsePattern(text string) (*Pattern, error) {
 		if strings.ContainsRune(part, 0) {
 			return bad("it holds a NUL byte")
 		}
+		// One variable at most for each segment: with two, a name could match in several ways.
 		before, rest, braced := strings.Cut(part, "{")
+		// Report the brace itself. The later errors would name only the variable.
 		if strings.Contains(before, "}") {
 			return bad("} without { before it in segment %q", part)
 		}
@@ -81,18 +83,20 @@ func ParsePattern(text string) (*Pattern, error) {
 		}
 		p.segments = append(p.segments, segment{before, after, len(p.variables)})
 		p.variables, p.types = append(p.variables, name), append(p.types, typ)
+		// Messages and comparisons need the pattern without types.
 		plain = append(plain, before+"{"+name+"}"+after)
 	}
 	p.plain = strings.Join(plain, "/")
 	return p, nil
 }
 
-// variableName accepts names, WholeKey, and item.<path> and item._id for the patterns of
-// fanOut.
+// variableName accepts plain names, WholeKey, and the variables item.<path> and item._id, which
+// only a fanOut's key may use.
 func variableName(s string) bool {
 	if s == WholeKey || s == itemPrefix+string(fieldID) {
 		return true
 	}
+	// Only fields of an item may have dots.
 	s, item := strings.CutPrefix(s, itemPrefix)
 	if !item && strings.Contains(s, ".") {
 		return false
@@ -111,13 +115,13 @@ func variableName(s string) bool {
 	return true
 }
 
-// String returns the pattern as it was written.
+// String returns the pattern as written.
 func (p *Pattern) String() string { return p.text }
 
-// Variables returns the names of the variables in their order.
+// Variables returns the names of the variables in order.
 func (p *Pattern) Variables() []string { return slices.Clone(p.variables) }
 
-// Match returns the values of the variables in a name, in their order.
+// Match returns the values of a name's variables, in order.
 func (p *Pattern) Match(name string) ([]string, error) {
 	values := make([]string, len(p.variables))
 	if err := p.match(name, values); err != nil {
@@ -128,8 +132,9 @@ func (p *Pattern) Match(name string) ([]string, error) {
 
 var errNoMatch = errors.New("the name does not match")
 
-// match fills values, one for each variable.
+// match fills in values, one for each variable.
 func (p *Pattern) match(name string, values []string) error {
+	// Match the text first: the types check the values that it finds.
 	if err := p.matchText(name, values); err != nil {
 		return err
 	}
@@ -143,11 +148,13 @@ func (p *Pattern) match(name string, values []string) error {
 
 func (p *Pattern) matchText(name string, values []string) error {
 	n := len(p.segments)
+	// A quick test that rejects most names of other forms.
 	if p.whole < 0 && strings.Count(name, "/") != n-1 {
 		return p.mismatch(name)
 	}
 	rest := name
 	for i, s := range p.segments {
+		// The number of segments in {_key} is unknown here. Continue from the end.
 		if i == p.whole {
 			break
 		}
@@ -165,7 +172,7 @@ func (p *Pattern) matchText(name string, values []string) error {
 	if p.whole < 0 {
 		return nil
 	}
-	// What follows {_key} is counted from the end, since {_key} may hold slashes.
+	// Count the segments after {_key} from the end, because {_key} may contain slashes.
 	for i := n - 1; i > p.whole; i-- {
 		at := strings.LastIndexByte(rest, '/')
 		if at < 0 || !p.segments[i].match(rest[at+1:], values, false) {
@@ -188,6 +195,7 @@ func (s segment) match(part string, values []string, whole bool) bool {
 	}
 	v := part[len(s.before) : len(part)-len(s.after)]
 	values[s.variable] = v
+	// Only {_key} may be empty. Any other empty variable would make names ambiguous.
 	return whole || v != ""
 }
 
@@ -195,7 +203,7 @@ func (p *Pattern) mismatch(name string) error {
 	return fmt.Errorf("%q is not of the form %s: %w", shortened(name), p.plain, errNoMatch)
 }
 
-// shortened keeps a name in an error short, for errors are stored.
+// shortened truncates a name for an error, because errors are stored.
 func shortened(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -204,7 +212,7 @@ func shortened(s string) string {
 	return s
 }
 
-// Name returns the name with these values, one for each variable in their order.
+// Name returns the name with the given values, one for each variable, in order.
 func (p *Pattern) Name(values []string) (string, error) {
 	if len(values) != len(p.variables) {
 		return "", fmt.Errorf("pattern %s has %d variables, not %d", p.text, len(p.variables), len(values))
@@ -220,7 +228,7 @@ func (p *Pattern) Name(values []string) (string, error) {
 	return string(p.appendName(nil, values, len(p.segments))), nil
 }
 
-// checkValue refuses what would be read differently out of a name.
+// checkValue refuses a value that would be read differently from a name.
 func checkValue(variable, value string) error {
 	switch {
 	case variable == WholeKey:

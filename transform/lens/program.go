@@ -7,40 +7,41 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// program is operations in one direction.
+// program is a list of operations in one direction.
 type program struct {
 	ops []op
-	// held are the fields, as the far side names them, that only the far side holds.
+	// held lists the fields that only the far side has, by their far names.
 	held []holding
-	// forms are the values that the far side may keep in a form of its own. there and back
-	// are the operations, and their reverse, that find out whether two forms mean the same.
+	// forms lists the values that the far side may keep in a form of its own. there and back are
+	// the operations and their reverse; they decide whether two forms have the same meaning.
 	forms       []form
 	there, back []op
-	grow        int // bytes by which a document grows at most, about
+	grow        int // approximate limit of a document's growth in bytes
 }
 
-// holding is a field that only the far side holds: what it has of it is kept.
+// holding is a field that only the far side has. The program keeps its value there.
 type holding struct {
 	path path
 	// matches has one path for each itemPart of path: the field, from the list on, that
-	// tells its items apart, as the far side names it. It is nil for the entries of a
-	// map, which their names tell apart.
+	// distinguishes the items, by its far name. It is nil for the entries of a map, whose names
+	// distinguish them.
 	matches []path
-	by      fmt.Stringer // what loses the field in the reverse direction
+	by      fmt.Stringer // the operation that loses the field in the reverse
 }
 
-// rewrapper is an op that changes how many lists lead to a holding.
+// rewrapper is an op that changes the number of lists on the path of a holding.
 type rewrapper interface{ rewrap(h holding) holding }
 
 // holder is an op that keeps fields which only the far side has.
 type holder interface{ holds() []holding }
 
-// compileProgram finds what a list of operations needs of the complement.
+// compileProgram finds the parts of the complement that a list of operations needs.
 func compileProgram(ops []op) (program, error) {
 	p := program{ops: ops}
 	for i, o := range ops {
 		for _, made := range o.makes() {
 			for _, part := range made {
+				// An estimate for one allocation. A wrong one costs only time.
 				p.grow += len(part) + 8
 			}
 		}
@@ -53,6 +54,7 @@ func compileProgram(ops []op) (program, error) {
 			continue
 		}
 		for _, held := range h.holds() {
+			// Later operations may rename or move the field.
 			held, f, err := held.trace(ops[i+1:])
 			if err != nil {
 				return program{}, err
@@ -62,17 +64,19 @@ func compileProgram(ops []op) (program, error) {
 			}
 		}
 	}
+	// Only comparisons of forms need to run the operations in both directions.
 	if len(p.forms) > 0 {
 		p.there, p.back = withinRecord(ops), withinRecord(inverses(ops))
 	}
 	return p, nil
 }
 
-// trace follows a holding to the side after ops.
+// trace follows a holding through ops to the far side.
 func (h holding) trace(ops []op) (holding, fate, error) {
 	h.matches = slices.Clone(h.matches)
 	for _, o := range ops {
 		if w, ok := o.(rewrapper); ok {
+			// wrap and unwrap change the number of lists on the path, which trace does not express.
 			h = w.rewrap(h)
 			continue
 		}
@@ -98,7 +102,7 @@ func (h holding) trace(ops []op) (holding, fate, error) {
 	return h, kept, nil
 }
 
-// traceKept follows a path that must stay a path of one value.
+// traceKept follows a path that must stay the path of one value.
 func traceKept(p path, ops []op) (path, error) {
 	for _, o := range ops {
 		next, f := o.trace(p)
@@ -112,13 +116,14 @@ func traceKept(p path, ops []op) (path, error) {
 
 func (p *program) run(doc, have bson.Raw) (bson.Raw, error) { return p.runGroup(doc, have, nil) }
 
-// runGroup is run for a record that has others around it.
+// runGroup is run for a record with other records around it.
 func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	if len(p.ops) == 0 {
 		return doc, nil
 	}
 	e := editors.Get().(*editor)
 	defer e.release()
+	// release clears them again.
 	e.group, e.have = g, have
 	root, err := e.open(doc)
 	if err != nil {
@@ -129,9 +134,11 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 			return nil, recordError(o, err)
 		}
 	}
+	// Return the source's bytes: re-encoding an unchanged record would only cost time.
 	if !root.dirty() && (have == nil || !p.keeps()) {
 		return doc, nil
 	}
+	// A new record has no complement: defaults apply.
 	if have != nil {
 		if err := e.over(root, have, p); err != nil {
 			return nil, complementError(err)
@@ -140,11 +147,11 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	return root.encode(make([]byte, 0, len(doc)+p.grow)), nil
 }
 
-// keeps reports whether anything of what the target has is kept.
+// keeps reports whether the result keeps anything of the target's record.
 func (p *program) keeps() bool { return len(p.held)+len(p.forms) > 0 }
 
-// over gives a record what only the target has of it, the forms of values that it has there,
-// and their order.
+// over restores three things of the target's record: fields that only it has, the forms of values,
+// and the order of fields.
 func (e *editor) over(n *node, have bson.Raw, p *program) error {
 	h, err := e.open(have)
 	if err != nil {
@@ -155,6 +162,8 @@ func (e *editor) over(n *node, have bson.Raw, p *program) error {
 			return err
 		}
 	}
+	// Forms come after the held fields and before the order: they compare complete records, and add
+	// fields whose place is restored last.
 	if err := e.keepForms(n, h, have, p); err != nil {
 		return err
 	}

@@ -11,71 +11,72 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// errMalformed is returned for bytes that are not a BSON document.
+// errMalformed means that the bytes are not a BSON document.
 var errMalformed = errors.New("document is not well-formed BSON")
 
-// node is a document opened for editing: its elements as they lie in src, without
-// their values being decoded. What was not touched is copied back as bytes.
+// node is a document opened for editing. Its elements point into src, and their values are not
+// decoded. Untouched parts are copied as bytes.
 type node struct {
 	src     []byte
 	elems   []elem
-	changed bool // by itself; a changed sub-document is found through its elem
-	// emptying: a field was moved away, and the object would go with its last one.
+	changed bool // the node itself; changed sub-documents are found through their elems
+	// emptying means that a field moved away, so the object is removed with its last field.
 	emptying bool
 }
 
-// elem is one element of a node. It is either as it came (src[off:end] of its node),
-// or made anew of name and val, or a sub-document opened for editing.
+// elem is one element of a node: unchanged bytes (src[off:end] of its node), a new name and val, or
+// a sub-document opened for editing.
 type elem struct {
 	typ      bson.Type
-	name     []byte // without the NUL; in the lens's or in the record's memory
-	val      []byte // the value; stale once sub was changed
-	off, end int    // in the node's src; end is 0 for an element made anew
+	name     []byte // without the NUL; points into the lens or the record
+	val      []byte // the value; out of date once sub changes
+	off, end int    // in the node's src; end is 0 for a new element
 	sub      *node
-	floating bool // was put at the end by an operation: its place is free
+	floating bool // an operation appended it; its final place is open
 }
 
-// editor owns the memory of the nodes of one Transform, and is used again afterwards.
+// editor owns the memory of the nodes of one run, and is reused afterwards.
 type editor struct {
 	nodes   []*node
 	used    int
-	scratch []byte   // values made by conversions
+	scratch []byte   // values that operations made
 	vars    []string // values of the variables of the key
-	group   *group   // the records around the one that is worked on; nil where there are none
-	have    bson.Raw // what the target has of the record; nil for nothing
-	// Of a data update that follows references: what is known of keys; where what is not is
-	// asked for. Nil: it is not asked.
+	group   *group   // the other records of the group; nil if there are none
+	have    bson.Raw // the target's version of the record; nil if it has none
+	// answers and asked belong to a data update that follows references: the known keys, and the
+	// list of lookups to collect. asked is nil once the answers are known.
 	answers transform.Answers
 	asked   *[]transform.Question
 }
 
 var editors = sync.Pool{New: func() any { return &editor{} }}
 
-// keptNodes bounds the memory that an editor keeps between records. Only records with
-// long lists need more.
+// keptNodes limits the memory that an editor keeps between records. Only records with long lists
+// need more.
 const keptNodes = 64
 
-// release lets go of the record's bytes and gives the editor back.
+// release drops all references to the record's bytes and returns the editor to the pool.
 func (e *editor) release() {
 	if len(e.nodes) > keptNodes {
 		clear(e.nodes[keptNodes:])
 		e.nodes, e.used = e.nodes[:keptNodes], min(e.used, keptNodes)
 	}
 	for _, n := range e.nodes[:e.used] {
+		// Otherwise the pool would keep the records' bytes alive.
 		clear(n.elems)
 		*n = node{elems: n.elems[:0]}
 	}
 	e.used = 0
 	clear(e.vars)
 	e.group, e.have, e.answers, e.asked = nil, nil, nil, nil
-	// Nothing outside refers to scratch: encode has copied all of it.
+	// Nothing outside refers to scratch, because encode copied it.
 	e.scratch = e.scratch[:0]
 	editors.Put(e)
 }
 
 func (e *editor) node() *node {
 	if e.used == len(e.nodes) {
-		// The first is the record itself.
+		// The first node is the record itself, which has more fields than its objects.
 		size := 32
 		if e.used > 0 {
 			size = 8
@@ -95,6 +96,7 @@ func (e *editor) open(doc []byte) (*node, error) {
 	n := e.node()
 	n.src = doc
 	end := len(doc) - 1
+	// Nested documents are checked when an operation opens them.
 	for at := 4; at < end; {
 		off := at
 		typ := bson.Type(doc[at])
@@ -106,6 +108,7 @@ func (e *editor) open(doc []byte) (*node, error) {
 		if at >= end {
 			return nil, errMalformed
 		}
+		// The third index keeps an append from overwriting the record.
 		name := doc[nameAt:at:at]
 		at++
 		size, ok := valueSize(typ, doc[at:end])
@@ -118,7 +121,7 @@ func (e *editor) open(doc []byte) (*node, error) {
 	return n, nil
 }
 
-// valueSize returns the number of bytes of a value that b begins with.
+// valueSize returns the number of bytes of the value at the start of b.
 func valueSize(t bson.Type, b []byte) (int, bool) {
 	size := 0
 	switch t {
@@ -145,6 +148,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 		case bson.TypeBinary:
 			size++
 		}
+		// A string has a length, and its last byte is zero. stringOf relies on this check.
 		if t != bson.TypeBinary && (n < 1 || 4+n > len(b) || b[3+n] != 0) {
 			return 0, false
 		}
@@ -154,6 +158,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 			return 0, false
 		}
 		size = n
+	// Two zero-terminated strings: the pattern and its options.
 	case bson.TypeRegex:
 		for range 2 {
 			for size < len(b) && b[size] != 0 {
@@ -167,7 +172,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 	return size, size <= len(b)
 }
 
-// int32At reads a length, which is never negative.
+// int32At reads a length. ok is false if it is negative.
 func int32At(b []byte) (int, bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -176,8 +181,8 @@ func int32At(b []byte) (int, bool) {
 	return int(n), n >= 0
 }
 
-// find returns the place of a field, -1 if there is none. A name that is there twice
-// is an error: whichever were taken, the reverse could not tell them apart.
+// find returns the index of a field, or -1. A duplicate name is an error, because the reverse could
+// not tell the two fields apart.
 func (n *node) find(name []byte) (int, error) {
 	at := -1
 	for i := range n.elems {
@@ -191,8 +196,8 @@ func (n *node) find(name []byte) (int, error) {
 	return at, nil
 }
 
-// sub opens the sub-document at i. It is nil for any value that has no fields; an array
-// is an error, for a path of a lens names one value.
+// sub opens the sub-document at i. It returns nil for a value without fields. An array is an error,
+// because a path of a lens names one value.
 func (e *editor) sub(n *node, i int) (*node, error) {
 	el := &n.elems[i]
 	switch {
@@ -206,7 +211,7 @@ func (e *editor) sub(n *node, i int) (*node, error) {
 	return e.openAt(el)
 }
 
-// openAt opens the document or array that an element is.
+// openAt opens the document or array of an element.
 func (e *editor) openAt(el *elem) (*node, error) {
 	if el.sub != nil {
 		return el.sub, nil
@@ -219,7 +224,7 @@ func (e *editor) openAt(el *elem) (*node, error) {
 	return s, nil
 }
 
-// append puts a new field at the end.
+// append adds a new field at the end.
 func (n *node) append(el elem) {
 	el.off, el.end = 0, 0
 	el.floating = true
@@ -227,7 +232,7 @@ func (n *node) append(el elem) {
 	n.changed = true
 }
 
-// remove takes the field at i out.
+// remove deletes the field at i.
 func (n *node) remove(i int) {
 	n.elems = append(n.elems[:i], n.elems[i+1:]...)
 	n.changed = true
@@ -236,6 +241,7 @@ func (n *node) remove(i int) {
 // set replaces the value at i.
 func (n *node) set(i int, typ bson.Type, val []byte) {
 	el := &n.elems[i]
+	// end 0 marks the element as new, so that encode writes val.
 	el.typ, el.val, el.sub, el.end = typ, val, nil, 0
 	n.changed = true
 }
@@ -252,8 +258,7 @@ func (n *node) dirty() bool {
 	return false
 }
 
-// encode appends the document to dst. Neighbours that were not touched are copied in
-// one piece.
+// encode appends the document to dst. It copies each run of untouched neighbours at once.
 func (n *node) encode(dst []byte) []byte {
 	if !n.dirty() {
 		return append(dst, n.src...)
@@ -263,6 +268,7 @@ func (n *node) encode(dst []byte) []byte {
 	runOff, runEnd := 0, 0
 	for i := range n.elems {
 		el := &n.elems[i]
+		// Extend the current run of untouched elements, or start another one after a gap.
 		if el.end > 0 && (el.sub == nil || !el.sub.dirty()) {
 			if el.off != runEnd || runEnd == 0 {
 				dst = append(dst, n.src[runOff:runEnd]...)
@@ -288,7 +294,7 @@ func (n *node) encode(dst []byte) []byte {
 	return dst
 }
 
-// value returns the bytes of a field's value as it stands now.
+// value returns the present bytes of a field's value.
 func (el *elem) value() []byte {
 	if el.sub != nil && el.sub.dirty() {
 		return el.sub.encode(nil)

@@ -8,12 +8,13 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// findRaw finds an element of a document that is not opened for editing: doc[at:end].
+// findRaw finds an element of an unopened document. The element is doc[at:end].
 func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
 	if len(doc) < 5 {
 		return v, 0, 0, false
 	}
 	last := len(doc) - 1
+	// The callers need one or two fields, so do not build a node.
 	for at = 4; at < last; at = end {
 		nameAt := at + 1
 		valueAt := nameAt
@@ -35,7 +36,7 @@ func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
 	return v, 0, 0, false
 }
 
-// lookupRaw finds a value in a document that is not opened for editing.
+// lookupRaw finds a value in an unopened document.
 func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
 	for depth, part := range p {
 		if depth > 0 {
@@ -51,7 +52,7 @@ func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
 	return v, ok
 }
 
-// withID returns a document with another _id. The rest is copied as it is.
+// withID returns a copy of a document with another _id.
 func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	_, at, end, ok := findRaw(doc, fieldID)
 	if !ok {
@@ -65,8 +66,9 @@ func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	return out, true
 }
 
-// stringKey is the key of the name that appendTo makes.
+// stringKey returns the key of the name that appendTo writes.
 func stringKey(appendTo func([]byte) []byte) record.Key {
+	// Most keys fit, so only the final conversion allocates.
 	var buf [128]byte
 	b := appendTo(append(buf[:0], byte(bson.TypeString), 0, 0, 0, 0))
 	b = append(b, 0)

@@ -13,33 +13,33 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// selfKind stands for the lens's own kind in a reference.
+// selfKind is the name of the lens's own kind in a reference.
 const selfKind = "self"
 
-// reference is a field that holds the key of a record of another kind. Its values follow
-// that kind's keys up and down; an absent field and a null stay.
+// reference is a field with the key of a record of another kind. Its values follow that kind's keys
+// in both directions. Absent and null fields stay.
 type reference struct {
 	field    path
-	list     bool // of keys, instead of one
-	optional bool // values that are no keys of the kind stay
-	both     path // of the list of old and new keys, while a data update has both held; nil: none
+	list     bool // the field is a list of keys
+	optional bool // values that are not keys of the kind stay
+	both     path // path of the list of old and new keys, while a data update holds both; nil: none
 	to       *target
 	up       bool
 }
 
-// target is the kind that a reference points at, found when the lens is linked.
+// target is the kind that a reference points to. Linking the lens fills it in.
 type target struct {
 	kind, service string
 	with          []targetPart
-	keys          *keys  // nil: its keys are the same on both sides
-	old, now      string // what both versions call the kind
+	keys          *keys  // nil: keys are the same on both sides
+	old, now      string // names of the kind in the two versions
 	linked        bool
-	asks          bool // what does not follow from keys alone is looked up
+	asks          bool // keys that do not follow from keys alone are looked up
 	at            position
 }
 
-// targetPart is a field next to the reference that holds a part of the key which only one
-// version's keys have.
+// targetPart is a field next to the reference. It holds a part of the key that only one version's
+// keys have.
 type targetPart struct {
 	name  string // of the variable
 	field path
@@ -71,6 +71,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	if !o.to.linked {
 		return errNotLinked
 	}
+	// The keys of the target kind do not change.
 	if o.to.keys == nil {
 		return nil
 	}
@@ -79,6 +80,7 @@ func (o *reference) apply(e *editor, root *node) error {
 		return err
 	}
 	var parts [maxVariables]string
+	// Read the parts once: they are the same for all keys of a list.
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return err
 	}
@@ -96,6 +98,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	if el.typ != bson.TypeArray {
 		return refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
 	}
+	// Map each key of the list in its place.
 	items, err := e.openAt(el)
 	if err != nil {
 		return err
@@ -113,8 +116,7 @@ func (o *reference) apply(e *editor, root *node) error {
 	return nil
 }
 
-// parts reads the parts of the key that other fields hold, into the places of their
-// variables.
+// parts reads the key's parts from other fields into the slots of their variables.
 func (o *reference) parts(e *editor, root *node, parts []string) error {
 	for _, p := range o.to.with {
 		n, i, err := e.lookup(root, p.field)
@@ -136,8 +138,8 @@ func (o *reference) parts(e *editor, root *node, parts []string) error {
 	return nil
 }
 
-// fill gives the target's values the parts that other fields hold. What the key itself
-// has must be the same, or the reverse would point elsewhere.
+// fill adds the parts from other fields to the target's values. A part that the key also contains
+// must be equal, or the reverse would point to another record.
 func (o *reference) fill(way keyWay, values, parts []string) error {
 	src, _ := way.source()
 	for _, p := range o.to.with {
@@ -149,7 +151,7 @@ func (o *reference) fill(way keyWay, values, parts []string) error {
 	return nil
 }
 
-// value maps one key; nil: it stays as it is.
+// value maps one key. A nil result means that the value stays.
 func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
 	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
@@ -161,14 +163,15 @@ func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) 
 		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
 		return typ, val, nil
 	}
+	// A better message for the frequent mistake of another type.
 	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
 		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
 	}
 	if !o.optional {
 		return 0, nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
 	}
-	// It stays, unless it equals a key but for the type of a number, and would point to
-	// nothing there, or the reverse would take it for a key that was mapped.
+	// The value may stay only if the reverse leaves it as well. It must not equal a key except for
+	// the number type, because it would then point to nothing.
 	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), readKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
@@ -183,7 +186,7 @@ var (
 	_ comparer = (*reference)(nil)
 )
 
-// reference reads the operation of that name.
+// reference reads the operation reference.
 func (p *lensParser) reference(n ast.Node) (op, error) {
 	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with", "both"})
 	if err != nil {
@@ -223,6 +226,7 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 		switch {
 		case o.to.service == "":
 			return nil, p.errorAt(n, "both is for a kind of another service: name it with service and imports")
+		// Clients must find the list next to the field.
 		case o.field.isItem() || o.field.equal(o.both) || !o.field.parent().equal(o.both.parent()):
 			return nil, p.errorAt(n, "both must be another field of the object that has %s: the list of its old and new key", o.field)
 		}
@@ -233,13 +237,14 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 	return o, nil
 }
 
-// targetParts reads what other fields hold of the key.
+// targetParts reads with: the fields that hold parts of the key.
 func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
 	values, err := p.keyValues(n, "with")
 	if err != nil {
 		return nil, err
 	}
 	var parts []targetPart
+	// Sorted, so that the first error is always the same.
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		v := values[name]
 		if v.field == nil || v.keepField {
@@ -250,13 +255,13 @@ func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
 	return parts, nil
 }
 
-// importedService is where the lenses of another service stand.
+// importedService lists the lens files of another service.
 type importedService struct {
 	files []string
 	at    position
 }
 
-// importsSection reads the section of that name.
+// importsSection reads the section imports.
 func (p *lensParser) importsSection(n ast.Node) error {
 	entries, ok := mapping(n)
 	if !ok {
@@ -272,6 +277,7 @@ func (p *lensParser) importsSection(n ast.Node) error {
 			return p.errorAt(e.Key, "imports has %q twice", name)
 		}
 		s := importedService{at: p.position(e.Key)}
+		// One file may stand alone, without a list.
 		items := []ast.Node{e.Value}
 		if seq, ok := e.Value.(*ast.SequenceNode); ok {
 			items = seq.Values

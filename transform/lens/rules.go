@@ -2,9 +2,9 @@ package lens
 
 import "fmt"
 
-// Rules are what writers of the new version must keep to, so that the reverse can take what
-// they write back to the old version. A record that breaks one is parked after the switch,
-// when the old version no longer has writers of its own to ask.
+// Rules returns the conditions that writers of the new version must meet, so that Down accepts
+// their records. A record that breaks one is parked after the switch, when no writer of the old
+// version can help.
 func (l *Lens) Rules() []string {
 	var out []string
 	rule := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -28,7 +28,7 @@ func (l *Lens) Rules() []string {
 	return out
 }
 
-// rules are those for writers of the children.
+// rules adds the conditions for writers of the children.
 func (f *fan) rules(rule func(format string, args ...any)) {
 	switch {
 	case f.order != nil:

@@ -11,16 +11,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// scatter makes records of the entries of a field: fanOut on the way up, gather on the
-// way down. A field that is null, or a list or map without entries, stays in the record
-// as it is: an absence of records could not be distinguished from an absent field. With
-// present an empty list or map and none mean the same, and null alone stays. Where
-// the target holds such a field together with records, they were added on that side, and it
-// stays there: nothing that is made here looks so. Without such records it only stood for
-// the source's field, and goes.
+// scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
+// null and an empty list or map stay in the record, because without records they would look like an
+// absent field. With present, an empty list or map equals an absent one, and only null stays. If
+// the target has such a value together with children, the children were added on that side and the
+// value stays: scatter itself never makes both. Without children the value only mirrored the
+// source's field, and is removed.
 type scatter struct {
 	*fan
-	far path // where the other side has what stays in the field; nil: it is not known
+	far path // path on the far side of a value that stays in the field; nil: unknown
 }
 
 func (o *scatter) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
@@ -36,6 +35,7 @@ func (o *scatter) apply(e *editor, root *node) error {
 		return errNoGroup
 	}
 	n, i, err := e.lookup(root, o.field)
+	// Absent and empty mean the same, so the target may keep its empty list.
 	if err == nil && i < 0 && n != nil && o.present {
 		o.keepEmpty(e.group.main, n)
 	}
@@ -57,11 +57,12 @@ func (o *scatter) apply(e *editor, root *node) error {
 	if err != nil {
 		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
+	// Other fans of the lens may already have added records.
 	first := len(r.g.out)
 	if o.as == asObject {
 		c := &child{typ: el.typ, val: el.value()}
 		if el.sub != nil && el.sub.dirty() {
-			c.item = el.sub // which fields have no place of their own is known of it
+			c.item = el.sub // it knows which fields have no final place
 		}
 		err = r.scatter(c, new(scattered))
 	} else {
@@ -70,11 +71,14 @@ func (o *scatter) apply(e *editor, root *node) error {
 	if err != nil {
 		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
+	// One of them would silently replace the other.
 	if twice, ok := repeated(r.g.out[first:]); ok {
 		return refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
 	}
+	// remove shifts the elements, so keep the name first.
 	name := el.name
 	n.remove(i)
+	// Without children in the target, a value there only mirrors the source.
 	if o.far == nil || r.g.main == nil || len(r.have) == 0 {
 		return nil
 	}
@@ -84,8 +88,8 @@ func (o *scatter) apply(e *editor, root *node) error {
 	return nil
 }
 
-// keepEmpty leaves the target the empty list or map that it has, where the source means the
-// same by it and by none.
+// keepEmpty keeps the target's empty list or map, which means the same as the source's absent or
+// empty field.
 func (o *scatter) keepEmpty(main bson.Raw, n *node) {
 	if o.far == nil || main == nil {
 		return
@@ -95,8 +99,8 @@ func (o *scatter) keepEmpty(main bson.Raw, n *node) {
 	}
 }
 
-// stays reports whether a value has no entries that could be records, so that it stays in
-// the field. An empty object is a record without fields.
+// stays reports whether a value has no entries to turn into records, and so stays in the field. An
+// empty object is a record without fields.
 func (f *fan) stays(t bson.Type, val []byte) bool {
 	return t == bson.TypeNull || t == f.as.bson() && len(val) == 5 && f.as != asObject
 }
@@ -108,8 +112,9 @@ func (s fanShape) bson() bson.Type {
 	return bson.TypeEmbeddedDocument
 }
 
-// repeated finds two records with one key.
+// repeated finds two records with the same key.
 func repeated(rs []record.Record) (record.Record, bool) {
+	// Few records: comparing all pairs is faster than a map.
 	if len(rs) < 16 {
 		for i := range rs {
 			for j := range i {
@@ -130,14 +135,14 @@ func repeated(rs []record.Record) (record.Record, bool) {
 	return record.Record{}, false
 }
 
-// scattered is what one entry leaves for the next.
+// scattered is the state that one entry leaves for the next.
 type scattered struct {
-	place int64         // the last one given
-	id    bson.RawValue // of the entry before
+	place int64         // the last place given
+	id    bson.RawValue // of the previous entry
 	any   bool
 }
 
-// scatterAll makes records of the entries of a list or map.
+// scatterAll turns the entries of a list or map into records.
 func (r *fanRun) scatterAll(val []byte) error {
 	entries, err := r.e.open(val)
 	if err != nil {
@@ -157,11 +162,12 @@ func (r *fanRun) scatterAll(val []byte) error {
 	return nil
 }
 
-// scatter makes the record of one entry.
+// scatter turns one entry into a record.
 func (r *fanRun) scatter(c *child, last *scattered) error {
 	e := r.e
 	switch {
 	case r.value != nil:
+		// An entry without fields becomes the only field of its record.
 		c.item = e.node()
 		c.item.changed = true
 		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
@@ -178,6 +184,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return err
 		}
 	}
+	// Compute the key from the item's own fields, before the operations change them.
 	if err := r.identify(c); err != nil {
 		return err
 	}
@@ -188,6 +195,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		}
 		c.id = bson.RawValue{Type: typ, Value: val}
 	}
+	// The list's order is not stored, so only a sorted list comes back the same.
 	if r.sorted() {
 		if last.any {
 			order, err := compareIDs(last.id, c.id)
@@ -201,7 +209,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		last.id, last.any = c.id, true
 	}
 	if slices.ContainsFunc(r.parts, r.ownItem) {
-		// It goes into the key, and the record has an _id of its own.
+		// The key holds the item's _id, and the record has its own _id.
 		if _, err := c.item.take(fieldID); err != nil {
 			return err
 		}
@@ -211,6 +219,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return recordError(o, err)
 		}
 	}
+	// The child keeps the fields that only its side has.
 	have, found := withKey(r.have, c.key)
 	if err := r.control(c, have.Doc, last); err != nil {
 		return err
@@ -225,8 +234,8 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	return nil
 }
 
-// name gives an item without an _id that of the record that it is in. One that has it
-// already would come back without.
+// name gives an item without an _id its parent's. An item that already has that _id is an error,
+// because it would come back without one.
 func (r *fanRun) name(c *child) error {
 	i, err := c.item.find(fieldID)
 	if err != nil {
@@ -243,18 +252,20 @@ func (r *fanRun) name(c *child) error {
 	return nil
 }
 
-// sorted reports whether the order of a list is that of its ids.
+// sorted reports whether a list is in the order of its ids.
 func (f *fan) sorted() bool { return f.as == asList && f.order == nil && !f.indexed() }
 
-// indexed reports whether a child's key holds its place.
+// indexed reports whether a child's key contains its place.
 func (f *fan) indexed() bool {
 	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partIndex })
 }
 
-// control puts the fields that tie a child to its parent before those of the item.
+// control adds the fields that tie a child to its parent, before the item's own fields.
 func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	put := 0
 	add := func(name []byte, v bson.RawValue) error {
+		// The item must not have a field of this name, or collect would take it for a control
+		// field.
 		if i, err := c.item.find(name); err != nil || i >= 0 {
 			return cmp.Or(err, absent(c.item, path{name}))
 		}
@@ -270,8 +281,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	} else if i, err := c.item.find(fieldID); err != nil {
 		return err
 	} else if i >= 0 {
-		// The database stores it before all other fields. An item may have it anywhere:
-		// Mongoose writes it last.
+		// The database stores the _id first. An item may have it anywhere; Mongoose writes it last.
 		own := c.item.elems[i]
 		c.item.elems = slices.Insert(slices.Delete(c.item.elems, i, i+1), 0, own)
 		put = 1
@@ -293,7 +303,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	return add(r.order, r.place(have, last))
 }
 
-// ownID reports whether an item's _id is the record's.
+// ownID reports whether an item's _id is also its record's _id.
 func (f *fan) ownID() bool {
 	if f.key.document || len(f.parts) != 1 || f.key.types[0] == "" || f.key.parts[0].alone != f.key.types[0] {
 		return false
@@ -302,8 +312,8 @@ func (f *fan) ownID() bool {
 	return len(item) == 1 && string(item[0]) == string(fieldID)
 }
 
-// place gives a child its place in the list. What the target has is kept where it still
-// is in order, so that an entry taken out of the middle leaves the others unchanged.
+// place returns a child's place in the list. It keeps the target's places while they are in order,
+// so that removing an entry from the middle does not change the other records.
 func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 	next := int64(0)
 	if last.any {
@@ -311,6 +321,7 @@ func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 	}
 	last.any = true
 	if v, ok := lookupRaw(have, path{r.order}); ok {
+		// A gap is harmless. A place that is too small would break the order.
 		if at, ok := placeOf(v); ok && at >= next {
 			last.place = at
 			return v

@@ -6,8 +6,8 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// Schema returns the JSON Schema of the format, for editors. It knows the forms of all
-// keys and operations; whether operations can follow each other is checked by Parse only.
+// Schema returns the JSON Schema of the format, for editors. It covers the forms of all keys and
+// operations. Only Parse checks whether operations can follow each other.
 func Schema() []byte {
 	root := object("A lens: how records of one version become records of the next, and back.")
 	for _, k := range topKeys() {
@@ -26,6 +26,7 @@ func Schema() []byte {
 		s.Description = o.doc
 		each.Properties.Set(o.name, s)
 	}
+	// Operations may contain operations, so the schema refers to them by name.
 	root.Version, root.Title = jsonschema.Version, "lens"
 	root.Definitions = jsonschema.Definitions{"operation": each}
 	text, err := json.MarshalIndent(root, "", "  ")
@@ -39,10 +40,11 @@ func object(doc string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Description: doc, Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema}
 }
 
-// reflected is the schema of one of the types below.
+// reflected returns the schema of one of the types below.
 func reflected(v any) *jsonschema.Schema {
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
 	s := r.Reflect(v)
+	// A nested schema must not declare a version of its own.
 	s.Version = ""
 	return s
 }
@@ -51,8 +53,8 @@ func reflectedAs(v any) func() *jsonschema.Schema {
 	return func() *jsonschema.Schema { return reflected(v) }
 }
 
-// What stands behind the keys of the file and behind the operations. The types serve the
-// schema only: the parser reads nodes, because it reports lines and columns.
+// These types are the bodies of the file's keys and of the operations. Only the schema uses them.
+// The parser reads YAML nodes, because it reports lines and columns.
 type (
 	kindsBody struct {
 		From plainText `json:"from" jsonschema_description:"The kind of the old version."`
@@ -168,8 +170,8 @@ type (
 	}
 )
 
-// The plain values of the format. YAML reads some of them as other than strings, which
-// the parser takes as they are written.
+// These are the plain values of the format. YAML may read them as another type than string; the
+// parser then takes their text.
 type (
 	fieldPath      struct{}
 	plainText      struct{}
@@ -191,15 +193,15 @@ func scalar() *jsonschema.Schema {
 	return &jsonschema.Schema{Extras: map[string]any{"type": []string{"string", "number", "boolean", "null"}}}
 }
 
-// JSONSchema of a path: parts between dots that are not empty, and do not begin with $.
-// The item itself, which only some operations within an each take, is a dot.
+// JSONSchema returns the schema of a path: non-empty parts between dots that do not begin with $. A
+// single dot is the item itself, which some operations within an each accept.
 func (fieldPath) JSONSchema() *jsonschema.Schema {
 	s := scalar()
 	s.Pattern = `^(\.|[^.$][^.]*(\.[^.$][^.]*)*)$`
 	return s
 }
 
-// JSONSchema of a text.
+// JSONSchema returns the schema of a text.
 func (plainText) JSONSchema() *jsonschema.Schema {
 	s := scalar()
 	one := uint64(1)
@@ -207,25 +209,25 @@ func (plainText) JSONSchema() *jsonschema.Schema {
 	return s
 }
 
-// JSONSchema of a type.
+// JSONSchema returns the schema of a type of convert.
 func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTypes...) }
 
-// JSONSchema of a step of normalize.
+// JSONSchema returns the schema of a step of normalize.
 func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
 
-// JSONSchema of how a record without an _id is named.
+// JSONSchema returns the schema of unnamed.
 func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
 
-// JSONSchema of what a record without entries has.
+// JSONSchema returns the schema of empty.
 func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules...) }
 
-// JSONSchema of what the order of fields is.
+// JSONSchema returns the schema of fieldOrder.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }
 
-// JSONSchema of what an each works on.
+// JSONSchema returns the schema of the container of an each.
 func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }
 
-// JSONSchema of what fanOut and gather work on.
+// JSONSchema returns the schema of the shape of a fanOut or gather.
 func (fanShapeName) JSONSchema() *jsonschema.Schema { return oneOfNames(asList, asMap, asObject) }
 
 func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
@@ -236,39 +238,40 @@ func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
 	return s
 }
 
-// JSONSchema of a CEL expression.
+// JSONSchema returns the schema of a CEL expression.
 func (expression) JSONSchema() *jsonschema.Schema { return scalar() }
 
-// JSONSchema of a variable's value: a constant, or a field.
+// JSONSchema returns the schema of a variable's value: a constant or a field.
 func (keyValue) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalar(), reflected(keyFieldBody{})}}
 }
 
-// JSONSchema of the form of a kind's keys: a pattern, or the fields of a document.
+// JSONSchema returns the schema of a key form: a pattern, or the fields of a document.
 func (keyFormValue) JSONSchema() *jsonschema.Schema {
 	one := uint64(1)
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{reflected(plainText{}), {Type: "object", MinProperties: &one}}}
 }
 
-// JSONSchema of a type of a key's variable.
+// JSONSchema returns the schema of a type of a key's variable.
 func (idTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(idTypes...) }
 
-// JSONSchema of operations.
+// JSONSchema returns the schema of a list of operations.
 func (operationsList) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/operation"}}
 }
 
-// JSONSchemaExtend: types, or a table.
+// JSONSchemaExtend requires either from and to, or table.
 func (convertBody) JSONSchemaExtend(s *jsonschema.Schema) {
 	one := uint64(1)
 	if t, ok := s.Properties.Get("table"); ok {
 		t.MinProperties = &one
 	}
+	// Not excludes mixtures: OneOf alone would accept a table with only from or only to.
 	s.OneOf = []*jsonschema.Schema{{Required: []string{"from", "to"}}, {Required: []string{"table"}}}
 	s.Not = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Required: []string{"table", "from"}}, {Required: []string{"table", "to"}}, {Required: []string{"table", "rounding"}}}}
 }
 
-// JSONSchemaExtend: a constant, or a default.
+// JSONSchemaExtend requires either value or default.
 func (addBody) JSONSchemaExtend(s *jsonschema.Schema) {
 	s.OneOf = []*jsonschema.Schema{{Required: []string{"value"}}, {Required: []string{"default"}}}
 }

@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// checkSequence refuses an operation that meets a field which an earlier one has taken
-// away or added, or that makes one which is there. The latest operation on a field
-// decides, so the ones before are asked in reverse.
+// checkSequence refuses an operation on a field that an earlier one removed or added, or one that
+// makes an existing field. The latest operation on a field decides, so it checks the earlier ones
+// in reverse order.
 func checkSequence(before []op, o op) error {
 	for i, earlier := range before {
+		// A field that is changed as one value must not be opened by another operation.
 		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
 			for _, field := range pair[0].changes() {
 				for _, p := range pathsOf(pair[1]) {
@@ -39,14 +40,15 @@ func checkSequence(before []op, o op) error {
 	return checkFilled(before, o)
 }
 
-// checkNormal refuses to normalize what an earlier operation has made of another value: the
-// reverse of that operation might not take the normal one.
+// checkNormal refuses to normalize a value that an earlier operation made from another value. The
+// reverse of that operation might not accept the normal form.
 func checkNormal(before []op, o op) error {
 	for i, earlier := range slices.Backward(before) {
 		if !normalizes(o) {
 			return nil
 		}
 		for _, field := range o.changes() {
+			// Follow the field back to the operation that made its value.
 			was, f, at := field, kept, len(before)-1
 			for ; at >= i && (f == kept || f == converted && takesNormal(before[at+1], o)); at-- {
 				was, f = before[at].inverse().trace(was)
@@ -59,7 +61,7 @@ func checkNormal(before []op, o op) error {
 	return nil
 }
 
-// normalizes reports whether an operation normalizes anything.
+// normalizes reports whether an operation normalizes a value.
 func normalizes(o op) bool {
 	switch o := o.(type) {
 	case *normalize:
@@ -71,8 +73,7 @@ func normalizes(o op) bool {
 	}
 }
 
-// takesNormal reports whether the reverse of an operation takes whatever o makes of its
-// values.
+// takesNormal reports whether the reverse of earlier accepts every value that o makes.
 func takesNormal(earlier, o op) bool {
 	n, whole := o.(*normalize)
 	switch earlier := earlier.(type) {
@@ -89,8 +90,8 @@ func takesNormal(earlier, o op) bool {
 	}
 }
 
-// checkFilled refuses to move a field into an object after a default was added to it: the
-// default hides whether the object was empty, which the reverse would have to know.
+// checkFilled refuses to move a field into an object after a default was added to it. The default
+// hides whether the object was empty, and the reverse needs to know.
 func checkFilled(before []op, o op) error {
 	for i, earlier := range before {
 		a, ok := earlier.(*add)
@@ -98,6 +99,7 @@ func checkFilled(before []op, o op) error {
 			continue
 		}
 		field, err := traceKept(a.field, before[i+1:])
+		// A field of the record itself has no object that could be empty.
 		if err != nil || !field.nested() {
 			continue
 		}
@@ -131,7 +133,7 @@ func checkMade(before []op, made path) error {
 	return nil
 }
 
-// reader is an op that reads fields which it leaves as they are.
+// reader is an op that reads fields without changing them.
 type reader interface{ reads() []path }
 
 // readsOf returns the paths whose values an operation uses.
@@ -146,7 +148,7 @@ func readsOf(o op) []path {
 // pathsOf returns the paths that an operation names.
 func pathsOf(o op) []path { return slices.Concat(readsOf(o), o.makes()) }
 
-// rebuilds reports whether an operation makes or removes objects at or above p.
+// rebuilds reports whether an operation creates or removes objects at p or above.
 func rebuilds(o op, p path) bool {
 	switch o.(type) {
 	case *move, *calc, *keyField:
@@ -157,21 +159,22 @@ func rebuilds(o op, p path) bool {
 }
 
 func checkRead(before []op, o op, read path) error {
+	// Removing a field needs more care: its value must come back from the complement.
 	_, dropped := o.(*drop)
 	normal, ok := o.(*normalize)
 	empties := ok && normal.removes()
 	for i, earlier := range slices.Backward(before) {
 		for _, p := range pathsOf(earlier) {
-			// The complement of a whole object does not show what of it is elsewhere.
+			// The complement of a whole object does not show which of its parts are elsewhere.
 			if dropped && p.under(read) && !p.equal(read) {
 				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
 			}
 		}
-		// The reverse would work on the default, which may not be of its type.
+		// The reverse would apply this operation to the default, which may have another type.
 		if dropped && slices.ContainsFunc(earlier.changes(), read.equal) {
 			return fmt.Errorf("operation %d (%s) changes %s; remove the field before it instead", i+1, earlier, read)
 		}
-		// What is removed must find its object again.
+		// The reverse must find the object of the removed field.
 		if (dropped || empties) && read.nested() && rebuilds(earlier, read.parent()) {
 			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
 		}

@@ -11,21 +11,21 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// SpecOption changes what Spec makes.
+// SpecOption changes the result of Spec.
 type SpecOption func(*specConfig)
 
 type specConfig struct{ managed bool }
 
-// Managed makes the kinds managed ones, which a service written in Go reaches through the
-// store alone. Without it they are fixed-name kinds.
+// Managed declares the kinds as managed: only a Go service reaches them, through the store. Without
+// it they are fixed-name kinds.
 func Managed() SpecOption { return func(c *specConfig) { c.managed = true } }
 
-// Spec makes the transformer of the lens: from one kind to another, and to and from the
-// kinds that fanOut and gather name. Empty names are those of the lens's own kinds. A lens
-// with references must be linked before (Set.Link).
+// Spec returns the transformer of the lens, from one kind to another, including the kinds that
+// fanOut and gather name. Empty arguments mean the lens's own kinds. A lens with references must be
+// linked first (Set.Link).
 //
-// Groups follow from keys alone where they can: each record is a group of its own, or a
-// record with its children, whose keys name it. Otherwise they go by content.
+// Groups follow from keys where possible. A group is then a single record, or a record with its
+// children, whose keys contain its name. Otherwise groups go by content.
 func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	var c specConfig
 	for _, o := range options {
@@ -44,14 +44,15 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		Down:          (&transformer{l, false, to, from}).run,
 		UpNeedsHave:   l.up.needsHave(),
 		DownNeedsHave: l.down.needsHave(),
-		// Operations refuse by themselves what they could not take back.
+		// Operations reject every value that they could not take back.
 		Reversal: transform.ReversalOwn,
 	}
 	if len(l.fans) > 0 {
-		// What is put together of several records is taken back as a whole.
+		// Several records take part, and no operation checks them together.
 		s.Reversal = transform.ReversalTried
 	}
 	if len(l.references) > 0 {
+		// The result also depends on the keys of the referenced kinds.
 		s.Revision += " references " + l.linked
 		s.Imports = l.rewrites(from)
 	}
@@ -59,11 +60,15 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	s.Old.Kinds, s.New.Kinds = m.kinds()
 	for _, side := range [][]transform.GroupedKind{s.Old.Kinds, s.New.Kinds} {
 		for i := range side {
+			// A lens usually serves a program in any language, which reaches its collections by
+			// name.
 			side[i].Fixed = !c.managed
 		}
 	}
 	if !l.byContent() {
 		s.UpNames, s.DownNames = l.UpMapping(), l.DownMapping()
+		// With a GroupOf the default anchor does not apply. The record itself always exists once in
+		// its group.
 		if s.Old.Kinds[0].GroupOf != nil {
 			s.Old.Anchor = func(group string) (string, record.Key) { return from, record.Key(group) }
 		}
@@ -74,7 +79,7 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	return s
 }
 
-// Kinds returns the kinds of both sides, those of fanOut and gather behind the first.
+// Kinds returns the kinds of both sides. The kinds of fanOut and gather follow the first one.
 func (l *Lens) Kinds(from, to string) (old, now []string) {
 	old, now = []string{from}, []string{to}
 	for _, f := range l.fans {
@@ -87,9 +92,9 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 	return old, now
 }
 
-// needsHave reports whether a program looks at what the target has: for fields that only
-// the target knows, the places of entries in a list, and those of fields that come from
-// outside the record, so that one that was not changed comes out as the same bytes.
+// needsHave reports whether a program reads the target's record. It does for fields that only the
+// target has, for the order of list entries, and for the places of fields that come from outside
+// the record. Without the places, an unchanged record would get other bytes.
 func (p *program) needsHave() bool {
 	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
@@ -107,14 +112,14 @@ func (p *program) needsHave() bool {
 	})
 }
 
-// transformer is a lens in one direction, between named kinds.
+// transformer is a lens in one direction between named kinds.
 type transformer struct {
 	lens     *Lens
 	up       bool
 	from, to string
 }
 
-// run is a transform.Func.
+// run implements transform.Func.
 func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if len(src.Records) == 0 {
 		return nil, nil
@@ -123,6 +128,8 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Children without their parent have no counterpart. Only the application knows which one is
+	// wrong.
 	if main == nil {
 		r := src.Records[0]
 		return nil, fmt.Errorf("record %s of %s belongs to a record of %s that is not there: create that one, or delete this one", r.Key, r.Kind, t.from)
@@ -140,6 +147,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if !t.up {
 		p = &l.down
 	}
+	// Most lenses touch single records. They need no group.
 	if l.keys == nil && len(l.fans) == 0 {
 		doc, err := p.run(main.Doc, complement)
 		if err != nil {
@@ -147,6 +155,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		}
 		return []record.Record{{Kind: t.to, Key: main.Key, Doc: doc}}, nil
 	}
+	// A lens that changes only the key copies the rest of the document without parsing it.
 	if t.onlyRekeys(p) {
 		was, ok := lookupRaw(main.Doc, path{fieldID})
 		if !ok {
@@ -160,6 +169,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
+	// All other lenses run on the parsed record with its group.
 	g := group{children: others, have: haveOthers, main: complement, out: make([]record.Record, 1, 4)}
 	key, err := t.identify(&g, main)
 	if err != nil {
@@ -169,6 +179,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Index 0 was reserved for the record; its children follow it.
 	g.out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
 	return g.out, nil
 }
@@ -177,7 +188,7 @@ var errNoID = errors.New("the record has no _id")
 
 var errNotLinked = errors.New("the lens has references and was not linked")
 
-// onlyRekeys reports whether a document changes in nothing but its _id.
+// onlyRekeys reports whether a program changes only the _id.
 func (t *transformer) onlyRekeys(p *program) bool {
 	if len(p.ops) != 1 {
 		return false
@@ -186,7 +197,7 @@ func (t *transformer) onlyRekeys(p *program) bool {
 	return ok
 }
 
-// identify fills in the ids of the record on both sides and returns the target's key.
+// identify sets the record's ids on both sides and returns the target's key.
 func (t *transformer) identify(g *group, main *record.Record) (record.Key, error) {
 	source, target := 0, 1
 	if !t.up {
@@ -197,6 +208,7 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 		return "", errNoID
 	}
 	g.ids[source] = mainID{id, main.Key}
+	// Without key changes both sides have the same _id.
 	g.ids[target] = g.ids[source]
 	if t.lens.keys == nil {
 		return main.Key, nil
@@ -209,7 +221,7 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 	return key, nil
 }
 
-// apart finds the record of a kind among those of a group, and the others.
+// apart separates the record of a kind from the other records of a group.
 func apart(rs []record.Record, kind string) (main *record.Record, others []record.Record, err error) {
 	if len(rs) == 1 {
 		if rs[0].Kind == kind {
@@ -222,7 +234,7 @@ func apart(rs []record.Record, kind string) (main *record.Record, others []recor
 	case 0:
 		return nil, rs, nil
 	case 1:
-		// The kinds are told apart by name, so that the record may stay among the others.
+		// Callers select children by kind, so the record may stay in others.
 		return &ours[0], rs, nil
 	}
 	return nil, nil, fmt.Errorf("records %s and %s of %s would be one record of the other version", ours[0].Key, ours[1].Key, kind)

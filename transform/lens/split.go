@@ -8,13 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// splitter takes a string apart and puts it together. A string has as many parts as
-// there are fields, parts may be empty, and none but the last of a rest holds the
-// separator: so what one way accepts the other gives back.
+// splitter splits a string into parts and joins parts to a string. A string has exactly as many
+// parts as there are fields. Parts may be empty. Only the last part of a rest may contain the
+// separator. So either direction accepts exactly what the other one returns.
 type splitter struct {
 	separator string
 	parts     int
-	rest      bool // the last part is all that is left
+	rest      bool // the last part takes everything that is left
 }
 
 func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
@@ -32,9 +32,10 @@ func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
 	return out, nil
 }
 
-// take is split for a string.
+// take splits a Go string.
 func (s *splitter) take(text string) ([]string, error) {
 	limit := -1
+	// The last part keeps its separators.
 	if s.rest {
 		limit = s.parts
 	}
@@ -49,6 +50,7 @@ func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
 	parts := make([]string, len(in))
 	for i, v := range in {
 		switch {
+		// Joined, an absent part would look like an empty one.
 		case v.Type == 0:
 			return nil, &valueError{i, errors.New("is not there, but other parts of the string are")}
 		case v.Type != bson.TypeString:

@@ -11,13 +11,14 @@ import (
 
 var errNotScalar = errors.New("not a plain value")
 
-// scalarText returns a plain value as it is meant, without quotes and comments.
+// scalarText returns the text of a plain value, without quotes and comments.
 func scalarText(n ast.Node) (string, error) {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		return n.Value, nil
 	case *ast.LiteralNode:
 		return n.Value.Value, nil
+	// The value, not the text: YAML has several texts for one integer.
 	case *ast.IntegerNode:
 		return fmt.Sprint(n.Value), nil
 	case *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
@@ -29,7 +30,7 @@ func scalarText(n ast.Node) (string, error) {
 	}
 }
 
-// appendJSON writes a YAML value as extended JSON, which has the types that YAML lacks.
+// appendJSON writes a YAML value as extended JSON, which can express the types that YAML lacks.
 func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
@@ -45,6 +46,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		return fmt.Append(dst, n.Value), nil
 	case *ast.FloatNode:
 		return fmt.Appendf(dst, `{"$numberDouble":"%s"}`, strconv.FormatFloat(n.Value, 'g', -1, 64)), nil
+	// JSON has no infinity, so use the extended form.
 	case *ast.InfinityNode:
 		name := "Infinity"
 		if n.Value < 0 {
@@ -73,6 +75,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		return append(dst, ']'), nil
 	}
 	entries, ok := mapping(n)
+	// A mapping is the last case, because the YAML parser has two node types for it.
 	if !ok {
 		return nil, fmt.Errorf("anchors, aliases and tags are not read here (found %s)", n.Type())
 	}
@@ -85,6 +88,7 @@ func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", e.Key, err)
 		}
+		// A YAML key may be a number or a boolean; a BSON field name is always text.
 		if dst, err = appendJSONString(dst, key); err != nil {
 			return nil, err
 		}

@@ -15,45 +15,45 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Changes is what lenses change on a sample. Its JSON form is stable.
+// Changes reports the changes that lenses make to a sample. Its JSON form is stable.
 type Changes struct {
 	Sample  []Read   `json:"sample"`
 	Groups  int64    `json:"groups"`
-	Failed  int64    `json:"failed"` // groups that do not come up; Run reports why
+	Failed  int64    `json:"failed"` // groups that fail; Run reports the reasons
 	Made    []Read   `json:"made"`   // records of the new version, by kind
 	Changes []Change `json:"changes"`
-	// Pairs are the first groups before and after.
+	// Pairs holds the first groups before and after.
 	Pairs []Pair `json:"-"`
 }
 
 // Pair is one group in both versions.
 type Pair struct{ Old, New []record.Record }
 
-// Change is something that a lens does to one path of a kind's main records.
+// Change is one change of a path in the main records of a kind.
 type Change struct {
 	Change string `json:"change"`         // added, removed, moved, split, computed, type or value
 	Kind   string `json:"kind"`           // of the old version; for added, of the new one
-	From   string `json:"from,omitempty"` // path; "*" is any item of a list, "<key>" any of many fields
+	From   string `json:"from,omitempty"` // path; "*" is any list item, "<key>" any of many fields
 	To     string `json:"to,omitempty"`
 	Types  string `json:"types,omitempty"` // "int to long"
-	// Reason is why a removed field has no counterpart.
+	// Reason explains why a removed field has no counterpart.
 	Reason  string        `json:"reason,omitempty"`
 	Records int64         `json:"records"`
-	Fields  int64         `json:"fields,omitempty"` // that "<key>" stands for
+	Fields  int64         `json:"fields,omitempty"` // number of fields that "<key>" stands for
 	Example ChangeExample `json:"example"`
 }
 
-// ChangeExample is the first record with a change: a value before and after.
+// ChangeExample shows the first record with a change: a value before and after.
 type ChangeExample struct {
 	Name string `json:"name"`
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
 }
 
-// mostChanges bounds how many changes are distinguished.
+// mostChanges limits the number of distinct changes.
 const mostChanges = 5000
 
-// Compare reports what subjects change on samples, and keeps the first pairs.
+// Compare reports the changes that subjects make to samples, and keeps the first pairs.
 func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs int, o Options) (*Changes, error) {
 	up, _, err := directions(subjects)
 	if err != nil {
@@ -64,6 +64,7 @@ func Compare(ctx context.Context, subjects []Subject, samples []Sample, pairs in
 	all := sampled{from: up, limit: o.Limit, memory: o.Memory, mains: mainKinds(subjects, oldSide), bad: func(record.Record, error) { c.out.Failed++ }}
 	err = all.each(ctx, samples, func(id transform.GroupID, x []record.Record) error {
 		c.out.Groups++
+		// Without a complement: the report shows the lens's own effect.
 		y, err := run(up, id, x, nil)
 		if err != nil {
 			c.out.Failed++
@@ -87,16 +88,16 @@ type comparison struct {
 	found map[changeKey]*Change
 	paths map[changeKey]counterpart // by kind and path
 	made  map[string]int64
-	full  bool // no more changes are distinguished
+	full  bool // mostChanges is reached
 }
 
 type changeKey struct{ change, kind, from, to, types string }
 
-// counterpart is where a field of the old version is in the new one.
+// counterpart is the place of an old field in the new version.
 type counterpart struct {
 	paths    []string
-	reason   string // why it is nowhere
-	computed bool   // for it is calculated
+	reason   string // why the field has no place
+	computed bool   // the field is calculated
 }
 
 func (c *comparison) group(s Subject, x, y []record.Record) {
@@ -104,15 +105,19 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 		c.made[r.Kind]++
 	}
 	old, now := ofKind(x, s.Spec.Old.Kinds[0].Name), ofKind(y, s.Spec.New.Kinds[0].Name)
+	// Only main records have a field-by-field mapping.
 	if old == nil || now == nil || s.Mapping == nil {
 		return
 	}
 	name := old.Key.String()
+	// Compare leaf values: an object changes only through its fields.
 	was, is := leavesOf(old.Doc), leavesOf(now.Doc)
+	// come holds the new fields that an old field explains. The rest were added.
 	come := map[string]bool{}
 	var computed, made []*leaf
 	for _, l := range is.all {
 		if far := c.look(s.Back, changeKey{kind: now.Kind, to: l.path}, l.path); far.computed {
+			// Collect calculated fields apart, because the mapping does not relate them one by one.
 			made = append(made, l)
 			come[l.path] = true
 		}
@@ -123,6 +128,7 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 			computed = append(computed, l)
 			continue
 		}
+		// The lens may map the field, and this record still lack it.
 		there := slices.DeleteFunc(slices.Clone(far.paths), func(p string) bool { return is.at[p] == nil })
 		for _, p := range there {
 			come[p] = true
@@ -146,8 +152,8 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 	}
 }
 
-// computed notes what was calculated of what: of one field another one, or itself; of several,
-// each for itself, for which of them belong together is not known.
+// computed records calculated fields. One old and one new field belong together. With several
+// fields the relation is unknown, so it records each alone.
 func (c *comparison) computed(kind, name string, from, to []*leaf) {
 	if len(from) == 1 && len(to) == 1 {
 		c.note(Change{Change: "computed", Kind: kind, From: from[0].path, To: to[0].path}, name, from[0], to[0])
@@ -159,6 +165,7 @@ func (c *comparison) computed(kind, name string, from, to []*leaf) {
 	}
 	for _, l := range from {
 		if same := at[l.path]; same != nil {
+			// A field calculated in place is one change, not a removed and an added field.
 			delete(at, l.path)
 			c.note(Change{Change: "computed", Kind: kind, From: l.path, To: l.path}, name, l, same)
 			continue
@@ -172,12 +179,13 @@ func (c *comparison) computed(kind, name string, from, to []*leaf) {
 	}
 }
 
-// single notes what became of a field that is one field again.
+// single records the change of a field that becomes one field.
 func (c *comparison) single(kind, name string, was, is *leaf) {
 	if was.path != is.path {
 		c.note(Change{Change: "moved", Kind: kind, From: was.path, To: is.path}, name, was, is)
 	}
 	switch {
+	// Another type usually means another value too, so report only the type.
 	case was.typ != is.typ:
 		c.note(Change{Change: "type", Kind: kind, From: was.path, To: is.path, Types: lens.TypeName(was.typ) + " to " + lens.TypeName(is.typ)}, name, was, is)
 	case was.sum != is.sum:
@@ -189,9 +197,10 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 	key := changeKey{ch.Change, ch.Kind, ch.From, ch.To, ch.Types}
 	f, ok := c.found[key]
 	if !ok {
+		// Folding may merge the fields of a map and free space for further changes.
 		if len(c.found) >= mostChanges && !c.full {
 			c.fold()
-			c.full = len(c.found) >= mostChanges // nothing is added, so that it stays so
+			c.full = len(c.found) >= mostChanges // folding freed nothing, so drop further changes
 		}
 		if c.full {
 			return
@@ -209,7 +218,7 @@ func (c *comparison) note(ch Change, name string, was, is *leaf) {
 	f.Records++
 }
 
-// counterpart asks the lens, once for each path.
+// counterpart returns the lens's counterpart of a path. It asks the lens once for each path.
 func (c *comparison) counterpart(s Subject, kind, path string) counterpart {
 	return c.look(s.Mapping, changeKey{kind: kind, from: path}, path)
 }
@@ -220,7 +229,7 @@ func (c *comparison) look(m transform.Mapping, key changeKey, path string) count
 		return far
 	}
 	if path == "_id" {
-		far = counterpart{paths: []string{"_id"}} // a key that changes is one that goes on
+		far = counterpart{paths: []string{"_id"}} // a changed key is still the key
 	} else if calculated(m, path) {
 		far.computed = true
 	} else if fields, err := m.Field(path); err == nil {
@@ -232,14 +241,15 @@ func (c *comparison) look(m transform.Mapping, key changeKey, path string) count
 			far.reason = at.Reason
 		}
 	}
+	// The cache must not grow with the number of keys in a map.
 	if len(c.paths) < 2*mostChanges {
 		c.paths[key] = far
 	}
 	return far
 }
 
-// calculated reports whether a field is computed in the other version, of this one or of
-// others: that it cannot be compared with there says so.
+// calculated reports whether a field is calculated from others in the other version. The error of a
+// comparison shows it.
 func calculated(m transform.Mapping, path string) bool {
 	_, err := m.Compare(transform.Condition{Path: path, Op: transform.OpEqual, Values: []any{""}})
 	return err != nil && strings.Contains(err.Error(), "it is calculated")
@@ -255,6 +265,7 @@ func (c *comparison) finish(read []Read) {
 	for _, ch := range c.found {
 		c.out.Changes = append(c.out.Changes, *ch)
 	}
+	// Sort completely, because the map's order is random.
 	order := []string{"moved", "split", "computed", "type", "value", "added", "removed"}
 	slices.SortFunc(c.out.Changes, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change)), -cmp.Compare(a.Records, b.Records),
@@ -271,7 +282,7 @@ func ofKind(rs []record.Record, kind string) *record.Record {
 	return nil
 }
 
-// leaf is all values of a document at one path: one, or those of all items of a list.
+// leaf holds the values of a document at one path: one value, or the values of all list items.
 type leaf struct {
 	path  string
 	typ   bson.Type
@@ -290,7 +301,7 @@ func leavesOf(doc bson.Raw) leaves {
 	return l
 }
 
-// add notes a value. Empty objects and lists are values; others are what they hold.
+// add records a value. An object or list counts by its content, or as a value if it is empty.
 func (l *leaves) add(path string, v bson.RawValue) {
 	if v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
 		elems, err := bson.Raw(v.Value).Elements()
@@ -314,5 +325,6 @@ func (l *leaves) add(path string, v bson.RawValue) {
 		l.at[path] = at
 		l.all = append(l.all, at)
 	}
+	// The multiplication makes the sum depend on the order of list items.
 	at.sum = at.sum*1099511628211 ^ xxhash.Sum64(v.Value) ^ uint64(v.Type)
 }

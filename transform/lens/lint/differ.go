@@ -12,21 +12,22 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Difference is one path at which two documents differ. A document that is only in one
-// of two groups differs at the empty path.
+// Difference is one path at which two documents differ. If only one of two groups has the document,
+// the path is empty.
 type Difference struct {
 	Kind string
 	Key  record.Key
-	Path []string // field names, and the numbers of items in lists
-	// Was and Is are the two values; a zero one is not there.
+	Path []string // field names, and list indexes
+	// Was and Is are the two values. A zero value means absent.
 	Was, Is bson.RawValue
 }
 
-// pattern is the path with "*" for the items of lists.
+// pattern returns the path with "*" for list items.
 func pattern(path []string, doc bson.Raw) string {
 	parts := slices.Clone(path)
 	at := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
 	for i, p := range path {
+		// Counting differences by item would give one finding for each item.
 		if at.Type == bson.TypeArray {
 			parts[i] = "*"
 		}
@@ -39,7 +40,7 @@ func pattern(path []string, doc bson.Raw) string {
 	return strings.Join(parts, ".")
 }
 
-// String is the difference as people read it; of a value not more than shows which.
+// String describes the difference. It shortens long values.
 func (d Difference) String() string {
 	what := strings.Join(d.Path, ".")
 	if len(d.Path) == 0 {
@@ -59,7 +60,7 @@ func (d Difference) String() string {
 	}
 }
 
-// show writes a value with its type where the JSON does not show it, shortened.
+// show formats a value, shortened. It adds the type where JSON does not show it.
 func show(v bson.RawValue) string {
 	const most = 60
 	s := v.String()
@@ -77,7 +78,7 @@ func show(v bson.RawValue) string {
 	return s
 }
 
-// trimNumber takes a number out of {"$numberInt":"5"}.
+// trimNumber extracts a number from {"$numberInt":"5"}.
 func trimNumber(s string) string {
 	if parts := strings.Split(s, `"`); len(parts) == 5 {
 		return parts[3]
@@ -85,7 +86,7 @@ func trimNumber(s string) string {
 	return s
 }
 
-// differences compares two groups, fields in any order.
+// differences compares two groups. The order of fields does not count.
 func differences(was, is []record.Record) []Difference {
 	var out []Difference
 	was, is = slices.Clone(was), slices.Clone(is)
@@ -93,6 +94,7 @@ func differences(was, is []record.Record) []Difference {
 	transform.SortRecords(is)
 	for len(was) > 0 || len(is) > 0 {
 		switch c := compareHeads(was, is); {
+		// Only was has this record. Both lists are sorted alike.
 		case c < 0:
 			out = append(out, Difference{Kind: was[0].Kind, Key: was[0].Key, Was: document(was[0].Doc)})
 			was = was[1:]
@@ -127,7 +129,7 @@ func compareHeads(a, b []record.Record) int {
 	return strings.Compare(string(a[0].Key), string(b[0].Key))
 }
 
-// within adds the differences between two values at d's path.
+// within appends the differences between two values at d's path.
 func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference {
 	if was.Type == is.Type && bytes.Equal(was.Value, is.Value) {
 		return out
@@ -138,10 +140,12 @@ func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference
 	}
 	a, errA := bson.Raw(was.Value).Elements()
 	b, errB := bson.Raw(is.Value).Elements()
+	// A malformed document cannot be compared by field, so it differs as a whole.
 	if errA != nil || errB != nil {
 		d.Was, d.Is = was, is
 		return append(out, d)
 	}
+	// Match fields by name, since their order does not count.
 	there := make(map[string]bson.RawValue, len(b))
 	for _, e := range b {
 		there[e.Key()] = e.Value()
@@ -171,8 +175,9 @@ func (d Difference) within(out []Difference, was, is bson.RawValue) []Difference
 	return out
 }
 
-// exact reports whether two groups are the same to the byte.
+// exact reports whether two groups are equal byte for byte.
 func exact(a, b []record.Record) bool {
+	// Sorting must not change the caller's groups.
 	a, b = slices.Clone(a), slices.Clone(b)
 	transform.SortRecords(a)
 	transform.SortRecords(b)

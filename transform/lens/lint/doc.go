@@ -1,25 +1,28 @@
-// Package lint tries lenses on real records before anything is moved with them: what it
-// finds here would otherwise be a parked record, or a field that is gone after a switch.
+// Package lint tests lenses on sample records before an upgrade. Without it, its findings would
+// appear only later: as parked records, or as fields that a switch lost. A lens is a transformer in
+// YAML that converts records of one API version to the next and back (Up and Down). A parked record
+// is one that could not be transformed; it blocks the switch.
 //
-//   - Load reads lens files, with all errors of all files, and links their references.
-//   - Run takes the records of a sample there and back, grouped as the engine groups them
-//     and through the same transform.Direction, and reports which laws hold, what is lost,
-//     what fails, which keys collide and which documents grow too large.
-//   - Compare reports what a lens changes on a sample, path by path.
-//   - Try shows one group's way there and back.
+//   - Load reads lens files, reports all errors of all files, and links their references.
+//   - Run transforms the records of a sample up and down again, in the engine's groups and through
+//     the engine's transform.Direction. It reports broken laws, lost fields, failed records,
+//     colliding keys and oversized documents.
+//   - Compare reports the changes that a lens makes to a sample, path by path.
+//   - Try transforms one group up and down again.
 //   - Open reads a sample from a file: Extended JSON or BSON, compressed or not.
 //
-// The laws are those of package lawtest, which draws its records; here each starts at a
-// record x of the sample. y is Up(x), and e is y with other values in the fields that
-// only the new version has, as its application would set them. Where a law needs another
-// state of the same record, that is the sample's record before it, under its name.
+// The laws are the ones of package lawtest. Package lawtest generates its records; here each test
+// starts with a sample record x. y is Up(x). e is y with other values in the fields that only the
+// new version has, as its application would set them. If a law needs another state of a record, it
+// uses the previous record of the sample under the name of x.
 //
-// Memory is bounded: what has to be remembered of a sample (the records of groups that
-// have several, and the keys that were made) goes to temporary files when it is much,
-// which are removed at the end. A single group is held whole, as the engine does.
+// Memory is bounded. The package has to remember the records of groups with several records, and
+// all new keys. If they are large, it stores them in temporary files and removes the files at the
+// end. It holds a single group in memory, like the engine.
 //
-// The package writes to no database and opens none: a sample from one is a Source of the
-// caller.
+// The package opens no database and writes to none. A caller provides database records as a Source.
 //
 // It is not for users and may change with any version.
+//
+// Begin with Run in lint.go and the laws in laws.go.
 package lint

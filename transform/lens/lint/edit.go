@@ -11,14 +11,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// edited gives the fields that only one version has other values of the same type, as
-// that version's application would. Records without any come back as they are.
+// edited changes the values of fields that only one version has, as that version's application
+// would. The types stay. Records without such fields are unchanged.
 func edited(rs []record.Record, main string, losses []declared) []record.Record {
+	// The original records are still needed for other laws.
 	out := slices.Clone(rs)
 	for i := range out {
 		for _, l := range losses {
 			if l.path[0] == "_id" || l.emptiness {
-				continue // another _id names another record; and an empty list has no other value
+				continue // another _id would be another record; an empty list has no other value
 			}
 			if l.kind == out[i].Kind || l.kind == "" && out[i].Kind == main {
 				out[i].Doc = editAt(out[i].Doc, l.path)
@@ -28,7 +29,7 @@ func edited(rs []record.Record, main string, losses []declared) []record.Record 
 	return out
 }
 
-// editAt changes the values at a path, in which "*" is any item or entry.
+// editAt changes the values at a path, where "*" is any item or entry.
 func editAt(doc bson.Raw, path []string) bson.Raw {
 	elems, err := doc.Elements()
 	if err != nil {
@@ -60,11 +61,12 @@ func editAt(doc bson.Raw, path []string) bson.Raw {
 	return out
 }
 
-// otherValue is another value of the same type; types without an obvious one stay.
+// otherValue returns another value of the same type. It leaves types without an obvious one.
 func otherValue(v bson.RawValue) bson.RawValue {
 	b := slices.Clone(v.Value)
 	switch v.Type {
 	case bson.TypeInt32:
+		// Flipping one bit always gives another value, without an overflow.
 		binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)^1)
 	case bson.TypeInt64, bson.TypeDateTime:
 		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^1)
@@ -76,12 +78,13 @@ func otherValue(v bson.RawValue) bson.RawValue {
 	case bson.TypeString:
 		b = bsoncore.AppendString(nil, v.StringValue()+"~")
 	case bson.TypeNull:
+		// null has no other value, so change the type.
 		v.Type, b = bson.TypeString, bsoncore.AppendString(nil, "~")
 	}
 	return bson.RawValue{Type: v.Type, Value: b}
 }
 
-// renamed is a record under another _id.
+// renamed returns a record with another _id.
 func renamed(doc bson.Raw, id bson.RawValue) bson.Raw {
 	elems, err := doc.Elements()
 	if err != nil {

@@ -10,20 +10,22 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// failureKey is what records that fail alike have in common.
+// failureKey identifies records that fail in the same way.
 type failureKey struct{ direction, operation, field, reason string }
 
-// mostReasons bounds how many reasons are distinguished; what comes after it is one.
+// mostReasons limits the number of distinct reasons. All further ones count as one.
 const mostReasons = 500
 
 func (c *checker) fail(direction string, rs []record.Record, err error) {
 	key := failureKey{direction: direction, reason: reasonOf(err, rs)}
 	var at *lens.RecordError
+	// Remove item numbers, so that the same failure in different items counts once.
 	if errors.As(err, &at) {
 		key.operation, key.field = mask(at.Operation, rs), items.ReplaceAllString(at.Field, ".*$1")
 		key.reason = mask(at.Reason, rs)
 	}
 	f, ok := c.failures[key]
+	// Otherwise reasons that contain data could fill the memory.
 	if !ok && len(c.failures) >= mostReasons {
 		key = failureKey{direction: direction, reason: "other reasons"}
 		f, ok = c.failures[key]
@@ -47,13 +49,14 @@ func compareFailures(a, b Failure) int {
 		strings.Compare(a.Operation, b.Operation), strings.Compare(a.Field, b.Field), strings.Compare(a.Reason, b.Reason))
 }
 
-// plain is an error without the names of the packages that it came through.
+// plain returns the text of an error without the prefixes of the packages on its way.
 func plain(err error) string {
 	var at *lens.RecordError
 	if errors.As(err, &at) {
 		return at.Error()
 	}
 	text := record.Revealed(err)
+	// The prefix names the spec, which the report shows already.
 	if rest, ok := strings.CutPrefix(text, "transform "); ok {
 		if _, after, found := strings.Cut(rest, ": "); found {
 			return after
@@ -70,10 +73,11 @@ var (
 	number = regexp.MustCompile(`(^|[^\w.])-?[0-9]+(?:\.[0-9]+)?\b`)
 )
 
-// mask leaves out of a reason what differs from record to record, so that those which
-// fail alike are counted together.
+// mask removes names and values from a reason, so that equal failures of different records count
+// together.
 func mask(text string, rs []record.Record) string {
 	for _, r := range rs {
+		// A name of one character would also replace letters of the message.
 		if name := r.Key.String(); len(name) > 1 {
 			text = strings.ReplaceAll(text, name, "…")
 		}
@@ -81,7 +85,7 @@ func mask(text string, rs []record.Record) string {
 	return number.ReplaceAllString(quoted.ReplaceAllString(text, "…"), "$1…")
 }
 
-// oneLine keeps the first line, which of a panic is what was said.
+// oneLine returns the first line. For a panic it is the message without the stack.
 func oneLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first

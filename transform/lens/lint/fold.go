@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// manyKeys is from how many fields on, which share all but their names, an object is taken for
-// a map of keys.
+// manyKeys is the number of fields, equal except for their names, from which an object counts as a
+// map.
 const manyKeys = 20
 
 // anyKey stands for the names of such fields.
 const anyKey = "<key>"
 
-// fold puts changes that differ only in the names of many fields of one object into one: what
-// happens to the values of a map happens to all of them, and is one thing to read. Fields of
-// the document itself are not folded.
+// fold merges changes that differ only in the names of many fields of one object. Such an object is
+// a map, and a change of its values is one change for the reader. Fields of the document itself are
+// not folded.
 func (c *comparison) fold() {
+	// A fold may complete a larger pattern, so repeat until nothing changes.
 	for again := true; again; {
 		again = false
 		groups := map[changeKey][]changeKey{}
@@ -25,7 +26,8 @@ func (c *comparison) fold() {
 				groups[p] = append(groups[p], key)
 			}
 		}
-		// The largest first: a change of two open names is taken for what most have in common.
+		// Fold the largest group first: a change may fit several patterns, and the most frequent
+		// one is likely the map.
 		var order []changeKey
 		for p, keys := range groups {
 			if len(keys) > manyKeys {
@@ -36,6 +38,7 @@ func (c *comparison) fold() {
 			return cmp.Or(-cmp.Compare(len(groups[p]), len(groups[q])), strings.Compare(p.from+p.to, q.from+q.to))
 		})
 		for _, p := range order {
+			// An earlier fold may have removed some of the changes.
 			keys := slices.DeleteFunc(groups[p], func(key changeKey) bool { return c.found[key] == nil })
 			if len(keys) > manyKeys {
 				again = true
@@ -46,6 +49,7 @@ func (c *comparison) fold() {
 }
 
 func (c *comparison) foldInto(p changeKey, keys []changeKey) {
+	// Sorted, so that the example is always the same.
 	slices.SortFunc(keys, func(a, b changeKey) int { return strings.Compare(a.from+"\x00"+a.to, b.from+"\x00"+b.to) })
 	whole := c.found[p]
 	for _, key := range keys {
@@ -56,13 +60,14 @@ func (c *comparison) foldInto(p changeKey, keys []changeKey) {
 			whole = &one
 			whole.From, whole.To, whole.Records = p.from, p.to, 0
 		}
+		// The same records may have several of the fields, so a sum would count them twice.
 		whole.Records = max(whole.Records, part.Records)
 		whole.Fields += max(1, part.Fields)
 	}
 	c.found[p] = whole
 }
 
-// patterns are a change with one name of a field left open, for each that is within an object.
+// patterns returns a change with the name of one field left open, for each field within an object.
 func patterns(key changeKey) []changeKey {
 	path := cmp.Or(key.from, key.to)
 	parts := strings.Split(path, ".")
@@ -76,6 +81,7 @@ func patterns(key changeKey) []changeKey {
 		if key.from != "" {
 			p.from = open(key.from, name, i)
 			if key.to != "" {
+				// A moved field may have the name at another position.
 				p.to = open(key.to, name, -1)
 			}
 		} else {
@@ -88,7 +94,8 @@ func patterns(key changeKey) []changeKey {
 	return out
 }
 
-// open leaves a name in a path open: that at a place, or the first one that is called so.
+// open replaces a name in a path by anyKey: the name at index at, or its first occurrence if at is
+// negative.
 func open(path, name string, at int) string {
 	parts := strings.Split(path, ".")
 	if at < 0 {

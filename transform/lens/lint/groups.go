@@ -16,36 +16,38 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Sample is the records of one kind of a version.
+// Sample provides the records of one kind of a version.
 type Sample struct {
 	Kind   string
 	Source Source
 }
 
-// defaultMemory bounds what is remembered in memory.
+// defaultMemory limits the memory for remembered records and keys, in bytes.
 const defaultMemory = 256 << 20
 
-// sampled goes over a sample, group by group.
+// sampled iterates over a sample group by group.
 type sampled struct {
-	from   transform.Direction // from the version that the sample is of
+	from   transform.Direction // the direction away from the sample's version
 	limit  int                 // records of each main kind; 0: all
 	memory int
 	mains  []string // the main kind of each spec
 	read   []Read
-	// bad is called with records that have no group.
+	// bad is called with each record that has no group.
 	bad func(r record.Record, err error)
-	// Where the limit cut a main kind short, only records of its groups are read of the
-	// kinds that go with it: others would look as if they belonged to nothing.
+	// If the limit cuts a main kind, sampled reads only those records of its other kinds that
+	// belong to wanted groups. Others would look like records without a parent.
 	cut    map[int]bool // by spec
 	wanted map[transform.GroupID]bool
 }
 
-// each calls f for every group, its records in the order that a transformer gets. A
-// record that is a group by itself is not kept.
+// each calls f for every group, with its records in a transformer's order. It passes a group of one
+// record on at once, without keeping it.
 func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transform.GroupID, rs []record.Record) error) (err error) {
+	// kept collects records until all members of their groups were read.
 	kept := spill{limit: s.memory}
 	s.cut, s.wanted = map[int]bool{}, map[transform.GroupID]bool{}
 	samples = slices.Clone(samples)
+	// Main kinds come first, because they decide which groups are wanted.
 	slices.SortStableFunc(samples, func(a, b Sample) int {
 		return cmp.Compare(s.place(a.Kind), s.place(b.Kind))
 	})
@@ -63,6 +65,7 @@ func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transfor
 	}, func() error {
 		for _, id := range sortedIDs(groups) {
 			rs := groups[id]
+			// Entries come back in the order of reading, not in a transformer's order.
 			transform.SortRecords(rs)
 			if err := ctx.Err(); err != nil {
 				return err
@@ -71,12 +74,13 @@ func (s *sampled) each(ctx context.Context, samples []Sample, f func(id transfor
 				return err
 			}
 		}
+		// Free the groups of this part before the next one is read.
 		clear(groups)
 		return nil
 	})
 }
 
-// place is before all others for main kinds.
+// place returns the sort position of a kind: main kinds come first.
 func (s *sampled) place(kind string) int {
 	if slices.Contains(s.mains, kind) {
 		return 0
@@ -110,6 +114,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 		switch {
 		case !ok:
 			return fmt.Errorf("no lens has the kind %s", sample.Kind)
+		// A record of a group that the limit cut off does not count.
 		case spec < 0 && s.cut[id.Spec] && (err != nil || !s.wanted[id]):
 			read.Records--
 			continue
@@ -122,6 +127,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 			}
 			continue
 		}
+		// Remember the group, so that its other records are read as well.
 		if spec >= 0 && s.limit > 0 {
 			s.wanted[id] = true
 		}
@@ -131,7 +137,7 @@ func (s *sampled) readKind(ctx context.Context, sample Sample, kept *spill, f fu
 	}
 }
 
-// groupOf is the group of a source record, by name or by content.
+// groupOf returns the group of a source record, by name or by content.
 func groupOf(d transform.Direction, r record.Record) (transform.GroupID, bool, error) {
 	id, ok, err := d.GroupOf(r.Kind, r.Key)
 	if ok && err == nil && d.LineageKind(id.Spec) != "" {
@@ -140,9 +146,10 @@ func groupOf(d transform.Direction, r record.Record) (transform.GroupID, bool, e
 	return id, ok, err
 }
 
-// run transforms a group as the engine does: what the target holds goes along only where
-// it is asked for, and nothing is made of nothing.
+// run transforms a group like the engine. It passes the complement only on request, and does not
+// transform an empty group.
 func run(d transform.Direction, id transform.GroupID, src, have []record.Record) ([]record.Record, error) {
+	// The engine does not call a transformer for an empty group either.
 	if len(src) == 0 {
 		return nil, nil
 	}
@@ -156,7 +163,7 @@ func run(d transform.Direction, id transform.GroupID, src, have []record.Record)
 	return out, nil
 }
 
-// sortedIDs are groups in a stable order, so that reports are.
+// sortedIDs returns groups in a stable order, so that reports are reproducible.
 func sortedIDs(groups map[transform.GroupID][]record.Record) []transform.GroupID {
 	return slices.SortedFunc(maps.Keys(groups), func(a, b transform.GroupID) int {
 		return cmp.Or(cmp.Compare(a.Spec, b.Spec), strings.Compare(a.Name, b.Name))

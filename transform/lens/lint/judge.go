@@ -10,23 +10,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Judge has the new version's database judge what is made of a sample: whether its indexes and
-// validators take each record. It remembers the records of one run, for those that must differ.
+// Judge reports whether the new version's database would accept the results of a sample: whether
+// they satisfy its indexes and validators. It remembers the records of one run, for unique indexes.
 type Judge interface {
-	// Try returns why each record is refused, nil for those that are taken.
+	// Try returns the reason why each record is refused, or nil if it is accepted.
 	Try(ctx context.Context, rs []record.Record) ([]error, error)
 }
 
-// Refusal is a reason for which the new version's database takes records not. The engine would
-// park them.
+// Refusal is one reason why the new version's database refuses records. The engine would park them.
 type Refusal struct {
 	Kind    string   `json:"kind"`
 	Reason  string   `json:"reason"`
 	Records int64    `json:"records"`
-	Names   []string `json:"names"` // of all of them
+	Names   []string `json:"names"` // of all refused records
 }
 
-// trialRecords and trialBytes bound what is tried at once.
+// trialRecords and trialBytes limit the records of one trial.
 const (
 	trialRecords = 500
 	trialBytes   = 4 << 20
@@ -39,7 +38,7 @@ type trying struct {
 	refusals map[[2]string]*Refusal // by kind and reason
 }
 
-// try keeps records for the trial, and has it judge those that have come together.
+// try adds records to the trial, and runs it once it is large enough.
 func (c *checker) try(ctx context.Context, rs []record.Record) error {
 	if c.Judge == nil {
 		return nil
@@ -48,6 +47,7 @@ func (c *checker) try(ctx context.Context, rs []record.Record) error {
 		c.trying.records = append(c.trying.records, r)
 		c.trying.bytes += len(r.Doc)
 	}
+	// Testing record by record would need a command for each.
 	if len(c.trying.records) < trialRecords && c.trying.bytes < trialBytes {
 		return nil
 	}
@@ -59,6 +59,7 @@ func (c *checker) judge(ctx context.Context) error {
 	if len(t.records) == 0 {
 		return nil
 	}
+	// An error here is one of the database, not of a record.
 	found, err := c.Judge.Try(ctx, t.records)
 	if err != nil {
 		return fmt.Errorf("try the indexes of the new version: %w", err)
@@ -70,6 +71,7 @@ func (c *checker) judge(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
+		// Results are in the order of the records.
 		r := t.records[i]
 		at := [2]string{r.Kind, oneLine(err.Error())}
 		if t.refusals[at] == nil {
@@ -82,7 +84,7 @@ func (c *checker) judge(ctx context.Context) error {
 	return nil
 }
 
-// refused are all refusals, the most frequent first.
+// refused returns all refusals, the most frequent first.
 func (c *checker) refused() []Refusal {
 	var out []Refusal
 	for _, r := range c.trying.refusals {

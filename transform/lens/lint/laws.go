@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// law is a place in laws.
+// law is an index in laws.
 type law int
 
 const (
@@ -19,7 +19,7 @@ const (
 	deleted
 )
 
-// laws are what is checked, in the order of the constants.
+// laws lists the checks in the order of the constants.
 var laws = []struct{ name, says string }{
 	{"round trip", "the reverse gives the old record again; over what the old version held too"},
 	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
@@ -28,11 +28,12 @@ var laws = []struct{ name, says string }{
 	{"deleted", "a deleted record leaves nothing in the other version"},
 }
 
-// errNotTried is for a state that was made up and does not fit; no law speaks of it.
+// errNotTried means that an invented state does not fit, so the law does not apply.
 var errNotTried = errors.New("not tried")
 
-// check tries all laws on a group: x of the sample, y made of it, back made of that.
+// check tests all laws on a group. x is the sample, y is made from x, and back is made from y.
 func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Record) {
+	// Every law is tested, even if an earlier one is broken: a report should be complete.
 	for l, f := range []func() error{
 		roundTrip: func() error { return c.roundTrip(t, id, x, y, back) },
 		getPut:    func() error { return c.getPut(t, id, x, y) },
@@ -57,21 +58,24 @@ func (c *checker) check(t *tried, id transform.GroupID, x, y, back []record.Reco
 }
 
 func (c *checker) roundTrip(t *tried, id transform.GroupID, x, y, back []record.Record) error {
+	// Declared losses are no violation. They are only counted.
 	if err := c.lost("up", t.old, t.lostUp, x, back, nameOf(x, t.old)); err != nil {
 		return err
 	}
 	if !c.down.NeedsHave(id) {
 		return nil
 	}
+	// With the complement nothing may be lost.
 	over, err := run(c.down, id, y, x)
 	return same(over, x, true, err)
 }
 
 func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) error {
+	// Edit y first: unchanged defaults would come back even from a lens that loses the fields.
 	e := edited(y, t.now, t.lostDown)
 	down, err := run(c.down, id, e, nil)
 	if err != nil {
-		return errNotTried // the made-up values do not fit
+		return errNotTried // the invented values do not fit
 	}
 	again, err := run(c.up, id, down, nil)
 	if err != nil {
@@ -87,12 +91,13 @@ func (c *checker) getPut(t *tried, id transform.GroupID, x, y []record.Record) e
 	return same(over, e, true, err)
 }
 
-// putGet brings another state of the record down over x. The record before is one that
-// the application could have written; the edited y is the only one where that does not
-// fit under this name.
+// putGet transforms another state of the record down over x. The other state is the previous record
+// of the sample, which the application could have written. If that does not fit under this name, it
+// is y with edited values.
 func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) error {
 	other := edited(y, t.now, t.lostDown)
 	if len(x) == 1 && t.before != nil {
+		// Under the name of x, so that both states belong to one record.
 		if doc := renamed(t.before, x[0].Doc.Lookup("_id")); doc != nil {
 			moved := []record.Record{{Kind: x[0].Kind, Key: x[0].Key, Doc: doc}}
 			if at, ok, err := groupOf(c.up, moved[0]); ok && err == nil && at == id {
@@ -102,6 +107,7 @@ func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) e
 			}
 		}
 	}
+	// x is the complement, so its other fields must not get into the result.
 	down, err := run(c.down, id, other, x)
 	if err != nil {
 		return errNotTried // two states that do not fit together are refused, not guessed at
@@ -111,6 +117,7 @@ func (c *checker) putGet(t *tried, id transform.GroupID, x, y []record.Record) e
 }
 
 func (c *checker) stable(id transform.GroupID, x, y, back []record.Record) error {
+	// The engine compares source and target with this transformation. A difference would never end.
 	again, err := run(c.up, id, x, y)
 	if err := same(again, y, true, err); err != nil {
 		return fmt.Errorf("up: %w", err)
@@ -138,7 +145,7 @@ func (c *checker) deleted(id transform.GroupID, x, y []record.Record) error {
 	return nil
 }
 
-// same is nil where a result is what a law wants.
+// same returns nil if a result satisfies a law.
 func same(got, want []record.Record, toTheByte bool, err error) error {
 	if err != nil {
 		return err

@@ -14,27 +14,27 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Subject is a transformer to be tried, and what it is known to lose.
+// Subject is a transformer under test, and the fields that it is known to lose.
 type Subject struct {
 	Spec transform.Spec
-	// LostUp and LostDown are those of lens.Lost.
+	// LostUp and LostDown are the results of lens.Lost.
 	LostUp, LostDown []lens.Loss
-	// Mapping follows the fields of the main record up, for Compare; nil where nothing
-	// can be said.
+	// Mapping maps the fields of the old main record to the new one, for Compare. Nil means
+	// unknown.
 	Mapping transform.Mapping
-	// Back follows those of the new version's main record down, likewise.
+	// Back maps the fields of the new main record to the old one. Nil means unknown.
 	Back transform.Mapping
 }
 
-// Options bound a run. The zero Options are the defaults.
+// Options limits a run. The zero Options uses the defaults.
 type Options struct {
-	Limit       int // records of each lens's own kind; 0: all. Those of further kinds come along
-	MaxDocument int // bytes that a document may have; 0: 16 MiB
+	Limit       int // records of each lens's own kind; 0: all. Records of its other kinds follow
+	MaxDocument int // largest size of a document in bytes; 0: 16 MiB
 	Examples    int // names for each finding; 0: 3
-	Memory      int // bytes that may be remembered before files are used; 0: 256 MiB
-	// Judge, if not nil, tries the records of the new version.
+	Memory      int // bytes to remember in memory before files are used; 0: 256 MiB
+	// Judge, if not nil, tests the records of the new version.
 	Judge Judge
-	// Written are records as the new version's own applications write them. They are taken
+	// Written provides records as the new version's applications write them. Run transforms them
 	// down and up again.
 	Written []Sample
 }
@@ -52,9 +52,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// directions compiles subjects as the engine does. Which law a result breaks is found here,
-// so that none is refused beforehand.
+// directions compiles subjects like the engine, but without the reversal check. The laws report
+// which property a result breaks, so it must not be refused before.
 func directions(subjects []Subject) (up, down transform.Direction, err error) {
+	// A registry applies the same checks as in a deployment.
 	r := transform.NewRegistry("lens")
 	var specs []transform.Spec
 	for _, s := range subjects {
@@ -83,10 +84,11 @@ func mainKinds(subjects []Subject, side func(transform.Spec) transform.Side) []s
 func oldSide(s transform.Spec) transform.Side { return s.Old }
 func newSide(s transform.Spec) transform.Side { return s.New }
 
-// Run tries subjects on samples.
+// Run tests subjects on samples.
 func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (rep *Report, err error) {
 	began := time.Now()
 	o = o.withDefaults()
+	// Groups are tested as they are read. Only keys and findings are remembered.
 	c := checker{Options: o, report: newReport(subjects, o), keys: spill{limit: o.Memory}, failures: map[failureKey]*Failure{}}
 	defer func() { err = errors.Join(err, c.keys.close()) }()
 	if c.up, c.down, err = directions(subjects); err != nil {
@@ -102,6 +104,7 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	if err := all.each(ctx, samples, group); err != nil {
 		return nil, err
 	}
+	// Judge the last records, which did not fill a trial.
 	if err := c.judge(ctx); err != nil {
 		return nil, err
 	}
@@ -117,7 +120,7 @@ func Run(ctx context.Context, subjects []Subject, samples []Sample, o Options) (
 	return c.report, nil
 }
 
-// checker is one run.
+// checker is the state of one run.
 type checker struct {
 	Options
 	up, down         transform.Direction
@@ -125,16 +128,16 @@ type checker struct {
 	report           *Report
 	failures         map[failureKey]*Failure
 	trying           trying
-	keys             spill // target records with the source that they were made of
+	keys             spill // target records with the sources that made them
 	upTime, downTime time.Duration
 	upDone, downDone int64
 }
 
-// tried is what a run knows of one subject.
+// tried is the state of one subject.
 type tried struct {
-	old, now         string // main kinds
+	old, now         string // the main kinds
 	lostUp, lostDown []declared
-	before           bson.Raw // the record before, for a law that needs another state
+	before           bson.Raw // the previous record, for the law that needs another state
 }
 
 func newReport(subjects []Subject, o Options) *Report {
@@ -148,7 +151,7 @@ func newReport(subjects []Subject, o Options) *Report {
 	return r
 }
 
-// group tries one group.
+// group tests one group.
 func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Record) error {
 	c.report.Groups++
 	began := time.Now()
@@ -164,11 +167,14 @@ func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Re
 		return err
 	}
 	for _, r := range y {
+		// Collisions can only be found when all keys are known.
 		if err := c.keys.add(r.Kind+"\x00"+string(r.Key), []byte(nameOf(x, c.specs[id.Spec].old))); err != nil {
 			return err
 		}
 	}
+	// Measure the transformations alone, without reading and judging.
 	began = time.Now()
+	// Without a complement, to find the fields that the lens loses.
 	back, err := run(c.down, id, y, nil)
 	c.downTime += time.Since(began)
 	if err != nil {
@@ -179,13 +185,14 @@ func (c *checker) group(ctx context.Context, id transform.GroupID, x []record.Re
 	c.size("down", back)
 	t := &c.specs[id.Spec]
 	c.check(t, id, x, y, back)
+	// A group of several records cannot get another name.
 	if len(x) == 1 {
 		t.before = x[0].Doc
 	}
 	return nil
 }
 
-// nameOf is how a group is called in reports: by its main record.
+// nameOf returns the name of a group in reports: the key of its main record.
 func nameOf(rs []record.Record, main string) string {
 	for _, r := range rs {
 		if r.Kind == main {
@@ -204,13 +211,14 @@ func (c *checker) size(direction string, rs []record.Record) {
 				s.Names = append(s.Names, fmt.Sprintf("%s of %s", r.Key, r.Kind))
 			}
 		}
+		// Report the largest document even below the limit: it shows how much room is left.
 		if s.Largest == nil || len(r.Doc) > s.Largest.Bytes {
 			s.Largest = &Document{direction, r.Kind, r.Key.String(), len(r.Doc)}
 		}
 	}
 }
 
-// collisions finds the target keys that several groups have.
+// collisions finds the target keys that several groups make.
 func (c *checker) collisions(keys *spill) error {
 	type made struct {
 		by    string
@@ -224,6 +232,7 @@ func (c *checker) collisions(keys *spill) error {
 			seen[key] = made{by: string(e[0])}
 			return nil
 		}
+		// Count each key once, however many groups make it.
 		if first.again {
 			return nil
 		}
@@ -246,7 +255,7 @@ func cutKey(s string) (kind string, key record.Key, ok bool) {
 	return s, "", false
 }
 
-// finish brings what was found into order, the most frequent first.
+// finish sorts the findings, the most frequent first.
 func (c *checker) finish(took time.Duration) {
 	for _, f := range c.failures {
 		c.report.Failures = append(c.report.Failures, *f)

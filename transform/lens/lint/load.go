@@ -15,26 +15,26 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// File is a lens file that was read.
+// File is a lens file that Load read.
 type File struct {
 	Path     string
-	From, To string // kinds
+	From, To string // the kinds
 	Lens     *lens.Lens
 }
 
-// Subject is the file's lens as the engine uses it.
+// Subject returns the file's lens as the engine uses it.
 func (f File) Subject() Subject {
 	s := Subject{Spec: f.Lens.Spec(f.From, f.To), Mapping: f.Lens.UpMapping(), Back: f.Lens.DownMapping()}
 	s.LostUp, s.LostDown = f.Lens.Lost()
 	return s
 }
 
-// Input names a file to read. Empty kinds are those of the lens; a lens that names none
-// is for one called as the file is.
+// Input names a file to read. Empty kinds mean the kinds of the lens. If the lens names none
+// either, the kind has the name of the file.
 type Input struct{ Path, From, To string }
 
-// Load reads lenses and links the references among them. All that is wrong with them is
-// returned, in the order of the files; everything in a text is a *lens.ParseError.
+// Load reads lenses and links their references. It returns all errors, in the order of the files.
+// Errors in a lens's text are *lens.ParseError.
 func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File, []error) {
 	var files []File
 	var errs []error
@@ -54,8 +54,9 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 		files = append(files, f)
 	}
 	if len(errs) > 0 {
-		return nil, errs // a reference to a file that cannot be read would be an error too many
+		return nil, errs // a reference to an unreadable file would only add a second error
 	}
+	// References may point to any of the files, so link only after reading all.
 	set := lens.NewSet()
 	for _, f := range files {
 		set.Add(f.From, f.To, f.Lens)
@@ -66,7 +67,7 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 	if err := set.Link(); err != nil {
 		return nil, []error{err}
 	}
-	// What single files cannot know: two of them for one kind.
+	// Only all files together show whether two lenses have the same kind.
 	var subjects []Subject
 	for _, f := range files {
 		subjects = append(subjects, f.Subject())
@@ -77,14 +78,15 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 	return files, nil
 }
 
-// KindOf is the kind of a lens that leads from one to itself: as it says, or as its file is called.
+// KindOf returns the kind of a lens that changes records in place: the kind in the lens, or else
+// the name of its file.
 func KindOf(path string, l *lens.Lens) string {
 	f := File{Path: path, Lens: l}
 	f.kinds()
 	return f.From
 }
 
-// kinds fills in those that were not given.
+// kinds sets the kinds that the input did not give.
 func (f *File) kinds() {
 	own := f.Lens.Spec("", "")
 	stem, _, _ := strings.Cut(filepath.Base(f.Path), ".")
@@ -101,13 +103,14 @@ func (f *File) kinds() {
 	}
 }
 
-// mostErrors bounds what is reported of one file.
+// mostErrors limits the errors reported for one file.
 const mostErrors = 20
 
-// parse reads a lens. Where an operation is wrong the rest is read without it, so that
-// all errors come at once.
+// parse reads a lens. If an operation has an error, it parses the rest without the operation, so
+// that all errors appear at once.
 func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error) {
 	var errs []error
+	// Each round finds one more error, because the parser stops at the first.
 	for len(errs) < mostErrors {
 		l, err := lens.Parse(path, text, options...)
 		if err == nil {
@@ -127,7 +130,8 @@ func parse(path string, text []byte, options []lens.Option) (*lens.Lens, []error
 	return nil, errs
 }
 
-// without blanks the lines of the operation that an error is in. All others keep theirs.
+// without blanks the lines of the operation that contains an error. All other lines keep their
+// numbers.
 func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil || len(f.Docs) == 0 {
@@ -139,6 +143,7 @@ func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 	}
 	for _, e := range top.Values {
 		list, ok := e.Value.(*ast.SequenceNode)
+		// A list in flow style may be on one line, which cannot be blanked in part.
 		if e.Key.String() != "operations" || !ok || list.IsFlowStyle || len(list.Values) < 2 {
 			continue
 		}
@@ -147,23 +152,26 @@ func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 		for _, v := range list.Values {
 			starts = append(starts, startOf(v))
 		}
+		// Find the operation that begins at or before the line of the error.
 		i := len(starts) - 1
 		for i >= 0 && starts[i] > wrong.Line {
 			i--
 		}
+		// The error is outside the operations.
 		if i < 0 || i == len(starts)-1 && after(top, e, wrong.Line) {
 			return nil, false
 		}
 		if starts[i] == wrong.Line && wrong.Column <= list.GetToken().Position.Column {
-			return nil, false // it is the list as a whole that is wrong
+			return nil, false // the error is in the list as a whole
 		}
+		// Blank up to the next operation, the next key of the file, or its end.
 		end := len(lines)
 		if i+1 < len(starts) {
 			end = starts[i+1] - 1
 		} else if next := nextKey(top, starts[i]); next > 0 {
 			end = next - 1
 		}
-		// The parser may count lines otherwise than by line feeds.
+		// The parser may not count lines by line feeds.
 		for k := starts[i] - 1; k < min(end, len(lines)); k++ {
 			lines[k] = []byte("\n")
 		}
@@ -172,7 +180,7 @@ func without(text []byte, wrong *lens.ParseError) ([]byte, bool) {
 	return nil, false
 }
 
-// startOf is the line at which a node begins.
+// startOf returns the line of a node's start.
 func startOf(n ast.Node) int {
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
 		n = m.Values[0].Key
@@ -182,13 +190,13 @@ func startOf(n ast.Node) int {
 	return n.GetToken().Position.Line
 }
 
-// after reports whether a line is behind the operations.
+// after reports whether a line is after the operations.
 func after(top *ast.MappingNode, operations *ast.MappingValueNode, line int) bool {
 	next := nextKey(top, startOf(operations))
 	return next > 0 && line >= next
 }
 
-// nextKey is the line of the first key of the file behind a line, 0 for none.
+// nextKey returns the line of the file's first key after a line, or 0.
 func nextKey(top *ast.MappingNode, line int) int {
 	for _, e := range top.Values {
 		if at := startOf(e); at > line {

@@ -11,7 +11,7 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Losses are the fields that subjects are known to lose, without any sample.
+// Losses returns the fields that subjects are known to lose, without any sample.
 func Losses(subjects []Subject) []Loss {
 	out := []Loss{}
 	for _, s := range subjects {
@@ -31,9 +31,10 @@ func Losses(subjects []Subject) []Loss {
 	return out
 }
 
-// declared finds the losses of the i-th subject in the report, where they stand in order.
+// declared returns the losses of the i-th subject, with their indexes in the report.
 func (c *checker) declared(i int, s Subject) tried {
 	t := tried{old: s.Spec.Old.Kinds[0].Name, now: s.Spec.New.Kinds[0].Name}
+	// The report lists the losses of all subjects, up before down.
 	at := 0
 	for _, before := range c.specs[:i] {
 		at += len(before.lostUp) + len(before.lostDown)
@@ -49,17 +50,17 @@ func (c *checker) declared(i int, s Subject) tried {
 	return t
 }
 
-// declared is a loss that a lens knows of.
+// declared is a loss that a lens declares.
 type declared struct {
 	kind  string
 	path  []string
-	index int // into Report.Losses
-	// emptiness: only whether the field is an empty list or map, or none.
+	index int // in Report.Losses
+	// emptiness means that only the difference between an empty and an absent list or map is lost.
 	emptiness bool
 }
 
-// covers reports whether a difference at path, of a value that one side does not have or
-// has otherwise, is this loss.
+// covers reports whether this loss explains a difference: a value that one side lacks or has in
+// another form.
 func (l declared) covers(d Difference, main string) bool {
 	if l.kind != d.Kind && (l.kind != "" || d.Kind != main) {
 		return false
@@ -73,7 +74,7 @@ func (l declared) covers(d Difference, main string) bool {
 	if l.emptiness {
 		return len(d.Path) == len(l.path) && (d.Was.Type == 0 && isEmpty(d.Is) || d.Is.Type == 0 && isEmpty(d.Was))
 	}
-	// An object that held nothing else is gone as a whole.
+	// If the lost field was the only one, its whole object is absent.
 	return len(d.Path) >= len(l.path) || len(d.Path) > 0 && (d.Was.Type == 0 || d.Is.Type == 0)
 }
 
@@ -84,7 +85,7 @@ func isEmpty(v bson.RawValue) bool {
 
 func splitPath(dotted string) []string { return strings.Split(dotted, ".") }
 
-// lost counts what a direction has lost of a group. What no operation declares breaks
+// lost counts the fields that a group lost in a direction. A loss that no operation declares breaks
 // the law.
 func (c *checker) lost(direction, main string, known []declared, was, is []record.Record, name string) error {
 	if exact(was, is) {
@@ -103,6 +104,7 @@ func (c *checker) lost(direction, main string, known []declared, was, is []recor
 				broken = errors.New(d.String())
 			}
 		}
+		// Count each loss once for each group.
 		if seen[i] {
 			continue
 		}
@@ -116,14 +118,16 @@ func (c *checker) lost(direction, main string, known []declared, was, is []recor
 	return broken
 }
 
-// undeclared is the place in the report of a loss that no lens declares.
+// undeclared returns the index in the report of a loss that no lens declares.
 func (c *checker) undeclared(direction string, d Difference, was []record.Record) int {
+	// A record that is missing as a whole has no field.
 	field := "(record)"
 	for _, r := range was {
 		if r.Kind == d.Kind && r.Key == d.Key && len(d.Path) > 0 {
 			field = pattern(d.Path, r.Doc)
 		}
 	}
+	// The same loss of an earlier group counts together with this one.
 	same := func(l Loss) bool {
 		return l.Direction == direction && l.Kind == d.Kind && l.Field == field && l.Operation == ""
 	}

@@ -16,21 +16,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Source gives the records of one kind, one after the other.
+// Source provides the records of one kind, one at a time.
 type Source interface {
-	// Next returns the next document as a database stores it (record.Stored), which belongs to
-	// the caller, or io.EOF.
+	// Next returns the next document in its stored form (record.Stored), or io.EOF. The caller owns
+	// the document.
 	Next(ctx context.Context) (bson.Raw, error)
 }
 
-// maxRead bounds one document of a sample: what MongoDB stores at most, with some room.
+// maxRead limits a document of a sample: MongoDB's limit plus some room.
 const maxRead = 16<<20 + 16<<10
 
-// Open reads documents: objects in Extended JSON, relaxed or canonical, or BSON as
-// mongodump writes it, either of them also compressed with gzip. Which it is, is recognized
-// by the first bytes. name is for errors.
+// Open reads documents: objects in Extended JSON (relaxed or canonical), or BSON as mongodump
+// writes it. Both may be compressed with gzip. Open recognizes the format by the first bytes. name
+// appears in errors.
 func Open(name string, r io.Reader) (Source, error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
+	// The magic number of gzip.
 	if head, err := buffered.Peek(2); err == nil && head[0] == 0x1f && head[1] == 0x8b {
 		zip, err := gzip.NewReader(buffered)
 		if err != nil {
@@ -42,13 +43,15 @@ func Open(name string, r io.Reader) (Source, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	// The length that begins a document is below 32 MiB; no JSON has such a byte there.
+	// BSON starts with a length below 32 MiB, so its fourth byte is 0 or 1. JSON has no such byte.
 	if len(head) == 4 && head[3] <= 1 {
 		return &bsonSource{name: name, r: buffered}, nil
 	}
+	// Decoding an array would hold the whole sample in memory.
 	if text := bytes.TrimLeft(head, " \t\r\n"); len(text) > 0 && text[0] == '[' {
 		return nil, fmt.Errorf("%s: it is one JSON array; give one object for each record, as mongoexport writes without --jsonArray", name)
 	}
+	// An empty file is a JSON source without records.
 	return &jsonSource{name: name, d: json.NewDecoder(buffered)}, nil
 }
 
@@ -96,6 +99,7 @@ func (s *bsonSource) Next(ctx context.Context) (bson.Raw, error) {
 		return nil, fmt.Errorf("%s: record %d: %w", s.name, s.read, err)
 	}
 	n := binary.LittleEndian.Uint32(head[:])
+	// Check the length before allocating: the file may be of another format.
 	if n < 5 || n > maxRead {
 		return nil, fmt.Errorf("%s: record %d is no BSON as mongodump writes it: its length would be %d", s.name, s.read, n)
 	}

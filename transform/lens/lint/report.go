@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Report is what Run found. Its JSON form is stable: fields may be added, none is renamed
-// or removed. Directions are "up", from the old version to the new one, and "down".
+// Report is the result of Run. Its JSON form is stable: fields may be added, and none is renamed or
+// removed. Directions are "up" (from the old version to the new one) and "down".
 type Report struct {
 	Sample     []Read    `json:"sample"`
 	Written    []Read    `json:"written,omitempty"` // the sample of the new version
-	Groups     int64     `json:"groups"`            // of records that are transformed together
+	Groups     int64     `json:"groups"`            // number of groups
 	Laws       []Law     `json:"laws"`
 	Losses     []Loss    `json:"losses"`
 	Failures   []Failure `json:"failures"`
@@ -20,51 +20,50 @@ type Report struct {
 	Rate       Rate      `json:"rate"`
 }
 
-// Read counts the records of a kind in the sample.
+// Read is the number of records of a kind in the sample.
 type Read struct {
 	Kind    string `json:"kind"`
 	Records int64  `json:"records"`
 }
 
-// Law is one law of transformers and how often it was tried.
+// Law is one law of transformers, with the number of tests.
 type Law struct {
 	Name     string    `json:"name"`
 	Says     string    `json:"says"`
-	Tried    int64     `json:"tried"` // groups
+	Tried    int64     `json:"tried"` // number of groups
 	Broken   int64     `json:"broken"`
-	Examples []Example `json:"examples,omitempty"` // the first that break it
+	Examples []Example `json:"examples,omitempty"` // the first groups that break it
 }
 
-// Example is one record and what is the matter with it.
+// Example is one record and its problem.
 type Example struct {
 	Name   string `json:"name"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Loss is a field that does not survive a direction without what the other side held.
+// Loss is a field that does not survive a direction without the other side's present records.
 type Loss struct {
 	Direction string `json:"direction"`
 	Kind      string `json:"kind"`
 	Field     string `json:"field"` // "*" is any item of a list or entry of a map
-	// Operation loses it, as the lens has it; empty for one that no operation declares,
-	// which breaks a law.
+	// Operation is the operation that loses the field, as the lens writes it. It is empty for an
+	// undeclared loss, which breaks a law.
 	Operation string   `json:"operation,omitempty"`
-	Records   int64    `json:"records"` // of the sample, in which it was seen lost
+	Records   int64    `json:"records"` // records of the sample that lose the field
 	Names     []string `json:"names,omitempty"`
 }
 
-// Failure is a reason for which records cannot be taken to the other side. The engine
-// would park them.
+// Failure is one reason why records cannot be transformed. The engine would park them.
 type Failure struct {
 	Direction string    `json:"direction"`
 	Operation string    `json:"operation,omitempty"`
 	Field     string    `json:"field,omitempty"`
-	Reason    string    `json:"reason"` // values in it are left out: …
+	Reason    string    `json:"reason"` // … replaces the values
 	Groups    int64     `json:"groups"`
 	Examples  []Example `json:"examples"`
 }
 
-// Collided are keys that several groups of the sample would have in the new version.
+// Collided reports the keys that several groups of the sample would have in the new version.
 type Collided struct {
 	Keys     int64       `json:"keys"`
 	Examples []Collision `json:"examples,omitempty"`
@@ -77,15 +76,15 @@ type Collision struct {
 	Sources []string `json:"sources"` // the first two
 }
 
-// Size reports documents that MongoDB would not store.
+// Size reports documents that are too large for MongoDB.
 type Size struct {
-	Limit   int       `json:"limit"` // bytes
+	Limit   int       `json:"limit"` // in bytes
 	Over    int64     `json:"over"`
 	Names   []string  `json:"names,omitempty"`
-	Largest *Document `json:"largest,omitempty"` // of those made
+	Largest *Document `json:"largest,omitempty"` // of the results
 }
 
-// Document is the size of one.
+// Document is the size of one document.
 type Document struct {
 	Direction string `json:"direction"`
 	Kind      string `json:"kind"`
@@ -93,14 +92,14 @@ type Document struct {
 	Bytes     int    `json:"bytes"`
 }
 
-// Rate is what the transforms alone took, on one processor.
+// Rate is the speed of the transformations alone, on one processor.
 type Rate struct {
 	Up      float64 `json:"upRecordsPerSecond"`
 	Down    float64 `json:"downRecordsPerSecond"`
-	Seconds float64 `json:"seconds"` // of the whole run
+	Seconds float64 `json:"seconds"` // duration of the whole run
 }
 
-// Problems lists in short what is wrong, nil where nothing is.
+// Problems returns a short list of the problems, or nil.
 func (r *Report) Problems() []string {
 	var out []string
 	var broken []string

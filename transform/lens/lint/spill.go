@@ -11,15 +11,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// partitions is into how many parts a spill is read back; one at a time is in memory.
+// partitions is the number of parts of a spill. Reading back needs one part at a time in memory.
 const partitions = 128
 
-// spill keeps entries by a key until all have come, and gives those with equal keys back
-// together. It holds limit bytes in memory and the rest in temporary files.
+// spill collects entries by key, and then returns the entries with equal keys together. It holds
+// limit bytes in memory and the rest in temporary files.
 type spill struct {
 	limit, size int
 	parts       [partitions]part
-	dir         string // of the files; empty while all is in memory
+	dir         string // directory of the files; empty if all is in memory
 }
 
 type part struct {
@@ -27,10 +27,11 @@ type part struct {
 	file *os.File
 }
 
-// flushSize is how much a part collects before it is written.
+// flushSize is the size at which a part writes its buffer to its file.
 const flushSize = 64 << 10
 
 func (s *spill) add(key string, entry ...[]byte) error {
+	// Entries of one key always go to the same part.
 	p := &s.parts[xxhash.Sum64String(key)%partitions]
 	before := len(p.buf)
 	p.buf = appendSized(p.buf, []byte(key))
@@ -38,12 +39,14 @@ func (s *spill) add(key string, entry ...[]byte) error {
 	for _, e := range entry {
 		n += sizedLen(e)
 	}
+	// The length of all fields together, so that each can skip to the next entry.
 	p.buf = binary.AppendUvarint(p.buf, uint64(n))
 	for _, e := range entry {
 		p.buf = appendSized(p.buf, e)
 	}
 	s.size += len(p.buf) - before
 	switch {
+	// From here on, every part has a file and flushes on its own.
 	case s.dir == "" && s.size > s.limit:
 		return s.toFiles()
 	case s.dir != "" && len(p.buf) > flushSize:
@@ -76,7 +79,8 @@ func (p *part) flush() error {
 	return nil
 }
 
-// each calls f for all entries of one part after another, and done at the end of each.
+// each calls f for all entries, part by part, and done at the end of each part. All entries of a
+// key are in one part.
 func (s *spill) each(f func(key string, entry [][]byte) error, done func() error) error {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -85,10 +89,12 @@ func (s *spill) each(f func(key string, entry [][]byte) error, done func() error
 			if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 				return fmt.Errorf("read the kept sample: %w", err)
 			}
+			// One part at a time: its size is about the whole divided by partitions.
 			kept, err := io.ReadAll(bufio.NewReader(p.file))
 			if err != nil {
 				return fmt.Errorf("read the kept sample: %w", err)
 			}
+			// The buffer holds the entries that were not flushed.
 			rest = append(kept, rest...)
 		}
 		p.buf = nil
@@ -126,7 +132,7 @@ func (s *spill) close() error {
 	}
 	for i := range s.parts {
 		if f := s.parts[i].file; f != nil {
-			_ = f.Close() // it is removed
+			_ = f.Close() // it is deleted next
 		}
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
@@ -139,7 +145,7 @@ func appendSized(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// sizedLen is how much appendSized adds.
+// sizedLen returns the number of bytes that appendSized adds.
 func sizedLen(b []byte) int {
 	n := len(b) + 1
 	for x := len(b); x >= 1<<7; x >>= 7 {
@@ -148,7 +154,7 @@ func sizedLen(b []byte) int {
 	return n
 }
 
-// sized reads what appendSized wrote; nil where there is too little.
+// sized reads a field that appendSized wrote. It returns nil if b is too short.
 func sized(b []byte) (field, rest []byte) {
 	n, k := binary.Uvarint(b)
 	if k <= 0 || n > uint64(len(b)-k) {

@@ -7,22 +7,23 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Trial is one group's way there and back.
+// Trial is one group transformed in both directions.
 type Trial struct {
 	In, Up, Down []record.Record
-	// FromNew: In is of the new version, and Up is made of Down.
+	// FromNew means that In belongs to the new version, and that Up is made from Down.
 	FromNew bool
-	// Differences are those of the reverse to In; none where only the order of fields differs.
+	// Differences lists the differences between In and the final result. The order of fields does
+	// not count.
 	Differences []Difference
-	Exact       bool // it came back as In, to the byte
-	// Err ends the way where it was; Direction is the one that failed.
+	Exact       bool // the result equals In byte for byte
+	// Err is the error that ended the trial. Direction is the direction that failed.
 	Err       error
 	Direction string
 }
 
-// Try takes records, which must be one group, up and down again. have is what the new
-// version holds of it; the way down goes over the records themselves where over is set,
-// as it does while the old version exists.
+// Try transforms records, which must be one group, up and down again. have is the new version's
+// present content of the group. With over, Down gets the records themselves as its complement, as
+// it does while the old version exists.
 func Try(subjects []Subject, in, have []record.Record, over bool) (*Trial, error) {
 	up, down, err := directions(subjects)
 	if err != nil {
@@ -32,8 +33,8 @@ func Try(subjects []Subject, in, have []record.Record, over bool) (*Trial, error
 	return t, t.trip(way{"up", up, &t.Up}, way{"down", down, &t.Down}, have, over)
 }
 
-// TryDown takes records of the new version down and up again; have is what the old version
-// holds of them.
+// TryDown transforms records of the new version down and up again. have is the old version's
+// present content of the group.
 func TryDown(subjects []Subject, in, have []record.Record, over bool) (*Trial, error) {
 	up, down, err := directions(subjects)
 	if err != nil {
@@ -43,7 +44,7 @@ func TryDown(subjects []Subject, in, have []record.Record, over bool) (*Trial, e
 	return t, t.trip(way{"down", down, &t.Down}, way{"up", up, &t.Up}, have, over)
 }
 
-// way is one direction of a trial, and what comes of it.
+// way is one direction of a trial and its result.
 type way struct {
 	name string
 	dir  transform.Direction
@@ -61,6 +62,7 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 		case err != nil:
 			t.Err, t.Direction = err, there.name
 			return nil
+		// Transforming parts of two groups would show results that never occur.
 		case i > 0 && at != id:
 			return fmt.Errorf("%s %s and %s %s do not belong together: give the records of one group", in[0].Kind, in[0].Key, r.Kind, r.Key)
 		}
@@ -68,6 +70,7 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 	}
 	transform.SortRecords(in)
 	transform.SortRecords(have)
+	// A failure is a result of the trial, not an error of Try.
 	if *there.made, t.Err = run(there.dir, id, in, have); t.Err != nil {
 		t.Direction = there.name
 		return nil
@@ -84,5 +87,5 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 	return nil
 }
 
-// Reason is an error of a transform as people read it: where in the lens, which field, why.
+// Reason returns a transformation error for people: the operation, the field and the reason.
 func Reason(err error) string { return oneLine(plain(err)) }

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Unified is the difference of two texts, line by line, as diff -u prints it without its
-// header; empty for equal ones.
+// Unified returns the difference of two texts line by line, like diff -u without its header. It
+// returns "" for equal texts.
 func Unified(was, is string) string {
 	a, b := strings.Split(strings.TrimSuffix(was, "\n"), "\n"), strings.Split(strings.TrimSuffix(is, "\n"), "\n")
+	// Strip equal lines at both ends first; the table of middle is quadratic.
 	begin := 0
 	for begin < len(a) && begin < len(b) && a[begin] == b[begin] {
 		begin++
@@ -31,10 +32,10 @@ func Unified(was, is string) string {
 	return hunks(lines)
 }
 
-// mostCells bounds the table of middle; larger texts are replaced as a whole.
+// mostCells limits the table of middle. Larger texts are replaced as a whole.
 const mostCells = 4 << 20
 
-// middle is the longest common subsequence of lines that differ at both ends.
+// middle compares lines that differ at both ends, by their longest common subsequence.
 func middle(a, b []string) []string {
 	var out []string
 	if len(a)*len(b) > mostCells {
@@ -47,6 +48,7 @@ func middle(a, b []string) []string {
 		return out
 	}
 	width := len(b) + 1
+	// common[i][j] is the length of the longest common subsequence of a[i:] and b[j:].
 	common := make([]int32, (len(a)+1)*width)
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
@@ -63,6 +65,7 @@ func middle(a, b []string) []string {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
 			out = append(out, " "+a[i])
 			i, j = i+1, j+1
+		// Prefer removals, so that they come before additions, like in diff.
 		case i < len(a) && (j == len(b) || common[(i+1)*width+j] >= common[i*width+j+1]):
 			out = append(out, "-"+a[i])
 			i++
@@ -74,14 +77,15 @@ func middle(a, b []string) []string {
 	return out
 }
 
-// around is how many equal lines stand around a change.
+// around is the number of equal lines before and after a change.
 const around = 3
 
-// hunks leaves out equal lines far from any change and numbers the rest.
+// hunks drops equal lines far from any change, and numbers the others.
 func hunks(lines []string) string {
 	near := make([]bool, len(lines))
 	for i, l := range lines {
 		if l[0] != ' ' {
+			// Changes close to each other share one hunk.
 			for k := max(0, i-around); k <= min(len(lines)-1, i+around); k++ {
 				near[k] = true
 			}
@@ -112,7 +116,7 @@ func hunks(lines []string) string {
 
 func span(at, n int) string {
 	if n == 0 {
-		at-- // as diff does it
+		at-- // like diff
 	}
 	return strconv.Itoa(at) + "," + strconv.Itoa(n)
 }

@@ -8,11 +8,11 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// writtenLaw is tried on the records that the new version's applications write.
+// writtenLaw is the law for records that the new version's applications write.
 const writtenLaw = "written"
 
-// written takes the sample of the new version down and up again. What fails here would be
-// parked after the switch, when reverse sync meets the first record of that look.
+// written transforms the sample of the new version down and up again. A failure here would
+// otherwise be a parked record after the switch, in reverse sync.
 func (c *checker) written(ctx context.Context, mains []string) (err error) {
 	if len(c.Written) == 0 {
 		return nil
@@ -41,11 +41,13 @@ func (c *checker) writtenGroup(id transform.GroupID, y []record.Record, keys *sp
 	}
 	c.size("down", x)
 	for _, r := range x {
+		// Two new records may become one old record.
 		if err := keys.add(r.Kind+"\x00"+string(r.Key), []byte(name)); err != nil {
 			return err
 		}
 	}
-	// Over what the new version holds, as the engine does: places in a list and forms are its own.
+	// Pass the new version's records as the complement, like the engine: list places and forms
+	// belong to them.
 	again, err := run(c.up, id, x, y)
 	if err != nil {
 		c.fail("up", x, err)

@@ -1,14 +1,16 @@
-// Package propose drafts a lens from two samples: records of an old version, and what became
-// of them in a new one. It finds fields that kept their values under another name or in
-// another object, values of another type or called otherwise, strings that were split or
-// joined, and what came and went.
+// Package propose drafts a lens from two samples: records of an old version, and the same records
+// in a new version. A lens is a transformer in YAML that converts records of one version to the
+// other and back. The package recognizes moved and renamed fields, values with another type or
+// spelling, split and joined strings, and added and removed fields.
 //
-// What it writes always parses, says in comments where it was not sure, and says what it does
-// not explain of the samples, for it is run over them. It is a draft to be read: two fields
-// that happen to hold the same values look like one that was renamed. It proposes no keys of
-// another form, no further kinds, and nothing within lists.
+// A draft always parses. Its comments mark every uncertain operation. The package runs the draft
+// over the samples, and lists the fields that it does not explain. A person must review the draft:
+// two fields with the same values by accident look like a renamed field. The package does not
+// propose keys of another form, further kinds, or changes within lists.
 //
 // It is not for users and may change with any version.
+//
+// Begin with the function Lens.
 package propose
 
 import (
@@ -23,20 +25,20 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Bounds of what is looked at. More records do not make a draft better.
+// Limits of the comparison. More records do not improve a draft.
 const (
 	MaxRecords = 5000
 	maxFields  = 400
 	maxTable   = 20 // entries of a table of values
 )
 
-// Draft is a lens that was proposed.
+// Draft is a proposed lens.
 type Draft struct {
 	Text []byte
-	// Pairs are records that both samples have, by _id; Explained those of them that the lens
-	// makes of the old ones as they are.
+	// Pairs counts the records in both samples, matched by _id. Explained counts those that the
+	// lens converts exactly.
 	Pairs, Explained int
-	// Unsure counts the comments that want somebody to decide.
+	// Unsure counts the comments that ask for a decision.
 	Unsure int
 }
 
@@ -48,21 +50,24 @@ type pair struct {
 
 type drafter struct {
 	pairs    []pair
-	old, now []string // paths that only the one version has
+	old, now []string // paths that only one version has
 	both     []string
 	ops      []string // lines of YAML
 	unsure   int
 }
 
-// Lens drafts the lens between two samples, of kinds of these names.
+// Lens drafts the lens between two samples. from and to name the kinds.
 func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
 	d := &drafter{}
 	if err := d.match(old, now); err != nil {
 		return nil, err
 	}
+	// The samples may be of other records, or the keys may have changed.
 	if len(d.pairs) == 0 {
 		return nil, fmt.Errorf("no record of %d and %d has the same _id in both samples, so that nothing says what became of what: give samples of the same records; where the new version has other keys, give them their old ones", len(old), len(now))
 	}
+	// Each step takes the fields that it explains from the list, so the most certain steps come
+	// first.
 	d.moved()
 	d.split()
 	d.joined()
@@ -72,11 +77,12 @@ func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
 	return d.draft(from, to)
 }
 
-// match pairs records by _id, and sorts their fields.
+// match pairs the records by _id and divides their fields into old, new and common ones.
 func (d *drafter) match(old, now []bson.Raw) error {
 	by := map[string]bson.Raw{}
 	for _, doc := range now {
 		id := doc.Lookup("_id")
+		// Type and bytes together identify the _id.
 		by[string(id.Type)+string(id.Value)] = doc
 	}
 	inOld, inNew := map[string]bool{}, map[string]bool{}
@@ -97,6 +103,7 @@ func (d *drafter) match(old, now []bson.Raw) error {
 		}
 		d.pairs = append(d.pairs, p)
 	}
+	// Every old field is compared with every new one.
 	if len(inOld) > maxFields || len(inNew) > maxFields {
 		return fmt.Errorf("the samples have %d and %d different fields, and at most %d are compared: an object with a field for each of many keys is a map, which 'each' is for; leave it out of the samples", len(inOld), len(inNew), maxFields)
 	}
@@ -112,13 +119,14 @@ func (d *drafter) match(old, now []bson.Raw) error {
 			d.now = append(d.now, path)
 		}
 	}
+	// The maps above iterate in random order, and drafts must be reproducible.
 	slices.Sort(d.old)
 	slices.Sort(d.now)
 	slices.Sort(d.both)
 	return nil
 }
 
-// flatten notes the values of a document by path. Lists, and objects without fields, are values.
+// flatten collects the values of a document by path. Lists and empty objects count as values.
 func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
 	elems, err := doc.Elements()
 	if err != nil {
@@ -139,8 +147,9 @@ func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
 	}
 }
 
-// op adds an operation, if it parses; otherwise a comment that says why it is none.
+// op adds an operation. If it does not parse, op adds a comment instead.
 func (d *drafter) op(text, comment string) {
+	// Test each operation alone, so that one bad name does not spoil the draft.
 	if _, err := lens.Parse("draft.yaml", []byte("operations:\n  - "+text+"\n")); err != nil {
 		d.remark("not possible: " + text)
 		return
@@ -157,12 +166,13 @@ func (d *drafter) remark(text string) {
 	d.ops = append(d.ops, "  # "+strings.Join(strings.Fields(text), " "))
 }
 
-// moved finds fields that have their values elsewhere, and perhaps of another type.
+// moved finds fields whose values moved to another field, perhaps with another type.
 func (d *drafter) moved() {
 	var left []string
 	for _, q := range d.now {
 		var fits []change
 		for _, p := range d.old {
+			// A table between two differently named fields would often be an accident.
 			if c, ok := d.compare(p, q); ok && c.table == nil {
 				fits = append(fits, c)
 			}
@@ -171,6 +181,7 @@ func (d *drafter) moved() {
 			left = append(left, q)
 			continue
 		}
+		// Several fields may hold the same values. Take the best and mention the next.
 		slices.SortStableFunc(fits, func(a, b change) int { return b.score(q) - a.score(q) })
 		best := fits[0]
 		comment := ""
@@ -181,6 +192,7 @@ func (d *drafter) moved() {
 			comment = "all records have the same value: is it the same field?"
 		}
 		op := fmt.Sprintf("rename: {from: %s, to: %s}", quote(best.from), quote(q))
+		// rename works within one object only.
 		if strings.Contains(best.from+q, ".") {
 			op = fmt.Sprintf("move: {from: %s, to: %s}", quote(best.from), quote(q))
 		}
@@ -188,21 +200,22 @@ func (d *drafter) moved() {
 		if best.convert != "" {
 			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(q), best.convert), "")
 		}
+		// A field can have moved to one place only.
 		d.old = slices.DeleteFunc(d.old, func(p string) bool { return p == best.from })
 	}
 	d.now = left
 }
 
-// change is how one field could have become another.
+// change is a possible change of one field to another.
 type change struct {
 	from     string
-	convert  string // the keys of convert between types; empty: the values are the same
+	convert  string // the keys of convert; empty: the values are equal
 	table    map[string]string
-	both     int // records that have both
-	distinct int // values
+	both     int // number of records with both fields
+	distinct int // number of distinct values
 }
 
-// score prefers fields that are called alike, and values that are the same.
+// score prefers fields with the same name, and then equal values.
 func (c change) score(to string) int {
 	s := 0
 	if last(c.from) == last(to) {
@@ -219,8 +232,8 @@ func (c change) score(to string) int {
 
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// compare checks whether a field has become another in all records: both have it or neither,
-// with the same value, or one that a conversion makes of it.
+// compare reports whether a field became another in all records. Each record must have both fields
+// or neither, with an equal value or the result of one conversion.
 func (d *drafter) compare(p, q string) (change, bool) {
 	c := change{from: p}
 	values, table := map[string]bool{}, map[string]string{}
@@ -239,6 +252,7 @@ func (d *drafter) compare(p, q string) (change, bool) {
 			if c.convert != "" {
 				return c, false
 			}
+			// A later value may need a table, which then has equal entries too.
 			if was.Type == bson.TypeString {
 				table[was.StringValue()] = is.StringValue()
 			}
@@ -251,6 +265,7 @@ func (d *drafter) compare(p, q string) (change, bool) {
 		if was.Type != bson.TypeString || is.Type != bson.TypeString || c.convert != "" {
 			return c, false
 		}
+		// One old value with two new values is no table.
 		if to, known := table[was.StringValue()]; known && to != is.StringValue() || len(table) > maxTable {
 			return c, false
 		}
@@ -265,13 +280,13 @@ func (d *drafter) compare(p, q string) (change, bool) {
 			back[to] = true
 		}
 		if len(back) != len(table) || len(table) > maxTable || c.both < 2*len(table) {
-			return c, false // it does not come back, or is as good as a table of all records
+			return c, false // irreversible, or nearly one entry for each record
 		}
 	}
 	return c, c.both > 0
 }
 
-// conversion is the keys of a convert that makes one value of the other.
+// conversion returns the keys of a convert that turns one value into the other.
 func conversion(was, is bson.RawValue) (string, bool) {
 	from, to := lens.TypeName(was.Type), lens.TypeName(is.Type)
 	if from == to {
@@ -285,6 +300,7 @@ func conversion(was, is bson.RawValue) (string, bool) {
 		}
 		return raw
 	}
+	// Let the lens convert the value, so that both agree on the rules.
 	l, err := lens.Parse("draft.yaml", []byte("operations:\n  - convert: {field: v, "+text+"}\n"))
 	if err != nil {
 		return "", false
@@ -293,10 +309,10 @@ func conversion(was, is bson.RawValue) (string, bool) {
 	return text, err == nil && bson.Raw(out).Lookup("v").Equal(is)
 }
 
-// separators are those that strings are split at.
+// separators lists the separators to try.
 var separators = []string{"/", ", ", ",", ":", "|", " - ", "-", "_", "@", " "}
 
-// split finds strings that have become two or three.
+// split finds strings that became two or three fields.
 func (d *drafter) split() {
 	for _, p := range slices.Clone(d.old) {
 		if to, sep, ok := d.parts(p, func(x pair) map[string]bson.RawValue { return x.was }, d.now, func(x pair) map[string]bson.RawValue { return x.is }); ok {
@@ -307,7 +323,7 @@ func (d *drafter) split() {
 	}
 }
 
-// joined finds strings that were two or three.
+// joined finds strings that two or three fields became.
 func (d *drafter) joined() {
 	for _, q := range slices.Clone(d.now) {
 		if from, sep, ok := d.parts(q, func(x pair) map[string]bson.RawValue { return x.is }, d.old, func(x pair) map[string]bson.RawValue { return x.was }); ok {
@@ -318,10 +334,10 @@ func (d *drafter) joined() {
 	}
 }
 
-// parts finds the fields of the other version that hold the parts of a string, in order.
+// parts finds the fields of the other version with the parts of a string, in order.
 func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, among []string, there func(pair) map[string]bson.RawValue) (fields []string, separator string, ok bool) {
 	for _, sep := range separators {
-		var candidates [][]string // for each part
+		var candidates [][]string // by part
 		seen := 0
 		for _, x := range d.pairs {
 			v, has := here(x)[whole]
@@ -331,6 +347,7 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 			text, is := v.StringValueOK()
 			pieces := strings.Split(text, sep)
 			if !is || len(pieces) < 2 || len(pieces) > 3 || candidates != nil && len(pieces) != len(candidates) {
+				// A string with another number of parts rules out this separator.
 				candidates = nil
 				seen = 0
 				break
@@ -338,12 +355,14 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 			if candidates == nil {
 				candidates = make([][]string, len(pieces))
 				for i := range candidates {
+					// At first every field is a candidate for every part. Each record removes some.
 					candidates[i] = slices.Clone(among)
 				}
 			}
 			seen++
 			for i, piece := range pieces {
 				candidates[i] = slices.DeleteFunc(candidates[i], func(q string) bool {
+					// A candidate must hold the part in every record.
 					v, has := there(x)[q]
 					s, is := v.StringValueOK()
 					return !has || !is || s != piece
@@ -352,6 +371,7 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 		}
 		fields = nil
 		for _, c := range candidates {
+			// A field can hold only one part.
 			c = slices.DeleteFunc(slices.Clone(c), func(q string) bool { return slices.Contains(fields, q) })
 			if len(c) == 0 {
 				fields = nil
@@ -366,7 +386,7 @@ func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, 
 	return nil, "", false
 }
 
-// kept looks at fields that both versions have.
+// kept looks for changed values in fields of both versions.
 func (d *drafter) kept() {
 	for _, p := range d.both {
 		same := true
@@ -394,7 +414,7 @@ func (d *drafter) kept() {
 	}
 }
 
-// come adds fields that nothing was found for.
+// come adds the new fields that no other step explained.
 func (d *drafter) come() {
 	for _, q := range d.now {
 		counts, first := map[string]int{}, map[string]bson.RawValue{}
@@ -407,6 +427,7 @@ func (d *drafter) come() {
 			has++
 			counts[v.String()]++
 			first[v.String()] = v
+			// The most frequent value is the likely default.
 			if best == "" || counts[v.String()] > counts[best] {
 				best = v.String()
 			}
@@ -424,14 +445,14 @@ func (d *drafter) come() {
 	}
 }
 
-// gone removes fields that nothing was found for.
+// gone removes the old fields that no other step explained.
 func (d *drafter) gone() {
 	for _, p := range d.old {
 		d.op(fmt.Sprintf("remove: {field: %s}", quote(p)), "nothing of the new sample has its values: is it gone?")
 	}
 }
 
-// draft writes the lens, and says what it does not explain.
+// draft writes the lens, runs it over the samples and lists the unexplained fields.
 func (d *drafter) draft(from, to string) (*Draft, error) {
 	head := fmt.Sprintf("lens: 1\nkinds: {from: %s, to: %s}\n", quote(from), quote(to))
 	body := "operations: []\n"
@@ -442,8 +463,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 	}
 	l, err := lens.Parse("draft.yaml", []byte(head+body))
 	if err != nil {
-		// Operations that are right one by one may not go together: then nothing but their
-		// text is proposed.
+		// Operations that parse alone may conflict with each other. Then propose them as a comment.
 		body = "operations: []\n  # These do not go together (" + strings.Join(strings.Fields(err.Error()), " ") + "):\n" + strings.ReplaceAll(strings.Join(d.ops, "\n"), "  - ", "  # - ") + "\n"
 		if l, err = lens.Parse("draft.yaml", []byte(head+body)); err != nil {
 			return nil, err
@@ -453,6 +473,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 	out := &Draft{Pairs: len(d.pairs), Unsure: d.unsure}
 	failed, differ := 0, map[string]int{}
 	for _, x := range d.pairs {
+		// Without a complement, as for a record that is new in the new version.
 		made, err := l.Up(x.old, nil)
 		switch {
 		case err != nil:
@@ -466,6 +487,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 				if w, there := is[path]; !there || !w.Equal(v) {
 					differ[path]++
 				}
+				// The fields left in is are the ones that only the draft makes.
 				delete(is, path)
 			}
 			for path := range is {
@@ -473,6 +495,7 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 			}
 		}
 	}
+	// State the draft's success at its top, before anyone trusts it.
 	tail := fmt.Sprintf("# Drafted from %d records that both samples have: %d of them come out as they are there.\n", out.Pairs, out.Explained)
 	if failed > 0 {
 		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' says why.\n", failed)

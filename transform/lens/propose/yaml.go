@@ -9,11 +9,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// plain is a text that YAML takes for nothing but itself.
+// plain matches text that YAML reads as a string without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 
-// quote writes the name of a field or kind.
+// quote formats the name of a field or kind.
 func quote(s string) string {
+	// YAML 1.1 reads these words as booleans or null.
 	switch strings.ToLower(s) {
 	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
 		return literal(s)
@@ -32,7 +33,7 @@ func quoted(all []string) []string {
 	return out
 }
 
-// literal writes a string so that YAML takes it for one.
+// literal formats a string so that YAML reads it as a string.
 func literal(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -41,7 +42,7 @@ func literal(s string) string {
 	return string(b)
 }
 
-// scalar writes a value that a field can be added with.
+// scalar formats a value for the operation add. ok is false for other types.
 func scalar(v bson.RawValue) (string, bool) {
 	switch v.Type { //nolint:exhaustive // YAML has no other ones
 	case bson.TypeString:

@@ -10,8 +10,42 @@ import (
 	"dbcontroller.dev/access"
 	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
+
+// TestReplacePacksTheRecord: a record of many kinds fits into etcd, as it did before it was rebuilt.
+func TestReplacePacksTheRecord(t *testing.T) {
+	t.Parallel()
+	c := memcoord.New()
+	s := deployment.New(c, "services/a/deployments/b", deployment.Config{})
+	d, err := s.Create(t.Context(), "v1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := upgradestate.Namespace{Version: "v1"}
+	for i := range 2000 {
+		name := fmt.Sprint("kind-of-a-large-deployment-", i)
+		ns.Kinds = append(ns.Kinds, upgradestate.Kind{Kind: name, Physical: name, ID: "0123456789abcdef", Fixed: true, Fence: string(record.FenceView)})
+	}
+	rebuilt := upgradestate.Clone(d)
+	rebuilt.Namespaces = []upgradestate.Namespace{ns}
+	if err := s.Replace(t.Context(), rebuilt, d.Revision, "ann", "2026-01-01T00:00:00Z"); err != nil {
+		t.Fatal(err)
+	}
+	kvs, _, err := c.List(t.Context(), s.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range kvs {
+		if len(kv.Value) > 100_000 {
+			t.Errorf("%s has %d bytes", kv.Key, len(kv.Value))
+		}
+	}
+	if now, err := s.Get(t.Context()); err != nil || len(now.Namespaces) != 1 || len(now.Namespaces[0].Kinds) != 2000 {
+		t.Errorf("%d namespaces, %v", len(now.Namespaces), err)
+	}
+}
 
 // TestReplaceKeepsTheHistory: a record that is rebuilt goes on with the history of the one that it
 // replaces, and what has no room there is in the audit before it is dropped.

@@ -294,7 +294,7 @@ func (s *Store) Replace(ctx context.Context, d upgradestate.Deployment, revision
 	s.export(before, d)
 	_, err = s.coord.Commit(ctx,
 		[]coord.Condition{{Key: s.recordKey(), Revision: revision}},
-		[]coord.Op{{Key: s.recordKey(), Value: value}, {Key: indexKey(s.cfg.Prefix, s.name)}})
+		[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}, {Key: indexKey(s.cfg.Prefix, s.name)}})
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", s.name, err)
 	}

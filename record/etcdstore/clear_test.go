@@ -89,6 +89,7 @@ func TestClearLeavesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, conn, "/bbs/x/"+tok.ID+"/late") // of a fence that was sent before
+	put(t, conn, "/bbs/u")                 // of a Nudge whose process died before it took it away
 	left, err := s.Clear(t.Context())
 	if err != nil || !strings.Contains(strings.Join(left, " "), "/bbs/eu/") {
 		t.Errorf("left %q, %v", left, err)

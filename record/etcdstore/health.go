@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/mod/semver"
 
 	"dbcontroller.dev/internal/etcdconn"
 	"dbcontroller.dev/record"
@@ -68,7 +69,7 @@ func (s *Store) Survey(ctx context.Context) (record.Survey, error) {
 	}
 	for _, m := range members {
 		// The oldest member limits the features of the cluster.
-		if out.Server == "" || m.Version < out.Server {
+		if out.Server == "" || semver.Compare("v"+m.Version, "v"+out.Server) < 0 {
 			out.Server = m.Version
 		}
 		if full(m) {

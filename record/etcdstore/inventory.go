@@ -22,7 +22,7 @@ import (
 // prefix of all its keys of that sort.
 var (
 	ofCollection = regexp.MustCompile(`(?s)^([dxob]/[0-9a-f]{32}/)`)
-	ofNamespace  = regexp.MustCompile(`(?s)^(i|l|scratch|[gsreftw]/[0-9a-f]{32}|[npc]/.+|m/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+)$`)
+	ofNamespace  = regexp.MustCompile(`(?s)^(i|l|u|scratch|[gsreftw]/[0-9a-f]{32}|[npc]/.+|m/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+)$`)
 	identityForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 )
 

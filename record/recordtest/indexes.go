@@ -167,7 +167,7 @@ func indexDropped(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *
 
 // optionsChanged gives a fixed-name kind another validator and removes it again.
 func optionsChanged(t *testing.T, b *bench) {
-	if b.NoIndexes {
+	if b.NoOptions {
 		t.Log("left out: the backend has no options")
 		return
 	}

@@ -1,5 +1,5 @@
-// Command dbcontroller moves a live service's database from one version to the next: the
-// controller process, and the commands of an operator.
+// Command dbcontroller moves a live service's database from one version to the next. It is both the
+// controller process and the operator's commands.
 package main
 
 import (

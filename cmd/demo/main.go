@@ -1,6 +1,6 @@
-// Command demo moves a real database to its next version on this machine, under traffic,
-// and checks the result. It is also what its processes are made of: the sample services'
-// own dbcontroller, which knows their transformers, and the host of MongoDB and etcd.
+// Command demo moves a real database to its next version on this machine, under traffic, and checks
+// the result. The same binary runs the demo's processes: the dbcontroller of the sample services,
+// with their transformers, and the host of MongoDB and etcd.
 package main
 
 import (
@@ -51,6 +51,7 @@ func command() *cobra.Command {
 				registry, _, err := cli.Transformers(cfg, sample.Register)
 				return registry, err
 			}
+			// The demo starts its controllers and hosts from this binary.
 			exe, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("find the own binary: %w", err)
@@ -79,7 +80,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// hostCommand is the process that keeps MongoDB and etcd running after a demo.
+// hostCommand returns the command that keeps MongoDB and etcd running after a demo.
 func hostCommand() *cobra.Command {
 	var dir string
 	var databases []string
@@ -95,8 +96,8 @@ func hostCommand() *cobra.Command {
 	return cmd
 }
 
-// controllerCommand is dbcontroller with the transformers of the sample services, as any
-// service with transformers in Go builds its own.
+// controllerCommand returns dbcontroller with the transformers of the sample services. A service
+// with transformers in Go builds its controller in the same way.
 func controllerCommand() *cobra.Command {
 	root := cli.Command(sample.Register)
 	root.Use = app.ControllerCommand

@@ -1,4 +1,4 @@
-// Command server is the sample services, bbs and secrets: both API versions of each, on
+// Command server runs the sample services bbs and secrets. It serves both API versions of each,
 // whichever version is active.
 package main
 

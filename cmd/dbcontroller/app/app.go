@@ -1,6 +1,6 @@
-// Package app is the program dbcontroller as tests run it, too: a controller over the databases
-// of a configuration, and the ports at which it is called. What a controller does is in package
-// controller; commands and flags are in package cli.
+// Package app is the process of dbcontroller: a controller over the databases of a configuration,
+// with its listeners. Tests run the same App. Package controller owns the controller's work,
+// package cli owns commands and flags. Begin to read at App.Run.
 //
 // It is not for users and may change with any version.
 package app
@@ -25,31 +25,34 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Options are what the command line says beyond the configuration.
+// Options are settings of the command line, which override or extend the configuration. The zero
+// value takes everything from the configuration.
 type Options struct {
 	controller.Options
-	APIListen      string // empty: as configured
-	AppsListen     string // of the calls of applications alone; empty: as configured
-	OperatorListen string // empty: as configured
-	Insecure       bool   // listen where others can reach it without TLS or identities
-	// EmbeddedEtcd: the coordination store is in a process of this machine.
+	APIListen      string // address of the API; empty: as configured
+	AppsListen     string // address of the applications' calls; empty: as configured
+	OperatorListen string // address of the operator port; empty: as configured
+	Insecure       bool   // allow other machines to connect without TLS or identities
+	// EmbeddedEtcd reports that etcd runs in a process of this machine.
 	EmbeddedEtcd bool
 }
 
-// App is one process.
+// App is one controller process.
 type App struct {
 	cfg        config.Config
 	opts       Options
 	controller *controller.App
 	log        *zap.Logger
-	wrong      error // with the configuration, as far as it takes this machine to see it
+	wrong      error // error in the configuration, returned by Run
 }
 
-// New makes a process. The coordination store is the caller's to close.
+// New makes a process. The caller closes the coordination store. Run returns configuration errors
+// that New finds.
 func New(cfg config.Config, registry *transform.Registry, store coord.Store, opts Options, log *zap.Logger) *App {
 	opts.APIListen = cmp.Or(opts.APIListen, cfg.API)
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, cfg.Applications)
+	// Rehearsals coordinate in memory, so that they leave no trace in etcd.
 	opts.Aside = func() coord.Store { return memcoord.New() }
 	set := settings(cfg, opts.EmbeddedEtcd, log)
 	var wrong error
@@ -60,8 +63,8 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	}
 }
 
-// Run works until ctx ends, which is no error. What is wrong with the configuration, the
-// servers or the data is an error before anything was changed.
+// Run works until ctx ends and then returns nil. If the configuration, the servers or the data are
+// wrong, it returns an error before it changes anything.
 func (a *App) Run(ctx context.Context) error {
 	if a.wrong != nil {
 		return a.wrong
@@ -70,11 +73,11 @@ func (a *App) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.close() // closed by their servers as well
+	defer d.close() // their servers may have closed them already
 	return a.controller.Run(ctx, d)
 }
 
-// PlanAlone makes a plan without a controller that runs, and changes nothing anywhere; see
+// PlanAlone makes a plan without a running controller. It changes nothing; see
 // controller.App.PlanAlone.
 func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Registry, carry collections.Carries, embedded bool,
 	d *upgradestate.Deployment, target string, progress func(api.Work), log *zap.Logger) (*pb.PlanReport, error) {
@@ -82,8 +85,8 @@ func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Regis
 	return c.PlanAlone(ctx, d, target, progress)
 }
 
-// settings are what a configuration says to a controller. embedded: its coordination store is
-// in a process of this machine.
+// settings converts a configuration for the controller. embedded reports that etcd runs in a
+// process of this machine.
 func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Settings {
 	s := controller.Settings{
 		File: filepath.Base(cfg.Path), Deployment: cfg.Deployment, RingSize: cfg.RingSize, InitialVersion: cfg.InitialVersion,
@@ -99,12 +102,14 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
 		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues,
 	}
+	// Endpoints beyond this machine without TLS lead to a warning.
 	if !cfg.Etcd.IsTLS() {
 		s.Coordination.Plaintext = config.Beyond(cfg.Etcd.Endpoints)
 	}
 	s.Databases = databasesOf(cfg)
 	for _, i := range cfg.Imports {
 		in := controller.Import{Import: preflight.Import{Service: i.Service, Deployment: i.Deployment, Older: i.Older, Newer: i.Newer}}
+		// An import with databases of its own reads them through its own backend.
 		if len(i.DBs) > 0 {
 			theirs := cfg
 			theirs.DBs = i.DBs
@@ -117,7 +122,7 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 	}
 	for _, k := range cfg.Kinds {
 		for _, kind := range []string{k.From, k.To} {
-			if _, known := s.Fences[kind]; !known { // the first entry decides
+			if _, known := s.Fences[kind]; !known { // the first entry of a kind decides
 				s.Fences[kind] = record.FenceClass(k.Fence)
 			}
 		}
@@ -125,7 +130,7 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 	return s
 }
 
-// databasesOf are the databases of a configuration, or of another deployment that it names.
+// databasesOf converts the databases of a configuration, or of another deployment that it names.
 func databasesOf(cfg config.Config) []controller.Database {
 	out := make([]controller.Database, len(cfg.DBs))
 	for i, db := range cfg.DBs {

@@ -13,10 +13,10 @@ import (
 	"dbcontroller.dev/rehearsal"
 )
 
-// appName is this process in the logs of database servers.
+// appName identifies this process in the logs of database servers.
 const appName = "dbcontroller"
 
-// backend is the databases of a configuration, for a controller.
+// backend gives a controller the databases of a configuration.
 type backend struct {
 	cfg config.Config
 	log *zap.Logger
@@ -35,6 +35,7 @@ func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[s
 		}}
 	}
 	cfg := b.cfg
+	// The caller may want scratch databases, which the configuration does not list.
 	cfg.DBs = nil
 	for _, db := range dbs {
 		cfg.DBs = append(cfg.DBs, b.entry(db))
@@ -47,11 +48,12 @@ func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[s
 	return out, set.Close
 }
 
-// entry is how a database is reached: as that of its version, by its own name.
+// entry returns the configuration of a database: the one of its version, with the database's own
+// name.
 func (b backend) entry(db controller.Database) config.DB {
 	entry, _ := b.cfg.DB(db.Version)
 	if entry.Database != db.Name {
-		entry.Kinds = nil // a scratch database is never where an application has its keys
+		entry.Kinds = nil // applications keep no keys in a scratch database
 	}
 	entry.Database, entry.Disabled = db.Name, db.Disabled
 	return entry
@@ -61,7 +63,7 @@ func (backend) Unavailable(err error) bool { return databases.Unavailable(err) }
 
 func (backend) Unprivileged(err error) bool { return databases.Unprivileged(err) }
 
-// scratchable refuses a rehearsal of what has no second place.
+// scratchable refuses to rehearse kinds that can exist in one place only.
 func (b backend) scratchable(db controller.Database) error {
 	if entry, _ := b.cfg.DB(db.Version); len(entry.Kinds) > 0 {
 		return &record.UnsupportedError{What: "a rehearsal of kind " + entry.Kinds[0].Name, Reason: "its application has its keys in etcd at one place, and there is no second one: rehearse with a configuration of its own on an etcd that was restored from a snapshot (etcdctl snapshot save), or leave it at 'plan', which transforms a sample"}
@@ -89,7 +91,7 @@ func (b backend) DropScratch(ctx context.Context, db controller.Database) error 
 
 func (b backend) how() databases.Config { return databases.Config{App: appName, Log: b.log} }
 
-// connection is one of the databases.
+// connection adapts one database to the interfaces of the controller.
 type connection struct{ *databases.Database }
 
 var (

@@ -17,11 +17,11 @@ import (
 	"dbcontroller.dev/deployment/api"
 )
 
-// doors are all that a controller listens at.
+// doors are the listeners of a controller.
 type doors struct {
 	audit *access.Audit
 	api   *door.Door
-	apps  *door.Door // what applications call, alone; nil: with the API
+	apps  *door.Door // calls of applications only; nil: served with the API
 	port  *adminport.Port
 }
 
@@ -37,6 +37,7 @@ func (a *App) open() (*doors, error) {
 		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
 			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
 	}
+	// Open every listener before the controller starts, so that a wrong address changes nothing.
 	if err == nil {
 		d.port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
 			Lock: lock, Log: a.log}, a.controller.Ready, nil, a.controller.Metrics())
@@ -55,6 +56,7 @@ func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 func (d *doors) Serve(ctx context.Context, service *api.Service) error {
 	mux := http.NewServeMux()
 	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	// If one listener fails, stop the other: half of an API would look healthy.
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.api.Serve(ctx, mux) })
 	if d.apps != nil {
@@ -66,7 +68,7 @@ func (d *doors) Serve(ctx context.Context, service *api.Service) error {
 func (d *doors) close() {
 	for _, door := range []*door.Door{d.api, d.apps} {
 		if door != nil {
-			_ = door.Close() // it may have served
+			_ = door.Close() // it may be closed already
 		}
 	}
 	if d.port != nil {

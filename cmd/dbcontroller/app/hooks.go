@@ -8,8 +8,9 @@ import (
 	"dbcontroller.dev/hooks"
 )
 
-// hooksOf are the hooks of a configuration. A program that is not there is found before it
-// is needed, in the controller alone: others that read the file need not have it.
+// hooksOf converts the hooks of a configuration. It checks that commands exist, so that a wrong
+// path fails at the start and not at the first event. Only the controller checks this: other
+// machines that read the file may lack the programs.
 func hooksOf(cfg config.Config) ([]hooks.Hook, error) {
 	var all []hooks.Hook
 	for i, h := range cfg.Hooks {
@@ -17,6 +18,7 @@ func hooksOf(cfg config.Config) ([]hooks.Hook, error) {
 		for _, e := range h.Events {
 			made.Events = append(made.Events, hooks.Type(e))
 		}
+		// Errors name the file and the key, as those of package config do.
 		refuse := func(key, value, want string) error {
 			return &config.Error{File: filepath.Base(cfg.Path), Key: fmt.Sprintf("hooks[%d].%s", i, key), Value: value, Want: want}
 		}

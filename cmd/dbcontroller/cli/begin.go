@@ -47,7 +47,7 @@ func beginCommand() *cobra.Command {
 	return cmd
 }
 
-// upgrade is the steps that begin an upgrade, the pace before it so that it bounds the copy
+// upgrade returns the steps that begin an upgrade. The pace comes first, so that it limits the copy
 // from the first record on.
 func (a *asker) upgrade(cmd *cobra.Command, p *policyFlags, pace *paceFlags, req *dbv1.BeginUpgradeRequest) ([]step, error) {
 	policy, err := p.policy()
@@ -89,6 +89,7 @@ func rollbackCommand() *cobra.Command {
 			"database alone; see docs/break-glass.md.",
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Reject flag combinations before any call, so that a wrong command line changes nothing.
 			if accept && !snapshot {
 				return usage("--accept-loss: nothing is lost without --to-snapshot: leave it out")
 			}
@@ -103,6 +104,8 @@ func rollbackCommand() *cobra.Command {
 				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
 				return alone.run(cmd.Context())
 			}
+			// The latest switch names the target version. Read it first, and answer a repeated
+			// rollback here.
 			var now *dbv1.Deployment
 			err := a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
 				d, err := unary(ctx, &a.connection, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: a.name})
@@ -116,11 +119,16 @@ func rollbackCommand() *cobra.Command {
 			switch {
 			case last == nil:
 				return refused("rollback: nothing was switched yet")
+			// A repeated rollback after the switch back must succeed without starting the opposite
+			// upgrade.
 			case last.GetBack():
 				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s went back to %s already", last.GetId(), last.GetToVersion())})
 				return a.answer(cmd, now, false)
+			// Reverse sync has kept the old version current. Its snapshot would only lose data.
 			case snapshot && now.GetReverseSync().GetEnabled():
 				return refused("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
+			// Count the loss and ask for the confirmation before the upgrade begins, never during
+			// it.
 			case snapshot && now.GetUpgradeState() == nil:
 				if err := a.explain(a.loss(cmd, accept, confirm)); err != nil {
 					return err
@@ -147,8 +155,9 @@ func rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-// loss counts what a rollback to the snapshot would lose, and refuses it unless that is
-// accepted, and confirmed for this database. A controller that is older wants no confirmation.
+// loss counts the writes that a rollback to the snapshot would lose. It refuses the rollback until
+// --accept-loss and --confirm match this database. Older controllers send no confirmation text, and
+// --accept-loss is then enough.
 func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	api, err := a.open()
 	if err != nil {
@@ -165,6 +174,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	if err != nil {
 		return err
 	}
+	// End the progress line before the numbers, or they would be written over it.
 	shown.end()
 	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
 	if want := r.GetConfirm(); !a.dryRun && (!accept || want != "" && confirm != want) {
@@ -177,6 +187,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		}
 		return refused("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
+	// Accepted. Still print the loss, for the log of the operator.
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable(numbers))
 	for _, name := range r.GetExamples() {
 		fmt.Fprintln(cmd.ErrOrStderr(), "  "+printable(name))

@@ -13,10 +13,10 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// carries gives the fixed-name kinds of the new version that a lens makes their options
-// and indexes, by kind: those that the configuration declares, or those of the old kind.
-// What would mean something else in the new version is an error that names it: an index
-// or a validator is never dropped silently. Kinds that fanOut makes get what is declared.
+// carries returns, by kind, the options and indexes for the fixed-name kinds of the new version
+// that a lens produces. They come from the configuration where it declares them, otherwise from the
+// old kind. Additional kinds made by fanOut get only declared indexes. It returns an error naming
+// any index or validator whose meaning would change: it never drops one silently.
 func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) {
 	_, made := l.Kinds(k.From, k.To)
 	out := map[string]collections.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
@@ -35,11 +35,13 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 			if name != k.To {
 				return shape, nil
 			}
+			// The declared indexes replace the old ones, so carry over the options alone. An old
+			// index that does not map to the new version must not fail here.
 			carried, err := carried(record.Shape{Options: old.Options}, k.To, l)
 			shape.Options = carried.Options
 			return shape, err
 		}}
-		if name == k.To { // its options are the old kind's, and its indexes its own
+		if name == k.To { // options come from the old kind, indexes from the configuration
 			own := out[name]
 			own.Back = func(made record.Shape) (record.Shape, error) {
 				return carriedBack(record.Shape{Options: made.Options}, l)
@@ -50,10 +52,11 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 	return out, nil
 }
 
-// carried is the shape of the old kind as the new one has it.
+// carried maps the shape (options and indexes) of the old kind to the new kind.
 func carried(old record.Shape, to string, l *lens.Lens) (record.Shape, error) {
 	out := record.Shape{Options: old.Options}
 	if v, err := old.Options.LookupErr("validator"); err == nil {
+		// A validator is copied unchanged. One on a changed field would reject the new records.
 		if doc, ok := v.DocumentOK(); ok {
 			if field, touched := l.TouchesValidator(doc); touched {
 				return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes: remove the validator, or do not change the field", field)
@@ -71,7 +74,7 @@ func carried(old record.Shape, to string, l *lens.Lens) (record.Shape, error) {
 	return out, nil
 }
 
-// carriedBack is the shape of the old kind of which carried makes the given one.
+// carriedBack is the inverse of carried: it returns the old kind's shape for the shape made.
 func carriedBack(made record.Shape, l *lens.Lens) (record.Shape, error) {
 	out := record.Shape{Options: made.Options}
 	if v, err := made.Options.LookupErr("validator"); err == nil {
@@ -91,8 +94,8 @@ func carriedBack(made record.Shape, l *lens.Lens) (record.Shape, error) {
 	return out, nil
 }
 
-// declared reads the indexes that the configuration declares for a kind, and names those
-// without a name as the database would.
+// declared parses the indexes that the configuration declares for a kind. An index without a name
+// gets the name that MongoDB would give it.
 func declared(kind string, specs []string) ([]bson.Raw, error) {
 	out := make([]bson.Raw, 0, len(specs))
 	for _, text := range specs {
@@ -100,6 +103,7 @@ func declared(kind string, specs []string) ([]bson.Raw, error) {
 		if err := bson.UnmarshalExtJSON([]byte(text), false, &spec); err != nil {
 			return nil, usage("kinds: indexes of %s: %s: %w", kind, text, err)
 		}
+		// Complete the specification as the server does, so that it equals the stored index.
 		at := func(name string) int { return slices.IndexFunc(spec, func(e bson.E) bool { return e.Key == name }) }
 		if at("name") < 0 {
 			key, _ := spec[at("key")].Value.(bson.D)

@@ -13,17 +13,18 @@ import (
 	"dbcontroller.dev/access/client"
 )
 
-// resolveTimeout bounds the question whether a change was made whose answer was lost.
+// resolveTimeout limits the check whether a change with a lost answer was made.
 const resolveTimeout = 10 * time.Second
 
-// change is a call that changes something. It is sent once; when its answer is lost, a dry
-// run says whether there is anything left to do, which another controller may answer, too.
+// change is a call that changes something. It is sent once, never retried blindly. If its answer is
+// lost, a dry run shows whether anything is left to do. Any controller may answer the dry run.
 type change[S any] struct {
 	send, dry func(context.Context) (*connect.Response[S], error)
-	done      func(*S) bool // the answer of a dry run says that nothing is left to do
+	done      func(*S) bool // a dry run's answer shows nothing left to do
 }
 
-// make sends a change. resolved reports that its answer was lost, and that it is done.
+// make sends the change. resolved reports that the answer was lost and a dry run found the change
+// done. If the outcome stays unknown, the error has exitUnknown.
 func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (answer *S, resolved bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	res, err := ch.send(bounded)
@@ -31,6 +32,7 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	if err == nil {
 		return res.Msg, false, nil
 	}
+	// The controller answered, or the request never left: nothing to resolve.
 	if !lost(err) {
 		return nil, false, err
 	}
@@ -39,12 +41,14 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so that it may have been done: %s", again)
 	}
 	fmt.Fprintf(say, "the answer was lost (%s): asking whether it is done\n", printable(c.explain(err).Error()))
+	// A dry run may be repeated at another controller, unlike the change.
 	asking, cancel := context.WithTimeout(client.Repeatable(ctx), min(c.timeout, resolveTimeout))
 	defer cancel()
 	now, failed := ch.dry(asking)
 	switch {
 	case failed != nil:
 		return nil, false, failedf(exitUnknown, "it is not known whether it was done, for the answer was lost and the controllers at %s do not say (%s): %s", c.address(), c.explain(failed), again)
+	// "Not done yet" proves nothing: the first request may still be on its way.
 	case !ch.done(now.Msg):
 		return nil, false, failedf(exitUnknown, "it is not known whether it will be done, for the answer was lost and it is not done yet: %s", again)
 	}
@@ -63,7 +67,7 @@ func would[S any](ctx context.Context, c *connection, f func(context.Context) (*
 	return res.Msg, nil
 }
 
-// lost reports whether an error leaves it open whether a change was made.
+// lost reports whether an error leaves open if a change was made.
 func lost(err error) bool {
 	if neverSent(err) {
 		return false
@@ -78,7 +82,7 @@ func lost(err error) bool {
 	return false
 }
 
-// idle reports whether effects say that there is nothing to do.
+// idle reports whether all effects are "nothing".
 func idle(effects []string) bool {
 	for _, e := range effects {
 		if !strings.HasPrefix(e, "nothing: ") {

@@ -19,20 +19,20 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// serverEnv names the API when --server is not given.
+// serverEnv is the environment variable for the API address without --server.
 const serverEnv = "DBCONTROLLER_SERVER"
 
-// connection is the connection of the operator commands to a controller's API.
+// connection is the connection of operator commands to a controller's API.
 type connection struct {
 	flags   client.Config
 	context string
 	name    string
 	timeout time.Duration
 	json    bool
-	cmd     *cobra.Command // whose standard error takes warnings; nil: none do
+	cmd     *cobra.Command // its standard error receives warnings; nil: no warnings
 }
 
-// defaultTimeout bounds a call that is answered at once when all is well.
+// defaultTimeout limits a call that a healthy controller answers at once.
 const defaultTimeout = 30 * time.Second
 
 func (c *connection) register(cmd *cobra.Command) {
@@ -50,7 +50,7 @@ func (c *connection) register(cmd *cobra.Command) {
 	f.VarP(&output{&c.json}, "output", "o", "output format: text or json")
 }
 
-// output is --output, the same as --json.
+// output is the flag --output, with the same effect as --json.
 type output struct{ json *bool }
 
 func (o *output) String() string {
@@ -70,8 +70,8 @@ func (o *output) Set(s string) error {
 	return nil
 }
 
-// config is where to connect: as the flags say, else the environment, else a context. What
-// a context says counts whole or not at all: its token is for its server, and no other.
+// config returns where to connect: from flags, then the environment, then a context. A context
+// applies as a whole or not at all, because its token is meant only for its server.
 func (c *connection) config() (client.Config, error) {
 	given := client.Config{
 		Server: cmp.Or(c.flags.Server, os.Getenv(serverEnv)), CA: cmp.Or(c.flags.CA, os.Getenv("DBCONTROLLER_TLS_CA")),
@@ -97,8 +97,8 @@ func (c *connection) config() (client.Config, error) {
 		return given, usage("there is no context %s: 'dbcontroller context list' shows those there are", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
-	// What the environment has is for the server that it names, or that a flag does. A context may be
-	// another one by now ('context use'): the token must not go to its server.
+	// Ignore credentials from the environment here: they belong to the server named there. The
+	// current context may have changed ('context use'), and its server must not get that token.
 	at.CA, at.Cert, at.Key = cmp.Or(c.flags.CA, at.CA), cmp.Or(c.flags.Cert, at.Cert), cmp.Or(c.flags.Key, at.Key)
 	at.TokenFile = cmp.Or(c.flags.TokenFile, at.TokenFile)
 	return at.Config, nil
@@ -116,25 +116,27 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	if err != nil {
 		return nil, failed(exitUsage, err)
 	}
+	// Warn early about secrets that other users can read.
 	for _, secret := range []string{cfg.TokenFile, cfg.Key} {
 		if c.cmd != nil && secret != "" && watchedfile.Secret(secret).Exposed() {
 			fmt.Fprintf(c.cmd.ErrOrStderr(), "warning: %s: %s\n", printable(secret), watchedfile.ExposedText)
 		}
 	}
+	// The check of older controllers calls the API itself, so it needs a client of its own.
 	interceptors := []connect.Interceptor{refusesOlder(plain, c.address())}
-	if !c.json { // which quotes by itself, and programs want what is there
+	if !c.json { // JSON output escapes by itself; programs need the raw text
 		interceptors = append(interceptors, quoting{})
 	}
 	api, err := client.Open(cfg, connect.WithInterceptors(interceptors...))
 	return api, failed(exitUsage, err)
 }
 
-// unary makes one call that is answered at once, within --timeout.
+// unary makes one short call within --timeout.
 func unary[Q, S any](ctx context.Context, c *connection, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
 	return within(ctx, c.timeout, f, req)
 }
 
-// within makes one call that takes no longer than that.
+// within makes one call with the given time limit.
 func within[Q, S any](ctx context.Context, most time.Duration, f func(context.Context, *connect.Request[Q]) (*connect.Response[S], error), req *Q) (*S, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -145,9 +147,9 @@ func within[Q, S any](ctx context.Context, most time.Duration, f func(context.Co
 	return res.Msg, nil
 }
 
-// address is where open connects, as people write it.
+// address returns the address that open connects to, in the form that people write.
 func (c *connection) address() string {
-	cfg, _ := c.config() // open has said what is wrong
+	cfg, _ := c.config() // open has reported the error
 	var at []string
 	for server := range strings.SplitSeq(cfg.Server, ",") {
 		at = append(at, strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(server), "http://"), "/"))
@@ -155,7 +157,7 @@ func (c *connection) address() string {
 	return strings.Join(at, ", ")
 }
 
-// distrust says what is wrong with a connection's TLS; nil: nothing.
+// distrust returns the TLS problem behind err as advice, or nil if err is no TLS problem.
 func distrust(err error, address string) error {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -168,6 +170,7 @@ func distrust(err error, address string) error {
 		return fmt.Errorf("the certificate of %s is for another name: %w", address, name)
 	case errors.As(err, &invalid):
 		return fmt.Errorf("the certificate of %s does not count: %w", address, invalid)
+	// The HTTP library has no error type for this case and the next.
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return fmt.Errorf("what answers at %s speaks no TLS: give http://HOST:PORT, without certificates", address)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "400 Bad Request"):

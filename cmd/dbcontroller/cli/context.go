@@ -17,22 +17,22 @@ import (
 	"dbcontroller.dev/access/client"
 )
 
-// contexts are the controllers that somebody works with, in a file of that person. It has
-// names of files, and no secrets; but anyone who can write it can send the person elsewhere.
+// contexts is a user's file of named controllers. It holds file names and no secrets. Anyone who
+// can write it can direct the user's commands to another server.
 type contexts struct {
 	Current  string               `yaml:"current"`
 	Contexts map[string]contextAt `yaml:"contexts"`
 }
 
-// contextAt is one of them.
+// contextAt is one named controller.
 type contextAt struct {
 	client.Config `yaml:",inline"`
-	Name          string `yaml:"name,omitempty"` // of the deployment; empty: the controller's own
+	Name          string `yaml:"name,omitempty"` // deployment; empty: the controller's own
 }
 
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// contextsPath is $XDG_CONFIG_HOME/dbcontroller/config.yaml, or what stands for it here.
+// contextsPath returns $XDG_CONFIG_HOME/dbcontroller/config.yaml, or the equivalent of this system.
 func contextsPath() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -41,7 +41,7 @@ func contextsPath() (string, error) {
 	return filepath.Join(dir, "dbcontroller", "config.yaml"), nil
 }
 
-// readContexts reads the file; there need not be one.
+// readContexts reads the file. A missing file gives no contexts.
 func readContexts() (contexts, error) {
 	var all contexts
 	path, err := contextsPath()
@@ -55,6 +55,7 @@ func readContexts() (contexts, error) {
 	if err != nil {
 		return all, fmt.Errorf("contexts: %w", err)
 	}
+	// A context decides which server gets the token. Refuse a file that others can access.
 	if info.Mode().Perm()&0o077 != 0 {
 		return all, usage("contexts: %s is open to others than its owner: chmod 600 it", path)
 	}
@@ -63,13 +64,14 @@ func readContexts() (contexts, error) {
 		return all, fmt.Errorf("contexts: %w", err)
 	}
 	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
-		// Not the library's text: it quotes the file, where somebody may have put a token.
+		// Do not include the library's error: it quotes the file, which may hold a token by
+		// mistake.
 		return all, usage("contexts: %s is not as 'context set' writes it: correct or remove it", path)
 	}
 	return all, nil
 }
 
-// writeContexts replaces the file at once.
+// writeContexts replaces the file atomically.
 func writeContexts(all contexts) error {
 	path, err := contextsPath()
 	if err != nil {
@@ -86,6 +88,7 @@ func writeContexts(all contexts) error {
 	if err != nil {
 		return fmt.Errorf("contexts: %w", err)
 	}
+	// Write beside the file and rename: a crash must not leave half of it.
 	_, err = next.Write(text)
 	if err = errors.Join(err, next.Close()); err == nil {
 		err = os.Rename(next.Name(), path)
@@ -125,9 +128,11 @@ func setContextCommand() *cobra.Command {
 			if at.Server == "" {
 				return usage("no controller named: give --server HOST:PORT")
 			}
+			// Check now: a wrong address would fail each later command.
 			if _, err := at.URLs(); err != nil {
 				return failed(exitUsage, err)
 			}
+			// Commands run in any working directory, so the context stores absolute paths.
 			for _, path := range []*string{&at.CA, &at.Cert, &at.Key, &at.TokenFile} {
 				if *path == "" {
 					continue
@@ -149,6 +154,8 @@ func setContextCommand() *cobra.Command {
 				all.Contexts = map[string]contextAt{}
 			}
 			all.Contexts[name] = at
+			// Only the first context becomes current by itself: an addition must not redirect
+			// commands.
 			all.Current = cmp.Or(all.Current, name)
 			return writeContexts(all)
 		},

@@ -28,6 +28,8 @@ func etcdCommand(host process.Host) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// Other processes with this configuration would use these endpoints and never find this
+			// etcd.
 			if len(cfg.Etcd.Endpoints) > 0 {
 				return usage("%s names etcd.endpoints, so nobody would look for an etcd of this machine: remove them", filepath.Base(cfg.Path))
 			}

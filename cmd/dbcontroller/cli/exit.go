@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// exit is the exit status of a command, by the kind of failure, so that a script can tell
-// what to correct from what to try again. They are stable; docs/cli.md has exits as a table.
+// exit is the exit status of a command. Each kind of failure has its own, so that a script can tell
+// errors to correct from errors to retry. The numbers are stable; docs/cli.md lists them.
 type exit int
 
 const (
@@ -34,7 +34,7 @@ const (
 	exitInterrupted exit = 130
 )
 
-// exits are all of them, for the reference.
+// exits lists every exit status with its name and meaning, for the CLI reference.
 var exits = []struct {
 	exit          exit
 	name, meaning string
@@ -52,7 +52,7 @@ var exits = []struct {
 	{exitInterrupted, "interrupted", "SIGINT or SIGTERM ended it. What it had begun at a controller ends, too."},
 }
 
-// failure is an error with the exit status that it has.
+// failure is an error with its exit status.
 type failure struct {
 	exit exit
 	err  error
@@ -62,7 +62,7 @@ func (f *failure) Error() string { return f.err.Error() }
 
 func (f *failure) Unwrap() error { return f.err }
 
-// failed gives an error its exit status; nil stays nil.
+// failed wraps err with an exit status. It returns nil if err is nil.
 func failed(e exit, err error) error {
 	if err == nil {
 		return nil
@@ -74,23 +74,23 @@ func failedf(e exit, format string, args ...any) error {
 	return &failure{e, fmt.Errorf(format, args...)}
 }
 
-// usage is an error of what a person gave.
+// usage returns an error about flags, arguments or files that the user gave.
 func usage(format string, args ...any) error { return failedf(exitUsage, format, args...) }
 
-// refused is an error of a state that does not allow what is asked for.
+// refused returns an error for an operation that the present state does not allow.
 func refused(format string, args ...any) error { return failedf(exitRefused, format, args...) }
 
 func timedOut(format string, args ...any) error { return failedf(exitTimeout, format, args...) }
 
-// finding is what a command found; it did its work.
+// finding returns the error of a command that worked and found problems.
 func finding(text string) error { return &failure{exitFindings, errors.New(text)} }
 
-// ExitStatus is the exit status of a command that ended with an error; docs/cli.md has all of
-// them.
+// ExitStatus returns the exit status for the error that a command ended with. nil gives 0.
+// docs/cli.md lists all of them.
 func ExitStatus(err error) int { return int(exitOf(err)) }
 
-// exitOf is the exit status of a command that ended with an error. What was not given one is
-// told by what it is made of.
+// exitOf returns the exit status for err. An error that failed did not wrap gets its status from
+// its type.
 func exitOf(err error) exit {
 	var (
 		f         *failure
@@ -103,6 +103,8 @@ func exitOf(err error) exit {
 		undecided *identity.UndecidedError
 		unsent    *client.NotSentError
 	)
+	// The order matters. An explicit status wins over the type of the error below it. A cancelled
+	// context wins over the errors that the cancellation caused.
 	switch {
 	case err == nil:
 		return exitDone
@@ -117,6 +119,7 @@ func exitOf(err error) exit {
 		return exitUsage
 	case errors.As(err, &refusal), errors.As(err, &mismatch), errors.As(err, &undecided):
 		return exitRefused
+	// A deadline counts only if no more specific cause has matched.
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
 	case databases.Unavailable(err):

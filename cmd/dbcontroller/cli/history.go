@@ -32,6 +32,7 @@ func historyCommand() *cobra.Command {
 				if c.json {
 					return printHistory(cmd.OutOrStdout(), d.GetHistory())
 				}
+				// Standard error, so that a script that parses the table does not meet the notice.
 				if n := d.GetHistoryDropped(); n > 0 {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any longer; the audit logs of the controllers have them\n", n)
 				}
@@ -43,7 +44,7 @@ func historyCommand() *cobra.Command {
 	return cmd
 }
 
-// printHistory writes the entries alone, each as 'get deployment --json' has it.
+// printHistory writes the entries as JSON, each in the form of 'get deployment --json'.
 func printHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	list := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -65,6 +66,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	for _, e := range entries {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(whoOf(e), "-"),
 			or(between(e.GetAt(), e.GetEnded()), "-"), or(outcomeOf(e), "-"), or(e.GetDetail(), "-"))
+		// Each phase lasts until the next one starts; the last one until the entry ends.
 		for i, p := range e.GetPhases() {
 			until := e.GetEnded()
 			if i+1 < len(e.GetPhases()) {
@@ -77,7 +79,7 @@ func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	return write(w, trimLines(b.Bytes()))
 }
 
-// outcomeOf is how something ended, and how long a switch held writes in all.
+// outcomeOf returns the result of an operation and, for a switch, the time that writes were held.
 func outcomeOf(e *dbv1.HistoryEntry) string {
 	if e.GetPauseMillis() == 0 {
 		return e.GetOutcome()
@@ -85,7 +87,7 @@ func outcomeOf(e *dbv1.HistoryEntry) string {
 	return e.GetOutcome() + ", writes held " + millis(e.GetPauseMillis())
 }
 
-// whoOf is who asked: as proven, with its own account next to it.
+// whoOf returns the caller: the authenticated identity, followed by the name it gave itself.
 func whoOf(e *dbv1.HistoryEntry) string {
 	switch {
 	case e.GetIdentity() == "":
@@ -96,7 +98,7 @@ func whoOf(e *dbv1.HistoryEntry) string {
 	return fmt.Sprintf("%s (%s)", e.GetIdentity(), e.GetBy())
 }
 
-// subjectOf is what an entry is about.
+// subjectOf returns the subject of an entry: the versions, or else the id.
 func subjectOf(e *dbv1.HistoryEntry) string {
 	switch {
 	case e.GetFrom() != "" && e.GetTo() != "":
@@ -108,7 +110,7 @@ func subjectOf(e *dbv1.HistoryEntry) string {
 	}
 }
 
-// shortTime is a time to the second; what is none stays as it is.
+// shortTime formats a time to the second in UTC. It returns text that is no time unchanged.
 func shortTime(at string) string {
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {
@@ -117,7 +119,7 @@ func shortTime(at string) string {
 	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
-// between is how long something took; empty where that cannot be told.
+// between returns the duration between two times, or "" if either is missing or malformed.
 func between(from, to string) string {
 	a, errA := time.Parse(time.RFC3339, from)
 	b, errB := time.Parse(time.RFC3339, to)
@@ -127,7 +129,7 @@ func between(from, to string) string {
 	return millis(b.Sub(a).Milliseconds())
 }
 
-// trimLines removes the blanks that empty cells leave at the end of lines.
+// trimLines removes trailing blanks, which empty table cells leave.
 func trimLines(b []byte) []byte {
 	lines := strings.Split(string(b), "\n")
 	for i, l := range lines {

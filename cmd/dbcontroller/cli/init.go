@@ -18,8 +18,7 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// modulePath is what a module can be called, as far as it matters here: it becomes part of
-// imports.
+// modulePath accepts module paths that are safe in import statements.
 var modulePath = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9._~-]+)*$`)
 
 func initServiceCommand() *cobra.Command {
@@ -40,6 +39,7 @@ func initServiceCommand() *cobra.Command {
 			if module == "" {
 				module = filepath.Base(dir)
 			}
+			// A Go package name allows no hyphens and, by convention, no underscores or capitals.
 			if name == "" {
 				name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(filepath.Base(dir)))
 			}
@@ -51,8 +51,9 @@ func initServiceCommand() *cobra.Command {
 			}
 			version := build.Read().Version
 			if !strings.HasPrefix(version, "v") {
-				version = "latest" // this build is no release
+				version = "latest" // a local build: no release to require
 			}
+			// The generated go.mod requires the release of this program, so that both fit.
 			files, err := starter.Write(dir, name, module, version)
 			if err != nil {
 				return err

@@ -46,7 +46,8 @@ func newKeyCommand() *cobra.Command {
 	}
 }
 
-// writeKey never replaces a file: it may hold the one copy of a key that is in use.
+// writeKey creates a key file. It never replaces a file, which may hold the only copy of a key in
+// use.
 func writeKey(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
 	if errors.Is(err, fs.ErrExist) {

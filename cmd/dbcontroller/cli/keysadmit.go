@@ -17,11 +17,11 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// keysVerb changes, without a controller, what the mark of a version says of its keys.
+// keysVerb is a command that changes, without a controller, the key state in the mark of a version.
 type keysVerb struct {
 	common           process.Flags
 	version, confirm string
-	name             string // in the history
+	name             string // recorded in the history
 	change           func(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error)
 }
 
@@ -78,7 +78,8 @@ func (v *keysVerb) register(cmd *cobra.Command) {
 
 func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) error {
 	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
-	// A state that is refused keeps the database from being opened by Get, and Encryption opens it.
+	// AnyState: this command repairs key states that Get refuses. Only Encryption opens the
+	// database here.
 	set := databases.New(p.Config, databases.Config{App: "dbcontroller keys", Log: p.Log, Quiet: true, AnyState: true})
 	defer set.Close(ctx)
 	db := set.Database(v.version)
@@ -92,12 +93,13 @@ func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) e
 	return v.apply(ctx, store, e.Sealer(), out)
 }
 
-// apply asks for the confirmation, notes who does what, and does it, in this order.
+// apply checks the confirmation, records the operation in the history, and then performs it.
 func (v *keysVerb) apply(ctx context.Context, store *deployment.Store, s *sealed.Sealer, out io.Writer) error {
 	d, err := store.Get(ctx)
 	if err != nil {
 		return err
 	}
+	// First a dry run: it reports an impossible or unnecessary change before asking to confirm it.
 	changes, err := v.change(ctx, v.version, s, false, out)
 	if err != nil || !changes {
 		return err
@@ -105,7 +107,7 @@ func (v *keysVerb) apply(ctx context.Context, store *deployment.Store, s *sealed
 	if want, lacks := api.Confirmation(d, v.version); v.confirm != want {
 		return refused("nothing is changed yet%s: to change it, give --confirm %s", doubts(v.confirm, lacks), want)
 	}
-	// Before it is done: a change that nobody has noted would be one that nobody finds.
+	// Record it first: a crash between the two steps must not leave an unrecorded change.
 	if _, err := store.Apply(ctx, upgradestate.Remark{What: v.name, Detail: v.version}); err != nil {
 		return err
 	}
@@ -144,6 +146,8 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 		return true, write(out, fmt.Appendf(nil, "the mark of %s says: records are written under %s, and may be under %s; fields that stay readable: %s\n",
 			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))
 	}
+	// Accept only the state that was printed. Another process may have written a different one
+	// since.
 	if err := s.Accept(ctx, func(now sealed.State) error {
 		if !now.Same(st) {
 			return refused("the state of %s has changed meanwhile: look again", version)

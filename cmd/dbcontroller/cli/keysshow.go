@@ -63,6 +63,8 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 	var found []string
 	for _, ns := range d.Namespaces {
 		db := set.Database(ns.Version)
+		// Skip versions without a configured database, and retired ones, whose database may be
+		// gone.
 		if db == nil || upgradestate.Retired(d, ns.Version) {
 			continue
 		}
@@ -84,6 +86,8 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 			if err != nil {
 				return err
 			}
+			// If the mark promises one key for every record, a record under another key is a
+			// finding.
 			for name := range under {
 				if st.Promised() != "" && name != st.Promised() {
 					failures = append(failures, fmt.Sprintf("%d records of %s are under %s, not %s", under[name], ns.Version, name, st.Promised()))
@@ -98,16 +102,18 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 	if err := write(out, b.Bytes()); err != nil {
 		return err
 	}
+	// The table comes first, since it shows the keys that the findings are about.
 	if len(found) > 0 {
 		return failedf(exitFindings, "%s", strings.Join(found, "; "))
 	}
 	return nil
 }
 
-// countKeys reads all records of a version's managed kinds, and returns how many are under each
-// key, and some of those that cannot be decrypted.
+// countKeys reads all records of a version's managed kinds. It returns the number of records under
+// each key, and a few of the errors of records that cannot be decrypted.
 func countKeys(ctx context.Context, d upgradestate.Deployment, version string, e *sealed.Namespace) (under map[string]int, failures []string, err error) {
 	const shown = 3
+	// Read at or after the present position, so that the count includes all writes up to now.
 	now, err := e.Position(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -116,12 +122,15 @@ func countKeys(ctx context.Context, d upgradestate.Deployment, version string, e
 	toks := syncer.Tokens(d, version)
 	for _, kind := range slices.Sorted(maps.Keys(toks)) {
 		tok := toks[kind]
+		// Fixed-name kinds belong to the application and are never encrypted.
 		for at := (record.Range{}); !tok.Fixed; {
 			page, err := e.Stored().Scan(ctx, record.ScanRequest{Token: tok, Range: at, Limit: 1000, NotBefore: now.At})
 			if err != nil {
 				return nil, nil, err
 			}
 			for _, r := range page.Records {
+				// Stored returns records as they lie in the database, so that the key's name is
+				// readable. Open then proves that the key decrypts the record.
 				under[sealed.Under(r.Doc)]++
 				if _, err := e.Sealer().Open(ctx, tok, r); err != nil && len(failures) < shown {
 					failures = append(failures, err.Error())

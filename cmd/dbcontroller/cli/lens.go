@@ -13,8 +13,8 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// lensCommand are the commands that look at lenses. options are for programs whose lenses
-// need some, such as hooks.
+// lensCommand returns the commands that check and try lenses. options configure the lens parser,
+// for programs that register hooks.
 func lensCommand(options ...lens.Option) *cobra.Command {
 	return verb("lens", "Check lenses and try them on real records",
 		lensLintCommand(options), lensTryCommand(options), lensDiffCommand(options), lensInitCommand(), lensSchemaCommand())
@@ -34,14 +34,14 @@ func lensSchemaCommand() *cobra.Command {
 	}
 }
 
-// lensFiles are the lenses that a command works on.
+// lensFiles selects the lenses of a command.
 type lensFiles struct {
 	config  string
 	options []lens.Option
 }
 
-// load reads the lenses named, or those of the configuration. chosen are those to work
-// on; all of them together are linked.
+// load reads the named lenses, or those of the configuration. chosen holds the lenses to work on.
+// All lenses of the pair of versions are linked, since references cross files.
 func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config, errs []error) {
 	if f.config == "" {
 		if len(paths) == 0 {
@@ -62,8 +62,10 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 	var inputs []lint.Input
 	var discontinued []string
 	for _, k := range read.Kinds {
+		// Only kinds with a lens can be checked. Discontinued ones still count as targets of
+		// references.
 		if k.Lens == "" && !k.Discontinued {
-			continue // it is moved as it is
+			continue // copied unchanged
 		}
 		if k.Discontinued {
 			discontinued = append(discontinued, k.From)
@@ -88,8 +90,8 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 	return chosen, &read, nil
 }
 
-// ofOnePair keeps the kinds between two versions: those of the first lens that is named,
-// or else of the first entry. Lenses of different pairs are not linked.
+// ofOnePair keeps the kinds of one pair of versions: the pair of the first named lens, or of the
+// first entry. Lenses of different pairs are not linked.
 func ofOnePair(kinds []config.Kind, paths []string) []config.Kind {
 	if len(kinds) == 0 {
 		return nil
@@ -109,7 +111,8 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
-// firstOf is the one error of a command that has no room for a list.
+// firstOf returns the first error with the number of further ones, for commands that print one
+// error.
 func firstOf(errs []error) error {
 	if len(errs) > 1 {
 		return fmt.Errorf("%w (and %d more; 'dbcontroller lens lint' lists them)", errs[0], len(errs)-1)
@@ -125,7 +128,7 @@ func subjectsOf(files []lint.File) []lint.Subject {
 	return out
 }
 
-// oldKinds are the kinds that samples are of, those of each file's own record first.
+// oldKinds returns the old version's kinds, each file's own record kind first.
 func oldKinds(files []lint.File) []string {
 	var out []string
 	for _, s := range subjectsOf(files) {
@@ -136,7 +139,7 @@ func oldKinds(files []lint.File) []string {
 	return out
 }
 
-// newKinds are those of the new version.
+// newKinds returns the new version's kinds, in the same order.
 func newKinds(files []lint.File) []string {
 	var out []string
 	for _, s := range subjectsOf(files) {
@@ -147,7 +150,7 @@ func newKinds(files []lint.File) []string {
 	return out
 }
 
-// kindAndSource splits KIND=SOURCE. Without a kind it is the only one there is.
+// kindAndSource splits KIND=SOURCE. KIND is optional if there is only one kind.
 func kindAndSource(flag, value string, kinds []string) (kind, source string, err error) {
 	if before, after, ok := strings.Cut(value, "="); ok && slices.Contains(kinds, before) {
 		return before, after, nil

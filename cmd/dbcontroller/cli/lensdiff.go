@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// diffOutput is what lens diff prints. Its names are stable.
+// diffOutput is the JSON output of lens diff. Its names are stable.
 type diffOutput struct {
 	*lint.Changes
 	Records []diffRecord `json:"records"`
@@ -61,12 +61,14 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// End the progress line before the result is printed.
 			shown.end()
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), differ(changes))
 			} else {
 				err = printChanges(cmd.OutOrStdout(), changes)
 			}
+			// The report comes first: it shows the records that did not fail.
 			if err == nil && changes.Failed > 0 {
 				err = finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' says why")
 			}
@@ -94,7 +96,7 @@ func differ(c *lint.Changes) diffOutput {
 	return out
 }
 
-// lined writes records so that lines can be compared: a field on each.
+// lined writes records with one field a line, so that they can be compared by lines.
 func lined(rs []record.Record) string {
 	var b strings.Builder
 	for _, r := range rs {
@@ -127,7 +129,7 @@ func printChanges(w io.Writer, c *lint.Changes) error {
 	return write(w, b.Bytes())
 }
 
-// exampleOf is one value before and after, or why there is none after.
+// exampleOf returns one value before and after. A removed value has a reason instead of an after.
 func exampleOf(ch lint.Change) string {
 	e := ch.Example
 	text := e.Name + ": " + strings.Trim(or(e.From, "")+" -> "+or(e.To, ""), " ")

@@ -15,17 +15,17 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// followedField is a reference that a data update follows, in JSON output.
+// followedField is a reference that a data update follows, as JSON output has it.
 type followedField struct {
 	Field    string `json:"field"`
 	Kind     string `json:"kind"`
 	Service  string `json:"service"`
-	LookedUp bool   `json:"lookedUp"` // some of its keys, in the other service's databases
+	LookedUp bool   `json:"lookedUp"` // controllers query the other service's databases for the key
 }
 
 const referencesFlag = "as a data update with references: `KEYS`, new, old or both, which follows another service's keys"
 
-// following reads a lens as that of a data update.
+// following parses a lens for a data update and the kind that it changes.
 func following(path, keys string, options []lens.Option) (*lens.Following, string, error) {
 	if !slices.Contains(transform.AllKeys, transform.Keys(keys)) {
 		return nil, "", usage("--references %s: give new, old or both", keys)
@@ -46,7 +46,7 @@ func following(path, keys string, options []lens.Option) (*lens.Following, strin
 	return f, kind, err
 }
 
-// lintFollowing checks lenses as those of data updates.
+// lintFollowing checks lenses of data updates. It reads no records.
 func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Option, asJSON bool) error {
 	if len(paths) == 0 {
 		return usage("no lens named: give FILE with --references")
@@ -83,7 +83,7 @@ func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Opti
 	return write(w, text.Bytes())
 }
 
-// tryFollowing shows what a data update makes of a record.
+// tryFollowing prints the record that a data update makes of the one on standard input.
 func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) error {
 	f, kind, err := following(path, keys, options)
 	if err != nil {
@@ -100,6 +100,8 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 	case len(in) != 1:
 		return usage("standard input has %s: lens try takes one of %s there", plural(int64(len(in)), "record"), kind)
 	}
+	// A lookup needs the other service's databases, which this command does not open. Refuse rather
+	// than print a half-changed record.
 	asked, err := f.Questions(in[0].Doc)
 	if err == nil && len(asked) > 0 {
 		q := asked[0]

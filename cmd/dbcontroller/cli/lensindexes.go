@@ -18,20 +18,21 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// trialPrefix begins the names of the collections that records are tried in. After it comes when
-// they were made, and something random: two commands do not meet each other's. What a command
-// that was killed has left, one removes that comes a day later.
+// trialPrefix starts the name of every scratch collection. The time of creation and a random part
+// follow it, so that concurrent commands use different collections. A killed command leaves its
+// collections behind. The first command that runs trialAge or more later removes them.
 const (
 	trialPrefix = "dbc_lint_"
 	trialAge    = 24 * time.Hour
 )
 
-// newTrial is a prefix for one command.
+// newTrial returns the collection prefix of one command.
 func newTrial(now time.Time) string {
 	return fmt.Sprintf("%s%d_%s.", trialPrefix, now.Unix(), strings.ToLower(rand.Text()[:10]))
 }
 
-// leftTrials are the prefixes of trials among names of collections that are too old to run.
+// leftTrials returns the prefixes of trials in names that are older than trialAge. A prefix with an
+// unreadable time counts as old.
 func leftTrials(names []string, now time.Time) (left []string) {
 	for _, name := range names {
 		trial, _, ok := strings.Cut(name, ".")
@@ -45,16 +46,17 @@ func leftTrials(names []string, now time.Time) (left []string) {
 	return slices.Compact(left)
 }
 
-// trial is scratch collections in the new version's database, with the indexes and validators
-// that its kinds will have.
+// trial is a set of scratch collections in the new version's database. They have the indexes and
+// validators that the new kinds will have.
 type trial struct {
 	ns   databases.Space
-	own  string            // begins the names of its collections
-	name map[string]string // of the collection that stands for a kind
+	own  string            // prefix of its collection names
+	name map[string]string // scratch collection for each kind
 	toks record.Tokens
 }
 
-// namer is a database whose collections can be listed; one without indexes has no trials.
+// namer is a database that can list its collections. A backend without indexes does not implement
+// it.
 type namer interface {
 	Names(ctx context.Context, prefix string) ([]string, error)
 }
@@ -73,20 +75,23 @@ func sweepLeft(ctx context.Context, ns databases.Space) error {
 	return err
 }
 
-// openTrial makes them. Options and indexes are those that an upgrade would carry over from the
-// collections as they are now, or those that the configuration declares.
+// openTrial creates the scratch collections. Their options and indexes come from the configuration,
+// or else from the present collections of the older version, as in an upgrade. The caller closes
+// the trial.
 func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *trial, err error) {
 	older, newer := cfg.Kinds[0].Older, cfg.Kinds[0].Newer
 	from, err := openQuietly(ctx, cfg, older)
 	if err != nil {
 		return nil, err
 	}
+	// The older database is only described, so close it before the records are tried.
 	defer func() { err = errors.Join(err, from.Close(context.WithoutCancel(ctx))) }()
 	to, err := openQuietly(ctx, cfg, newer)
 	if err != nil {
 		return nil, err
 	}
 	out = &trial{ns: to, own: newTrial(time.Now()), name: map[string]string{}, toks: record.Tokens{}}
+	// A failed start must not leave collections behind in a production database.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, out.close())
@@ -101,6 +106,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 		if at < 0 {
 			return out, usage("%s: no entry of kinds has from: %s and to: %s, so that nothing says which indexes %s will have", cfg.Path, f.From, f.To, f.To)
 		}
+		// Describe the collection as it is now, because an upgrade would carry over that state.
 		info, err := from.Describe(ctx, record.KindSpec{Name: f.From, Fixed: true}, f.From)
 		if err != nil {
 			return out, err
@@ -117,6 +123,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 					return out, fmt.Errorf("%s: %w", cfg.Path, err)
 				}
 			}
+			// Without this, a TTL index would delete records of the sample while they are checked.
 			spec.Shape, _ = record.Unexpiring(spec.Shape)
 			tok, err := to.Provision(ctx, spec, spec.Name)
 			if err != nil {
@@ -128,7 +135,8 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 	return out, nil
 }
 
-// openQuietly opens the database of a version for what nobody else there should feel.
+// openQuietly opens the database of a version with the settings for background work, so that other
+// clients do not notice it.
 func openQuietly(ctx context.Context, cfg config.Config, version string) (databases.Space, error) {
 	at := slices.IndexFunc(cfg.DBs, func(db config.DB) bool { return db.APIVersion == version })
 	ns, err := databases.Open(ctx, cfg.DBs[at], databases.Config{App: "dbcontroller lens", Log: zap.NewNop(), Quiet: true}, cfg.Path)
@@ -138,7 +146,7 @@ func openQuietly(ctx context.Context, cfg config.Config, version string) (databa
 	return ns, nil
 }
 
-// Try has each record inserted by itself.
+// Try inserts each record in a group of its own and returns one error, or nil, for each.
 func (t *trial) Try(ctx context.Context, rs []record.Record) ([]error, error) {
 	b := record.Batch{Tokens: t.toks, Epoch: 1, Groups: make([]record.GroupWrite, len(rs))}
 	for i, r := range rs {
@@ -155,14 +163,15 @@ func (t *trial) Try(ctx context.Context, rs []record.Record) ([]error, error) {
 	out := make([]error, len(rs))
 	for i, r := range results {
 		if r.Outcome != record.Refused {
-			continue // one with a name that is there collides, which is found without a database
+			continue // key collisions are reported without the database
 		}
 		out[i] = errors.New(strings.TrimPrefix(r.Err.Error(), "insert "+t.name[rs[i].Kind]+": "))
 	}
 	return out, nil
 }
 
-// close removes the collections.
+// close removes the scratch collections and closes the database. It uses its own deadline, because
+// it also runs after the command was interrupted.
 func (t *trial) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -29,6 +29,7 @@ func lensInitCommand() *cobra.Command {
 			"  dbcontroller lens init old.json new.json --from orders > orders.yaml",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Standard input can be read only once.
 			if args[0] == "-" && args[1] == "-" {
 				return usage("standard input cannot be both samples: name a file for one of them")
 			}
@@ -53,6 +54,7 @@ func lensInitCommand() *cobra.Command {
 			if err := write(cmd.OutOrStdout(), draft.Text); err != nil {
 				return err
 			}
+			// The summary goes to standard error: standard output is the draft itself.
 			fmt.Fprintf(cmd.ErrOrStderr(), "of %s in both samples the draft explains %s; %s to decide on: read the comments, then 'dbcontroller lens diff' shows what it does\n",
 				plural(int64(draft.Pairs), "record"), count(int64(draft.Explained)), plural(int64(draft.Unsure), "thing"))
 			return nil
@@ -63,13 +65,13 @@ func lensInitCommand() *cobra.Command {
 	return cmd
 }
 
-// firstOfSample reads so many documents at most.
+// firstOfSample reads at most the given number of documents.
 func firstOfSample(ctx context.Context, name string, stdin io.Reader, most int) (out []bson.Raw, err error) {
 	source, closer, err := openSource(name, stdin)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = closer.Close() }() // it was only read
+	defer func() { _ = closer.Close() }() // only read
 	for len(out) < most {
 		doc, err := source.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -83,7 +85,7 @@ func firstOfSample(ctx context.Context, name string, stdin io.Reader, most int) 
 	return out, nil
 }
 
-// kindOfFile is what the records of a file are called, as mongoexport and mongodump name files.
+// kindOfFile returns the kind that a file name implies, as mongoexport and mongodump name files.
 func kindOfFile(name string) string {
 	base, _, _ := strings.Cut(filepath.Base(name), ".")
 	if base == "" || base == "-" {

@@ -18,7 +18,7 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// lintOutput is what lens lint prints. Its names are stable.
+// lintOutput is the JSON output of lens lint. Its names are stable.
 type lintOutput struct {
 	Files    []lintedFile `json:"files"`
 	Clean    bool         `json:"clean"`
@@ -33,14 +33,14 @@ type lintedFile struct {
 	To     string      `json:"to,omitempty"`
 	Errors []fileError `json:"errors,omitempty"`
 	Notes  []fileError `json:"notes,omitempty"`
-	// Rules are those that writers of the new version keep to.
+	// Rules are the constraints that writers of the new version must keep.
 	Rules []string `json:"rules,omitempty"`
-	// References are those that a data update follows.
+	// References are the references that a data update follows.
 	References []followedField `json:"references,omitempty"`
 }
 
-// fileError is one thing that is wrong in a lens. Line and column count from 1; 0 is a
-// file that cannot be read.
+// fileError is one error in a lens. Line and Column count from 1. Both are 0 for a file that cannot
+// be read.
 type fileError struct {
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
@@ -94,6 +94,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				if openErr != nil {
 					return fmt.Errorf("--indexes: %w", openErr)
 				}
+				// The trial's collections lie in a real database. A failed removal must be
+				// reported.
 				defer func() { err = errors.Join(err, t.close()) }()
 				how.Judge = t
 			}
@@ -104,6 +106,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// End the progress line before the report is printed.
 			shown.end()
 			out := lintOutput{Problems: []string{}, Report: report}
 			out.Problems = append(out.Problems, report.Problems()...)
@@ -132,8 +135,8 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 	return cmd
 }
 
-// wrongFiles prints what is wrong with lenses. What is not in a text is an error as any,
-// unless there are such in others.
+// wrongFiles prints the errors in lenses. If none has a position in a lens file, it returns the
+// first error as is.
 func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	var at *lens.ParseError
 	if !slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, &at) }) {
@@ -151,9 +154,11 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 		case errors.As(err, &unread):
 			file = unread.Path
 		}
+		// Errors of one file follow each other, so compare with the last file only.
 		if n := len(out.Files); n == 0 || out.Files[n-1].File != file {
 			out.Files = append(out.Files, lintedFile{File: file})
 		}
+		// Errors without a position belong to no file, and share an entry with an empty name.
 		last := &out.Files[len(out.Files)-1]
 		last.Errors = append(last.Errors, found)
 		fmt.Fprintln(&text, err)
@@ -179,7 +184,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	return finding("lens lint: " + problem)
 }
 
-// writeJSON prints a value as indented JSON, without escapes that only HTML needs.
+// writeJSON prints a value as indented JSON. It does not escape characters for HTML.
 func writeJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -207,6 +212,7 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	}
 	r := out.Report
 	sampled := len(r.Sample)+len(r.Written) > 0
+	// Without records there is nothing to say about laws, sizes or speed.
 	if sampled {
 		lintSample(&b, r)
 		lintLaws(&b, r)
@@ -284,6 +290,7 @@ func lintFindings(b *bytes.Buffer, r *lint.Report) {
 	if c := r.Collisions; c.Keys > 0 {
 		fmt.Fprintf(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
 		for _, e := range c.Examples {
+			// The same source twice is a fault of the sample and not of the lens.
 			if e.Sources[0] == e.Sources[1] {
 				fmt.Fprintf(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
 				continue
@@ -304,7 +311,7 @@ func lintSize(b *bytes.Buffer, r *lint.Report) {
 	}
 }
 
-// section begins a table.
+// section starts a table after an empty line.
 func section(b *bytes.Buffer, head string) *tabwriter.Writer {
 	b.WriteByte('\n')
 	return newTable(b, head)

@@ -19,11 +19,11 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// connectTimeout bounds the wait for a server that can be read.
+// connectTimeout limits the wait for a readable server.
 const connectTimeout = 10 * time.Second
 
-// openCollections reads the kinds from the older version's database. Nothing but finds
-// and aggregations are sent to it.
+// openCollections opens the kinds of the older version's database as samples. It sends only finds,
+// aggregations, counts and lists of collections.
 func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg config.Config, files []lint.File) error {
 	at := slices.IndexFunc(cfg.DBs, func(db config.DB) bool { return db.APIVersion == cfg.Kinds[0].Older })
 	db, kinds := cfg.DBs[at], oldKinds(files)
@@ -33,9 +33,10 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	}
 	opts := options.Client().ApplyURI(endpoint.Reveal())
 	if opts.Validate() != nil {
-		// The driver's text may show parts of the connection string.
+		// Do not include the driver's error: it may quote parts of the connection string.
 		return usage("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
 	}
+	// Majority reads: a sample must not contain writes that a failover may undo.
 	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
 	client, err := mongo.Connect(opts)
 	if err != nil {
@@ -46,6 +47,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	if err != nil {
 		return fmt.Errorf("list collections of %s: %w", db.Location(), withoutSecret(opts, err))
 	}
+	// A missing collection reads as an empty one, and an empty sample would pass every check.
 	for _, kind := range kinds {
 		if !slices.Contains(there, kind) {
 			return usage("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
@@ -54,8 +56,9 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 		var cursor *mongo.Cursor
 		limit := f.limit
 		if !slices.ContainsFunc(files, func(l lint.File) bool { return l.From == kind }) {
-			limit = 0 // those that belong to the records that are read are among all of them
+			limit = 0 // any of them may belong to a record in the sample
 		}
+		// $sample with a size reads at random; without a limit all records are read anyway.
 		if f.random && limit > 0 {
 			cursor, err = c.Aggregate(ctx, mongo.Pipeline{{{Key: "$sample", Value: bson.D{{Key: "size", Value: limit}}}}})
 		} else {
@@ -64,7 +67,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 		if err != nil {
 			return fmt.Errorf("read %s of %s: %w", kind, db.Location(), withoutSecret(opts, err))
 		}
-		if total, err := c.EstimatedDocumentCount(ctx); err == nil { // it is only shown
+		if total, err := c.EstimatedDocumentCount(ctx); err == nil { // the estimate is for display only
 			if limit > 0 {
 				total = min(total, int64(limit))
 			}
@@ -77,7 +80,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	return nil
 }
 
-// collectionSource reads a collection.
+// collectionSource reads the documents of one collection.
 type collectionSource struct {
 	name   string
 	cursor *mongo.Cursor
@@ -85,6 +88,7 @@ type collectionSource struct {
 
 func (s *collectionSource) Next(ctx context.Context) (bson.Raw, error) {
 	if s.cursor.Next(ctx) {
+		// The driver reuses the buffer of Current.
 		return slices.Clone(s.cursor.Current), nil
 	}
 	if err := s.cursor.Err(); err != nil {
@@ -93,7 +97,7 @@ func (s *collectionSource) Next(ctx context.Context) (bson.Raw, error) {
 	return nil, io.EOF
 }
 
-// Close ends the cursor on the server.
+// Close closes the cursor on the server, also after the command was interrupted.
 func (s *collectionSource) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
@@ -108,7 +112,7 @@ func (d disconnect) Close() error {
 	return d.client.Disconnect(ctx)
 }
 
-// withoutSecret makes sure that no error of the driver shows a password.
+// withoutSecret removes the password from an error of the driver.
 func withoutSecret(opts *options.ClientOptions, err error) error {
 	if opts.Auth == nil || opts.Auth.Password == "" || !strings.Contains(err.Error(), opts.Auth.Password) {
 		return err

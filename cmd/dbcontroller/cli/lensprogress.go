@@ -14,23 +14,23 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// counted is a source that says how far it is read.
+// counted is a source that shows how much of it was read.
 type counted struct {
 	lint.Source
 	kind  string
-	part  func(records int64) float64 // that is read, of 1; 0: it cannot be told
+	part  func(records int64) float64 // share read, 0 to 1; 0: unknown
 	shown *progress
 
 	records atomic.Int64
 	start   time.Time
 }
 
-// showEach is how many records are read between two looks at the clock.
+// showEach is the number of records between two updates of the progress line.
 const showEach = 256
 
 func (c *counted) Next(ctx context.Context) (bson.Raw, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err // files do not notice that somebody interrupts
+		return nil, err // reading a file does not notice cancellation
 	}
 	doc, err := c.Source.Next(ctx)
 	n := c.records.Load()
@@ -48,7 +48,7 @@ func (c *counted) Next(ctx context.Context) (bson.Raw, error) {
 	return doc, err
 }
 
-// text is how much is read, and the time left at the same speed.
+// text returns the number of records read and the time left at the same rate.
 func (c *counted) text(n int64) string {
 	text := fmt.Sprintf("read %s of %s", plural(n, "record"), c.kind)
 	part := c.part(n)
@@ -56,13 +56,15 @@ func (c *counted) text(n int64) string {
 		return text
 	}
 	text += fmt.Sprintf(", %d %%", int(part*100))
+	// An estimate from less than a second of reading would jump.
 	if took := time.Since(c.start); took >= time.Second && part < 1 {
 		text += ", about " + time.Duration(float64(took)*(1-part)/part).Round(time.Second).String() + " left"
 	}
 	return text
 }
 
-// partOfFile is how much of a file was taken from it, compressed or not.
+// partOfFile returns the share of a file that was read. It counts bytes of the file, compressed or
+// not.
 func partOfFile(f *os.File) func(int64) float64 {
 	info, err := f.Stat()
 	return func(int64) float64 {
@@ -74,7 +76,7 @@ func partOfFile(f *os.File) func(int64) float64 {
 	}
 }
 
-// partOf is how many of an estimated number of records were read.
+// partOf returns the share of an estimated number of records.
 func partOf(total int64) func(int64) float64 {
 	return func(n int64) float64 {
 		if total <= 0 {
@@ -84,9 +86,9 @@ func partOf(total int64) func(int64) float64 {
 	}
 }
 
-// showing has the samples tell how far they are read.
+// showing makes the samples report their progress to p.
 func (o *opened) showing(p *progress) {
-	p.after = sayEvery // most samples are read in less
+	p.after = sayEvery // most samples are shorter and need no progress
 	for i, s := range o.samples {
 		part := o.parts[s.Kind]
 		if part == nil {

@@ -13,10 +13,10 @@ import (
 	"dbcontroller.dev/transform/lens/lint"
 )
 
-// sampleFlags say which records a lens is tried on.
+// sampleFlags select the records that a lens is tried on.
 type sampleFlags struct {
 	samples []string
-	written []string // of the new version; lint alone has them
+	written []string // of the new version; only lint has them
 	config  string
 	random  bool
 	limit   int
@@ -30,21 +30,22 @@ func (f *sampleFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.limit, "limit", 0, "maximum number of records to read for each lens, with the records of further kinds that belong to them; 0: all")
 }
 
-// opened are the samples, and what has to be closed.
+// opened holds the open samples and their closers.
 type opened struct {
 	samples []lint.Sample
 	written []lint.Sample
 	closers []io.Closer
-	parts   map[string]func(records int64) float64 // how much of a kind's is read, of 1
+	parts   map[string]func(records int64) float64 // share of a kind's sample that was read, 0 to 1
 }
 
 func (o *opened) close() {
 	for _, c := range slices.Backward(o.closers) {
-		_ = c.Close() // it was only read
+		_ = c.Close() // only read
 	}
 }
 
-// open opens what the flags name, nil samples where they name nothing.
+// open opens the samples that the flags name. Samples are nil where the flags name none. The caller
+// calls close, which open does itself on error.
 func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.Config, stdin io.Reader) (out *opened, err error) {
 	out = &opened{parts: map[string]func(int64) float64{}}
 	defer func() {
@@ -62,6 +63,7 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	case f.random && len(f.samples) > 0:
 		return out, usage("--random draws from a collection, and --sample names a file: give one of them")
 	}
+	// Both flags share standard input, so that only one sample can take it.
 	once := &onceReader{Reader: stdin}
 	if out.written, err = out.openFiles("--new-sample", f.written, newKinds(files), once); err != nil {
 		return out, err
@@ -76,13 +78,13 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	return out, err
 }
 
-// onceReader is standard input, which one sample alone can be read of.
+// onceReader is standard input. Only one sample can read it.
 type onceReader struct {
 	io.Reader
 	used bool
 }
 
-// openFiles opens what a flag names, one source for a kind.
+// openFiles opens the files that a flag names, one for each kind.
 func (o *opened) openFiles(flag string, values, kinds []string, stdin *onceReader) (out []lint.Sample, err error) {
 	seen := map[string]bool{}
 	for _, s := range values {
@@ -90,6 +92,7 @@ func (o *opened) openFiles(flag string, values, kinds []string, stdin *onceReade
 		if err != nil {
 			return nil, err
 		}
+		// One source for a kind: two files would have to be merged in the order of their keys.
 		if seen[kind] || name == "-" && stdin.used {
 			return nil, usage("%s %s: the kind %s, or standard input, is given twice", flag, s, kind)
 		}
@@ -122,7 +125,7 @@ func openSource(name string, stdin io.Reader) (lint.Source, io.Closer, error) {
 	}
 	s, err := lint.Open(name, file)
 	if err != nil {
-		_ = file.Close() // it was only read
+		_ = file.Close() // only read
 		return nil, nil, err
 	}
 	return s, file, nil

@@ -22,18 +22,19 @@ type shownRecord struct {
 	Doc  json.RawMessage `json:"doc"`
 }
 
-// tryOutput is what lens try prints. Its names are stable.
+// tryOutput is the JSON output of lens try. Its names are stable.
 type tryOutput struct {
 	In          []shownRecord     `json:"in"`
 	Up          []shownRecord     `json:"up"`
 	Down        []shownRecord     `json:"down"`
-	Same        bool              `json:"same"`  // it came back as in, perhaps with its fields in another order
-	Exact       bool              `json:"exact"` // to the byte
+	Same        bool              `json:"same"`  // equal to In, apart from the order of fields
+	Exact       bool              `json:"exact"` // equal to In byte by byte
 	Differences []shownDifference `json:"differences"`
 	Error       *tryError         `json:"error,omitempty"`
 }
 
-// shownDifference is one path at which the reverse differs; what is not there is left out.
+// shownDifference is one path with different values before and after the round trip. Was or Is is
+// absent if the field does not exist there.
 type shownDifference struct {
 	Kind string          `json:"kind"`
 	Path string          `json:"path"`
@@ -70,6 +71,8 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if references != "" {
+				// A data update has one direction and one record, so the other flags have no
+				// meaning.
 				if len(args) > 1 || len(have)+len(with) > 0 || over || back || asJSON {
 					return usage("--references: a data update changes one record where it is: give FILE and nothing else")
 				}
@@ -88,6 +91,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			for _, k := range subject.Spec.New.Kinds {
 				newNames = append(newNames, k.Name)
 			}
+			// With --down the roles of the two versions are swapped, also for --have and --with.
 			try := lint.Try
 			if back {
 				try, oldNames, newNames = lint.TryDown, newNames, oldNames
@@ -103,6 +107,8 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			case len(in) != 1:
 				return usage("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
 			}
+			// Records of --with join the group; those of --have are the other version's present
+			// state.
 			more, err := recordsFrom(cmd, "--with", with, oldNames, true)
 			if err != nil {
 				return err
@@ -120,6 +126,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			} else {
 				err = printTrial(cmd.OutOrStdout(), t)
 			}
+			// Print the steps up to the failure before reporting it: they show where it failed.
 			if err == nil && t.Err != nil {
 				err = finding("lens try: " + t.Direction + ": " + lint.Reason(t.Err))
 			}
@@ -155,8 +162,8 @@ func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.R
 	}
 }
 
-// recordsFrom reads the files of a flag. Without a kind they are of the first one, unless
-// that has another place.
+// recordsFrom reads the files of a flag. A value without KIND= is of the first kind, unless named
+// is set: then KIND= is required.
 func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named bool) ([]record.Record, error) {
 	var out []record.Record
 	for _, v := range values {
@@ -171,7 +178,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 			return nil, err
 		}
 		rs, err := recordsOf(cmd, name, kind, source)
-		_ = closer.Close() // it was only read
+		_ = closer.Close() // only read
 		if err != nil {
 			return nil, err
 		}
@@ -214,6 +221,7 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 		rs   []record.Record
 	}
 	parts := []part{{"in", t.In}, {"up", t.Up}, {"down", t.Down}}
+	// Show the steps in the order in which they ran.
 	if t.FromNew {
 		parts = []part{{"in", t.In}, {"down", t.Down}, {"up", t.Up}}
 	}

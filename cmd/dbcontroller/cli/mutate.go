@@ -17,13 +17,13 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// asker is the connection of a command that changes something. Such a command first has
-// the controller say what it would do, prints that to standard error, and then does it.
+// asker is the connection of a command that changes something. Such a command first makes a dry run
+// at the controller, prints the effects to standard error, and then makes the change.
 type asker struct {
 	connection
 	by     string
 	dryRun bool
-	starts bool // what it asks for goes on after the answer
+	starts bool // the operation continues after the answer
 }
 
 func (a *asker) register(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (a *asker) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "print the effect, change nothing")
 }
 
-// who is the one who asks.
+// who returns the name for the history: --by, or else user@host.
 func (a *asker) who() string {
 	if a.by != "" {
 		return a.by
@@ -47,14 +47,15 @@ func (a *asker) who() string {
 	return name + "@" + host
 }
 
-// step is one call of a command. It is made as a dry run first; then with what that has
-// shown, so that what is meant is what was seen.
+// step is one call of a command. It runs first as a dry run, with a nil shown. The real call gets
+// the dry run's answer as shown, so that it acts on the upgrade that the operator saw.
 type step func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error)
 
-// do makes the calls of a command, one after the other, once all of them were allowed, and
-// says how the deployment stands afterwards.
+// do makes the calls of a command in order, after a dry run has allowed all of them. It then prints
+// the state of the deployment.
 func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+		// Run every dry run before the first change: a refused later step must not leave half done.
 		var shown []*dbv1.Deployment
 		for _, s := range steps {
 			d, err := would(ctx, &a.connection, func(ctx context.Context) (*connect.Response[dbv1.Deployment], error) { return s(ctx, api, true, nil) })
@@ -87,11 +88,12 @@ func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 			if err != nil {
 				return err
 			}
+			// The answer was lost. The later dry run in its place has no effects left to report.
 			if resolved {
 				d.Effects = shown[i].GetEffects()
 			}
 			if last = d; !slices.Equal(last.GetEffects(), shown[i].GetEffects()) {
-				announce(cmd.ErrOrStderr(), "did", last.GetEffects()) // something came between
+				announce(cmd.ErrOrStderr(), "did", last.GetEffects()) // the state changed since the dry run
 			}
 			changed = changed || !idle(last.GetEffects())
 		}
@@ -99,14 +101,15 @@ func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 	})
 }
 
-// answer is the result of a command that changes something: how the deployment stands now,
-// on one line, or everything as JSON.
+// answer prints the result of a changing command: the state of the deployment on one line, or the
+// whole deployment as JSON.
 func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) error {
 	if a.json {
 		return printJSON(cmd.OutOrStdout(), d)
 	}
 	word, follow := "done", ""
 	switch runs := d.GetUpgradeState() != nil || d.GetUpdate() != nil || d.GetRetiring() != ""; {
+	// A repeated command must not claim that it started something.
 	case !changed:
 		word = "nothing changed"
 	case a.starts && runs:
@@ -115,7 +118,7 @@ func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) err
 	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
 }
 
-// announce prints effects, each on a line.
+// announce prints effects, one on each line.
 func announce(w io.Writer, when string, effects []string) {
 	for _, e := range effects {
 		if !strings.HasPrefix(e, "nothing: ") {
@@ -125,8 +128,8 @@ func announce(w io.Writer, when string, effects []string) {
 	}
 }
 
-// meant is the id of an upgrade that a command was told, or else the one that its dry run
-// has seen.
+// meant returns id, or without one the upgrade that the dry run saw. The command then misses an
+// upgrade that began in between.
 func meant(id string, shown *dbv1.Deployment) string {
 	if id == "" {
 		return shown.GetUpgradeState().GetId()
@@ -134,7 +137,8 @@ func meant(id string, shown *dbv1.Deployment) string {
 	return id
 }
 
-// asMillis reads a duration that an operator gave.
+// asMillis converts a duration flag to milliseconds. It refuses fractions, which the API cannot
+// carry.
 func asMillis(flag string, d time.Duration) (int64, error) {
 	if d < 0 || d%time.Millisecond != 0 {
 		return 0, usage("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
@@ -142,7 +146,7 @@ func asMillis(flag string, d time.Duration) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
-// policyFlags are when an upgrade may switch.
+// policyFlags are the conditions of an upgrade's switch.
 type policyFlags struct {
 	hold               bool
 	deadline, maxPause time.Duration
@@ -158,7 +162,7 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&p.retries, "retries", 0, "retries after an attempt that a deadline or failover ended; 0: as configured, -1: none")
 }
 
-// policy is nil where nothing was asked for: as configured.
+// policy returns nil if no flag was given. The configured policy then applies.
 func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
 	deadline, err := asMillis("deadline", p.deadline)
 	if err != nil {
@@ -175,7 +179,7 @@ func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
 	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause, MaxHoldMs: maxHold, Retries: int32(p.retries)}, nil
 }
 
-// paceFlags are how fast bulk work goes.
+// paceFlags limit the speed of bulk work.
 type paceFlags struct {
 	maxRate, maxSourceLoad int32
 	window                 string
@@ -187,12 +191,13 @@ func (p *paceFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.window, "window", "", "daily window in UTC for bulk work and the switch, e.g. 22:00-05:00; 'any': no window")
 }
 
-// anyTime takes a window away.
+// anyTime is the value of --window that removes the window.
 const anyTime = "any"
 
-// request is nil where nothing was asked for.
+// request returns nil if no flag was given. Omitted flags keep their present values.
 func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
 	req, asked := &dbv1.SetPaceRequest{}, false
+	// Send only the flags that were given: the API keeps the values of the others.
 	given := func(flag string) bool {
 		changed := cmd.Flags().Changed(flag)
 		asked = asked || changed
@@ -212,6 +217,7 @@ func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
 	}
 	if given("window") {
 		window := p.window
+		// The API removes the window for an empty text, which is also the flag's default.
 		if window == anyTime {
 			window = ""
 		}
@@ -223,7 +229,7 @@ func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
 	return req, nil
 }
 
-// pace is the step that sets a pace.
+// pace returns the step that sets the pace.
 func (a *asker) pace(req *dbv1.SetPaceRequest) step {
 	return func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 		return api.SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{

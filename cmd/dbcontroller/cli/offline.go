@@ -25,10 +25,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// offline is the rollback to the snapshot when no controller can run any longer: this process
-// drives the ordinary switch, and reports for all shards, since there is nothing to sync. It
-// needs etcd and the database of the old version. That of the new one is fenced if it can be
-// reached; if it is lost, a person says so, for then nobody keeps late writers out of it.
+// offline is the rollback to the snapshot without a controller. This process drives the ordinary
+// switch and reports ready for all shards, since nothing is synced. It needs etcd and the old
+// version's database. It fences the new database if it can reach it. If that database is lost, the
+// operator must confirm so, because late writers to it then stay unfenced.
 type offline struct {
 	config       string
 	newLost      bool
@@ -43,8 +43,8 @@ type offline struct {
 	newReachable bool
 }
 
-// How long the offline rollback waits: for the new database, to find out whether it is
-// there, and for a whole switch before it is aborted.
+// Time limits of the offline rollback, in this order: the probe of the new database, a switch
+// attempt, the whole command, and the wait for servers to hold.
 const (
 	newDatabaseWait = 8 * time.Second
 	offlineDeadline = 30 * time.Second
@@ -52,7 +52,7 @@ const (
 	offlineHold     = 5 * time.Second
 )
 
-// offlineID begins the ids of upgrades that this command began, and may go on with.
+// offlineID starts the ids of upgrades that this command began. A repeated command continues them.
 const offlineID = "offline-"
 
 func (o *offline) run(ctx context.Context) error {
@@ -73,6 +73,7 @@ func (o *offline) run(ctx context.Context) error {
 }
 
 func (o *offline) rollback(ctx context.Context, p *process.Process) error {
+	// A live controller would drive the same switch.
 	if alive, err := o.store.Controllers(ctx); err != nil || len(alive) > 0 {
 		if err == nil {
 			err = fmt.Errorf("%w; or use 'rollback' without --offline, which a controller does", stillAlive(alive))
@@ -90,11 +91,14 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		return err
 	}
 	o.tell(ctx, d)
+	// Nothing is written before this line.
 	if stop, err := o.stopHere(d); stop || err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, offlineLimit)
 	defer cancel()
+	// The lock of the driver excludes a controller that starts meanwhile. led tells a lost race
+	// from a slow switch.
 	led := false
 	err = shards.Lead(ctx, p.Store, o.store.DriverKey(), p.ID, zap.NewNop(), func(ctx context.Context) error {
 		led = true
@@ -109,7 +113,8 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 	return err
 }
 
-// stopHere reports whether nothing is to be done.
+// stopHere reports whether to stop before the first change: after a dry run, or without the right
+// confirmation.
 func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 	want, lacks := api.Confirmation(d, o.new)
 	switch {
@@ -122,7 +127,8 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 	return false, nil
 }
 
-// fits refuses a record from which an offline rollback is not possible.
+// fits refuses a deployment from which an offline rollback is impossible. done reports that an
+// earlier run has finished it. It also sets the old and the new version.
 func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	last, u := d.LastSwitch, d.Upgrade
 	switch {
@@ -140,17 +146,18 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 		return false, refused("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
 		return false, refused("%s was retired, and nothing leads back to it", last.From)
+	// Continue an upgrade of this command only. One of a controller may be past its fence.
 	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
 		return false, refused("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
 	}
 	o.old, o.new = last.From, last.To
 	if last.Back {
-		o.old, o.new = last.To, last.From // it is done, but for giving the names back
+		o.old, o.new = last.To, last.From // switched; the old names are still to be given back
 	}
 	return false, nil
 }
 
-// openBoth opens the old database, which has to be there, and the new one if it is.
+// openBoth opens the old database, which is required, and the new one if it answers.
 func (o *offline) openBoth(ctx context.Context) error {
 	for _, v := range []string{o.old, o.new} {
 		if o.databases.Database(v) == nil {
@@ -160,6 +167,7 @@ func (o *offline) openBoth(ctx context.Context) error {
 	if _, err := o.databases.Database(o.old).Get(ctx); err != nil {
 		return err
 	}
+	// A lost database may not answer at all, so do not wait as long as for the old one.
 	bounded, cancel := context.WithTimeout(ctx, newDatabaseWait)
 	defer cancel()
 	_, err := o.databases.Database(o.new).Get(bounded)
@@ -169,14 +177,14 @@ func (o *offline) openBoth(ctx context.Context) error {
 		o.newReachable = true
 		return nil
 	case errors.As(err, &mismatch) && !mismatch.Lost:
-		return err // the two are of different times: which one counts is not known
+		return err // from different times; it is unknown which is right
 	case o.newLost:
 		return nil
 	}
 	return fmt.Errorf("%w; %s cannot be fenced then, so that a process that still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
 }
 
-// tell says what it finds, what it will do, and what is lost.
+// tell prints the findings, the planned steps and the expected loss.
 func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	say := func(format string, args ...any) { fmt.Fprintf(o.say, format+"\n", args...) }
 	at := d.LastSwitch.At
@@ -184,6 +192,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 		at = "an unknown time"
 	}
 	follows := "nothing of it has followed to " + o.old
+	// Reverse sync may have applied part of the writes, so the loss may be smaller.
 	if upgradestate.ReverseSynced(d) {
 		follows = "but for what controllers had applied to " + o.old + " while they ran"
 	}
@@ -192,6 +201,7 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 		left = "the rest is lost with the database of " + o.new
 	}
 	say("loses: everything that was written to %s since the switch at %s, %s; %s", o.new, at, follows, left)
+	// The list of servers is only information. An error here must not stop an emergency rollback.
 	if servers, err := o.store.Servers(ctx); err == nil {
 		for _, s := range servers {
 			say("found: server %s is alive; it holds writes, and follows", s.ID)
@@ -214,8 +224,8 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
 }
 
-// keysLack says which servers could not serve the old version when they start anew. That this
-// configuration lacks a key is no question any more: its database would not have been opened.
+// keysLack names servers that lack a key for the old version and could not serve it after a
+// restart. This process has all keys: otherwise opening the database would have failed.
 func (o *offline) keysLack(ctx context.Context) string {
 	db := o.databases.Database(o.old)
 	e, err := db.Encryption(ctx)
@@ -229,12 +239,13 @@ func (o *offline) keysLack(ctx context.Context) string {
 	return lack
 }
 
-// drive begins the rollback, or goes on with it, until clients can write to the old version.
+// drive begins or continues the rollback. It returns when clients can write to the old version.
 func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	d, err := o.store.Get(ctx)
 	if err != nil {
 		return err
 	}
+	// After a restart the upgrade runs already, or the flip is done.
 	if d.CurrentVersion == o.new && d.Upgrade == nil {
 		if err := o.begin(ctx, d); err != nil {
 			return err
@@ -247,6 +258,7 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 		keeper.Databases[o.new] = o.databases.Database(o.new)
 	}
 	driving, stop := context.WithCancel(ctx)
+	// The reporter ends the driver once the old version takes writes.
 	defer stop()
 	g, driving := errgroup.WithContext(driving)
 	g.Go(func() error {
@@ -264,7 +276,8 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	return ctx.Err()
 }
 
-// begin begins an upgrade to the snapshot, once nothing of the record holds it back.
+// begin starts an upgrade to the snapshot. The same transaction ends a pause and a data update,
+// since either would block the switch.
 func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 	var events []upgradestate.Event
 	if resume := false; d.Pace.Paused {
@@ -273,6 +286,7 @@ func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 	if d.Update != nil {
 		events = append(events, upgradestate.CancelUpdate{ID: d.Update.ID, Reason: "rollback without a controller"})
 	}
+	// Begin requires the hash that a controller announced, if one did.
 	hash := d.LastSwitch.TransformHash
 	for _, a := range d.Available {
 		if a.TargetVersion == o.old {
@@ -293,17 +307,20 @@ func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 	return err
 }
 
-// report says of all shards what there is to be said where nothing is synced, until the old
-// version is open to its clients.
+// report reports ready for all shards at each step that waits for them. It returns when the old
+// version is open to clients.
 func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 	started := false
 	for d := range o.store.Watch(ctx) {
 		u := d.Upgrade
 		_, places := upgradestate.WritePlaces(d)
 		switch {
+		// The version flips before the last renames. Clients can write only when a place is
+		// published.
 		case d.CurrentVersion == o.old && len(places) > 0:
 			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
+		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:
 			return refused("it was aborted, and %s is still the current version: see 'history', and give the same command again", o.new)
 		case u == nil:
@@ -316,6 +333,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 		_, err := o.store.Apply(ctx, upgradestate.Report{
 			ID: u.ID, State: u.State, Attempt: u.Attempt, Fences: upgradestate.FenceNames(d), Shards: upgradestate.PendingShards(d),
 		})
+		// Outdated means that the state moved on. The next event of the watch shows it.
 		if err != nil && !errors.Is(err, upgradestate.ErrOutdated) {
 			return err
 		}
@@ -323,7 +341,8 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 	return ctx.Err()
 }
 
-// lostFencer stands for a database that is lost, by a person's word: nobody writes there.
+// lostFencer stands in for a database that the operator declared lost. It accepts every fence,
+// since no writer can reach the data.
 type lostFencer struct{}
 
 var errLost = errors.New("the database is lost")

@@ -13,8 +13,9 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// needs is the feature without which a controller would do what a request asks for unconfirmed,
-// and the flag for it. Empty: none. A dry run changes nothing.
+// needs returns the controller feature that a request requires, and the flag that depends on it. An
+// older controller would ignore the flag and act unconfirmed. It returns "" for dry runs and other
+// requests.
 func needs(request any) (feature, flag string) {
 	switch r := request.(type) {
 	case *dbv1.CompleteRequest:
@@ -33,9 +34,9 @@ func needs(request any) (feature, flag string) {
 	return "", ""
 }
 
-// refusesOlder asks a controller for its features before a request that an older one would not
-// have confirmed. The limit: where --server names several controllers, another one than the one
-// that was asked may get the request.
+// refusesOlder asks a controller for its features before a request that an older one would carry
+// out unconfirmed. Limit: if --server names several controllers, the request may reach another one
+// than was asked.
 func refusesOlder(plain dbcontrollerv1connect.DeploymentServiceClient, at string) connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -45,6 +46,7 @@ func refusesOlder(plain dbcontrollerv1connect.DeploymentServiceClient, at string
 			}
 			there, err := plain.GetVersion(client.Repeatable(ctx), connect.NewRequest(&dbv1.GetVersionRequest{}))
 			switch {
+			// Releases without GetVersion lack the feature as well.
 			case connect.CodeOf(err) == connect.CodeUnimplemented:
 			case err != nil:
 				return nil, &client.NotSentError{Err: fmt.Errorf("ask the controller for its version: %w", err)}

@@ -15,7 +15,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// operatorCommands are the commands that talk to a controller's API.
+// operatorCommands returns the commands that call a controller's API.
 func operatorCommands(register Register) []*cobra.Command {
 	return []*cobra.Command{
 		deploymentVerb("create", "Create a deployment", createCommand()),
@@ -27,7 +27,7 @@ func operatorCommands(register Register) []*cobra.Command {
 	}
 }
 
-// verb is a command that only has a meaning with a noun after it.
+// verb returns a command that requires a noun after it.
 func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name, Short: short,
@@ -42,8 +42,7 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// deploymentVerb is a verb with one object, the deployment. The object can be left out, as with
-// pause or switch: the verb then does what it does with the word.
+// deploymentVerb returns a verb whose only noun is the deployment. The noun is optional.
 func deploymentVerb(name, short string, noun *cobra.Command) *cobra.Command {
 	cmd := verb(name, short, noun)
 	unknown := cmd.RunE
@@ -98,6 +97,7 @@ func listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				// Print the readable deployments first: one broken record must not hide the others.
 				return unreadable(all.GetUnreadable())
 			})
 		},
@@ -107,7 +107,7 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// unreadable is the error of a list that lacks deployments.
+// unreadable returns an error if the list lacks deployments, and nil otherwise.
 func unreadable(all []*dbv1.ListDeploymentsResponse_Unreadable) error {
 	var reasons []string
 	for _, u := range all {
@@ -119,7 +119,7 @@ func unreadable(all []*dbv1.ListDeploymentsResponse_Unreadable) error {
 	return failedf(exitFailed, "not listed: %s", strings.Join(reasons, "; "))
 }
 
-// onlyDeployment allows the noun that the other commands need.
+// onlyDeployment accepts no argument or the noun "deployment".
 func onlyDeployment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 1 && args[0] == "deployment" {
 		return nil
@@ -127,8 +127,8 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 	return usage("unknown argument %q: name the deployment with --name", args[0])
 }
 
-// call runs f, which makes one call or some that belong together, and explains what it
-// returns. Each call of f has --timeout.
+// call opens the connection, runs f and explains its error. f makes one call, or several that
+// belong together. --timeout limits each of them.
 func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontrollerv1connect.DeploymentServiceClient) error) error {
 	api, err := c.open()
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontroll
 	return c.explain(f(cmd.Context(), api))
 }
 
-// print shows a deployment.
+// print prints a deployment as text or JSON.
 func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	if c.json {
 		return printJSON(cmd.OutOrStdout(), d)
@@ -145,7 +145,7 @@ func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	return renderDeployment(cmd.OutOrStdout(), d)
 }
 
-// explain makes an error of the API one line for people, with its exit status.
+// explain turns an API error into one line for people, with its exit status.
 func (c *connection) explain(err error) error {
 	var ce *connect.Error
 	var known *failure
@@ -153,6 +153,7 @@ func (c *connection) explain(err error) error {
 		return err
 	}
 	at := c.address()
+	// Wire errors come from a controller. All others come from this client or the network.
 	switch {
 	case errors.Is(err, context.Canceled):
 		return failedf(exitInterrupted, "interrupted")
@@ -173,7 +174,7 @@ func (c *connection) explain(err error) error {
 	}
 }
 
-// exitOfCode is the exit status of what a controller has answered.
+// exitOfCode returns the exit status for a controller's error code.
 func exitOfCode(code connect.Code) exit {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
@@ -194,16 +195,16 @@ func exitOfCode(code connect.Code) exit {
 	return exitFailed
 }
 
-// Bounds of what a controller does not say. One that promises signs of life is given up when
-// they do not come; an older one promises none, and is bounded as a whole.
+// Limits for a silent controller. Present controllers announce when their next message is due, and
+// are given up after that. Older ones announce nothing, so only the whole call is limited.
 const (
-	silence      = 3 // times --timeout is waited before the first sign
+	silence      = 3 // multiples of --timeout until the first message
 	olderCallMax = 6 * time.Hour
 )
 
-// received waits for the report of a long call, which it begins. report gets each message,
-// says how far the call is, and returns the report once there is one. When the caller is
-// interrupted, or hears nothing for too long, the call ends at the controller, too.
+// received begins a long call and waits for its report. report gets each message, shows the
+// progress, and returns the report once it is there. If the caller is interrupted, or the
+// controller stays silent for too long, the call is cancelled at the controller as well.
 func received[Q, M, R any](ctx context.Context, c *connection, what string, begin func(context.Context, *connect.Request[Q]) (*connect.ServerStreamForClient[M], error), req *Q, report func(*M) (*dbv1.WorkProgress, *R)) (*R, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -226,6 +227,7 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 			if within := time.Duration(work.GetNextWithinMillis()) * time.Millisecond; within > 0 {
 				wait = max(c.timeout, within)
 			}
+			// Each message extends the limit by the time that it announces.
 			silent.Reset(wait)
 		}
 		if err = stream.Err(); err == nil && r != nil {
@@ -236,6 +238,7 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 		}
 	}
 	var gone *failure
+	// A silence limit hides behind the context's error, so ask for the cause.
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &gone):
 		return nil, gone

@@ -91,6 +91,8 @@ func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
 				}))
 			}
 		}
+		// The dry run also tells whether the record was waived before, which decides the text
+		// below.
 		now, err := would(ctx, &a.connection, ask(true))
 		if err != nil {
 			return err
@@ -111,7 +113,7 @@ func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
 	})
 }
 
-// waived is the result of a waiver.
+// waived prints the result of a waiver.
 func (a *asker) waived(cmd *cobra.Command, m proto.Message, what string, was bool) error {
 	text := "waived: " + what + "\n"
 	switch {
@@ -125,8 +127,8 @@ func (a *asker) waived(cmd *cobra.Command, m proto.Message, what string, was boo
 	return write(cmd.OutOrStdout(), []byte(text))
 }
 
-// waiveKind waives all of a kind if the number of those that are parked is given. It looks at
-// that itself, too: a controller that is older wants no number.
+// waiveKind waives all records of a kind. The caller confirms with their number. The command checks
+// for the number itself, because older controllers do not require it.
 func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error {
 	return a.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
 		ask := func(dryRun bool) func(context.Context) (*connect.Response[dbv1.WaiveKindResponse], error) {
@@ -141,6 +143,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 			return err
 		}
 		was := idle(now.GetEffects())
+		// Refuse before sending: an older controller would waive the kind without a number.
 		if number == nil && !a.dryRun && !was {
 			return refused("waive: it would %s; to do that, give --count %d", strings.Join(now.GetEffects(), "; "), now.GetWaived())
 		}
@@ -161,7 +164,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 	})
 }
 
-// errDifferent is the exit status of a comparison that found something.
+// errDifferent gives a comparison that found differences its exit status.
 var errDifferent = finding("source and target differ")
 
 func verifyCommand() *cobra.Command {
@@ -182,6 +185,7 @@ func verifyCommand() *cobra.Command {
 				return usage("--dry-run: give it together with --repair: without it the command changes nothing but the record of what differs")
 			}
 			err := a.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			// Repair only differences. Any other error means that the comparison is incomplete.
 			if repair && errors.Is(err, errDifferent) {
 				err = a.repair(cmd)
 			}
@@ -193,10 +197,10 @@ func verifyCommand() *cobra.Command {
 	return cmd
 }
 
-// repairPoll is how often a command checks whether a repair has ended.
+// repairPoll is the interval at which the command checks whether a repair has ended.
 const repairPoll = 500 * time.Millisecond
 
-// repair asks for a repair, waits for its end, and compares once more.
+// repair requests a repair, waits for its end, and compares once more.
 func (a *asker) repair(cmd *cobra.Command) error {
 	err := a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 		return api.Repair(ctx, connect.NewRequest(&dbv1.RepairRequest{Name: a.name, DryRun: dryRun, RequestedBy: a.who()}))
@@ -217,6 +221,7 @@ func (a *asker) repair(cmd *cobra.Command) error {
 			return err
 		}
 		line := got.GetDifferent()
+		// The controllers clear the difference when the repair has ended.
 		if line == "" {
 			break
 		}
@@ -239,6 +244,7 @@ func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) err
 	shown := newProgress(diagnostics)
 	defer shown.end()
 	report, err := received(ctx, c, "comparison", api.Verify, &dbv1.VerifyRequest{Name: c.name}, func(m *dbv1.VerifyResponse) (*dbv1.WorkProgress, *dbv1.VerifyReport) {
+		// The last message holds the report, and its progress would repeat it.
 		if p, w := m.GetProgress(), m.GetWork(); m.GetReport() == nil && p.GetCompared() > 0 {
 			text := fmt.Sprintf("compared %s groups, %s different", count(p.GetCompared()), count(p.GetMismatched()))
 			if w.GetTotal() > 0 {
@@ -272,6 +278,7 @@ func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 		result = "DIFFERENT"
 	}
 	text := fmt.Sprintf("%s: %s groups compared in %s, %s different", result, count(r.GetCompared()), millis(r.GetMillis()), count(r.GetMismatched()))
+	// Waived records are expected differences, so they are listed apart.
 	if n := r.GetWaived(); n > 0 {
 		text += fmt.Sprintf(", %s waived", count(n))
 	}

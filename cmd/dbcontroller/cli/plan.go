@@ -21,7 +21,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// errPlan is the exit status of a plan that found what prevents the upgrade.
+// errPlan gives a plan with failed checks its exit status.
 var errPlan = finding("the upgrade would fail as planned: correct what FAILED")
 
 func planCommand(register Register) *cobra.Command {
@@ -68,7 +68,7 @@ func (c *connection) plan(ctx context.Context, target string, out, diagnostics i
 		shown.show(m.GetWork().GetDoing(), planText(m.GetWork()))
 		return m.GetWork(), m.GetReport()
 	})
-	if connect.CodeOf(err) == connect.CodeUnimplemented { // by an older controller
+	if connect.CodeOf(err) == connect.CodeUnimplemented { // an older controller
 		shown.show("", "the controller is older and does not say how far it is")
 		report, err = within(ctx, max(c.timeout, olderPlanMax), api.Plan, req)
 	}
@@ -79,16 +79,17 @@ func (c *connection) plan(ctx context.Context, target string, out, diagnostics i
 	return c.printPlan(out, report)
 }
 
-// olderPlanMax is how long a plan may take that does not say how far it is.
+// olderPlanMax limits a plan of a controller that reports no progress.
 const olderPlanMax = 5 * time.Minute
 
-// planAlone makes a plan in this process.
+// planAlone makes the plan in this process, without a controller.
 func (c *connection) planAlone(cmd *cobra.Command, register Register, file, target string) error {
 	ctx := cmd.Context()
 	cfg, err := config.Load(file, nil)
 	if err != nil {
 		return failed(exitUsage, err)
 	}
+	// Load lenses before asking etcd: their errors need no network.
 	registry, carry, err := Transformers(cfg, register)
 	if err != nil {
 		return failed(exitUsage, err)
@@ -110,7 +111,7 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 	}, zap.NewNop())
 	if err != nil {
 		if e := exitOf(err); e == exitFailed {
-			err = failed(exitRefused, err) // as a controller that cannot make a plan
+			err = failed(exitRefused, err) // as when a controller cannot make the plan
 		}
 		return fmt.Errorf("plan: %w", err)
 	}
@@ -118,11 +119,12 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 	return c.printPlan(cmd.OutOrStdout(), report)
 }
 
-// recordOf reads the record of a configuration's deployment; nil: etcd has none, or does not
+// recordOf reads the deployment of a configuration. It returns nil if etcd has none or does not
 // answer.
 func recordOf(ctx context.Context, file string) (d *upgradestate.Deployment, embedded bool, err error) {
 	p, err := start(ctx, process.Flags{Config: file, LogLevel: "error"})
 	var etcd *process.EtcdError
+	// An unreachable etcd is no reason to fail: the command then plans a new deployment.
 	if errors.As(err, &etcd) && ctx.Err() == nil {
 		return nil, false, nil
 	}
@@ -137,7 +139,7 @@ func recordOf(ctx context.Context, file string) (d *upgradestate.Deployment, emb
 	return &found, p.Embedded, err
 }
 
-// planText says which step of a plan runs.
+// planText returns the running step of a plan.
 func planText(w *dbv1.WorkProgress) string {
 	if w.GetTotal() == 0 {
 		return w.GetDoing()
@@ -147,7 +149,7 @@ func planText(w *dbv1.WorkProgress) string {
 
 func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
 	if !c.json {
-		quoteAll(report) // one that was made here was not received
+		quoteAll(report) // a local report has not passed the quoting interceptor
 	}
 	text := renderPlan(report)
 	if c.json {

@@ -14,15 +14,16 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// sayEvery is how often a line tells how far a command is where lines are not redrawn.
+// sayEvery is the interval between progress lines on outputs that are not terminals.
 const sayEvery = 5 * time.Second
 
-// progress shows how far a long command is, on standard error: on a terminal in one line that
-// is drawn again, elsewhere in a line now and then, so that a log is not full of it.
+// progress shows the progress of a long command on standard error. On a terminal it redraws one
+// line. Elsewhere it prints a line now and then, so that logs stay short. It is safe for concurrent
+// use.
 type progress struct {
 	w     io.Writer
-	width int           // of the terminal; 0: it is none
-	after time.Duration // that nothing is said before where lines are not redrawn; 0: at once
+	width int           // of the terminal in columns; 0: no terminal
+	after time.Duration // initial delay if not on a terminal; 0: none
 
 	mu    sync.Mutex
 	start time.Time
@@ -32,7 +33,7 @@ type progress struct {
 	drawn bool
 }
 
-// newProgress shows on w.
+// newProgress returns a progress that writes to w, bypassing w's quoting.
 func newProgress(w io.Writer) *progress {
 	w = bare(w)
 	p := &progress{w: w, start: time.Now()}
@@ -42,12 +43,13 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// show says how far it is in a stage of its work; each stage is told of, whatever it takes.
-// What cannot be written is not missed.
+// show shows text as the progress of a stage. The first text of a stage is always shown, whatever
+// the interval. It ignores write errors: progress is not part of the result.
 func (p *progress) show(stage, text string) {
-	text = printable(text) // the writer is bare, and with --json nobody has quoted it
+	text = printable(text) // the writer is bare, and --json texts are unquoted
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Off a terminal, skip repeated texts, the initial delay, and all but one line each sayEvery.
 	if text == "" || p.width == 0 && (text == p.last || time.Since(p.start) < p.after || stage == p.stage && !p.said.IsZero() && time.Since(p.said) < sayEvery) {
 		return
 	}
@@ -64,7 +66,7 @@ func (p *progress) show(stage, text string) {
 	_, _ = fmt.Fprint(p.w, "\r\x1b[K"+cut(text, p.width-1))
 }
 
-// end takes the line away: what follows is the result, or what went wrong.
+// end erases the progress line, so that a result or an error can follow. It may be called twice.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +76,7 @@ func (p *progress) end() {
 	}
 }
 
-// cut is a text that has at most so many characters.
+// cut shortens a text to at most most characters.
 func cut(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text
@@ -86,13 +88,13 @@ func cut(text string, most int) string {
 	return string(runes[:most-1]) + "…"
 }
 
-// isTerminal reports whether a person looks at what is written.
+// isTerminal reports whether w is a terminal that can redraw.
 func isTerminal(w io.Writer) bool {
 	f, ok := bare(w).(*os.File)
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize is that of a terminal, or what is usual where it cannot be told.
+// terminalSize returns the size of a terminal, or 80 by 24 if it is unknown.
 func terminalSize(w io.Writer) (width, height int) {
 	if f, ok := bare(w).(*os.File); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
@@ -102,7 +104,7 @@ func terminalSize(w io.Writer) (width, height int) {
 	return 80, 24
 }
 
-// workText says how far a call is: what it does, how much of it is done, and the time left.
+// workText returns the progress of a call: the activity, the amount done, and the time left.
 func workText(w *dbv1.WorkProgress) string {
 	text := w.GetDoing()
 	if w.GetTotal() > 0 {
@@ -113,7 +115,7 @@ func workText(w *dbv1.WorkProgress) string {
 	return strings.TrimPrefix(text, ": ") + leftOf(w)
 }
 
-// leftOf is the time left, where that is known.
+// leftOf returns the time left, or "" if it is unknown.
 func leftOf(w *dbv1.WorkProgress) string {
 	if w == nil || w.EtaSeconds == nil {
 		return ""

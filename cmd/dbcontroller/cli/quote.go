@@ -16,10 +16,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Keys of records, ids and names are chosen by users of the service. What a terminal would take
-// for a command, or for the end of a row, is printed as Go quotes it.
+// Users of the service choose record keys, ids and names. A terminal takes some characters for a
+// command or the end of a line. They are printed in Go's quoted form, so that they cannot forge
+// output.
 
-// printable quotes what is not text of one line.
+// printable quotes the characters of s that are not printable on one line.
 func printable(s string) string {
 	if !strings.ContainsFunc(s, unprintable) {
 		return s
@@ -29,7 +30,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// unprintable is also true of what turns the direction of text, and of bytes that are no text.
+// unprintable also covers marks that change the direction of text, and invalid UTF-8.
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
@@ -37,6 +38,7 @@ func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
 		switch {
 		case !bad(r):
 			b.WriteRune(r)
+		// An invalid byte decodes to RuneError as well. Print the byte itself, not U+FFFD.
 		case r == utf8.RuneError && s[i] != "\uFFFD"[0]:
 			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i])|0x100, 16)[1:])
 		default:
@@ -46,7 +48,7 @@ func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
 	}
 }
 
-// quoting makes all texts of what is received printable.
+// quoting is an interceptor that makes all texts of received messages printable.
 type quoting struct{}
 
 func (quoting) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
@@ -110,6 +112,7 @@ func quoteMessage(m protoreflect.Message) {
 
 func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	keys, values := f.MapKey().Kind() == protoreflect.StringKind, f.MapValue()
+	// Two keys may become equal. Collect the renamed keys, and do not change them while ranging.
 	next := map[string]protoreflect.Value{}
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 		if values.Kind() == protoreflect.StringKind {
@@ -129,17 +132,19 @@ func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	}
 }
 
-// quoted is a writer of lines for people, on which no text is a command of the terminal. Verbs that
-// read databases themselves have no messages in which texts could be quoted.
+// quoted is a writer that keeps texts from controlling the terminal. It covers commands that read
+// databases themselves and so receive no messages to quote.
 type quoted struct {
 	io.Writer
-	rest *string // of a character that is not written whole
-	json bool    // what is written is JSON, in which characters are escaped in its way
+	rest *string // bytes of an incomplete character
+	json bool    // output is JSON, with JSON's escapes
 }
 
 func (q quoted) Write(p []byte) (int, error) {
 	text := *q.rest + string(p)
 	whole := len(text)
+	// A write may end within a character. Keep its bytes for the next write, or they would be
+	// quoted as invalid.
 	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
 		if at := len(text) - back; utf8.RuneStart(text[at]) {
 			if !utf8.FullRuneInString(text[at:]) {
@@ -158,16 +163,18 @@ func (q quoted) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(q.Writer, b.String()); err != nil {
 		return 0, err
 	}
+	// Report all bytes as written: kept bytes are not lost, and a short count is an error.
 	return len(p), nil
 }
 
-// escapeTo escapes what JSON may hold and a terminal would obey. The text stays the same JSON: such
-// characters are in its strings alone.
+// escapeTo escapes characters that JSON allows and a terminal obeys. The JSON value stays the same,
+// since such characters occur only within strings.
 func escapeTo(b *strings.Builder, s string) {
 	for _, r := range s {
 		switch {
 		case r < 0x7f || !unprintable(r):
 			b.WriteRune(r)
+		// JSON escapes characters beyond 16 bits as surrogate pairs.
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
 			fmt.Fprintf(b, `\u%04x\u%04x`, high, low)
@@ -177,8 +184,8 @@ func escapeTo(b *strings.Builder, s string) {
 	}
 }
 
-// quoteOutput has all that a command prints quoted. Standard error is for people also where standard
-// output is JSON.
+// quoteOutput quotes everything that a command prints. Standard error is always text for people,
+// even if standard output is JSON.
 func quoteOutput(cmd *cobra.Command) {
 	f := cmd.Flags().Lookup("json")
 	if _, is := cmd.OutOrStdout().(quoted); !is {
@@ -187,7 +194,7 @@ func quoteOutput(cmd *cobra.Command) {
 	}
 }
 
-// bare is a writer that commands of the terminal may be written to.
+// bare returns the writer below quoted, for terminal commands such as redrawing a line.
 func bare(w io.Writer) io.Writer {
 	if q, ok := w.(quoted); ok {
 		return q.Writer

@@ -22,7 +22,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// recovery is the command 'recover'.
+// recovery is the command 'recover'. It writes a deployment again from the marks in its databases.
 type recovery struct {
 	common           process.Flags
 	confirm, current string
@@ -72,6 +72,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
 	set := databases.New(p.Config, databases.Config{App: "dbcontroller", Log: p.Log})
 	defer set.Close(ctx)
+	// Every database must answer: the one left out might hold the latest mark.
 	markers := map[string]record.Marker{}
 	for _, db := range p.Config.DBs {
 		if _, err := set.Database(db.Version).Get(ctx); err != nil {
@@ -91,6 +92,8 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err != nil {
 		return err
 	}
+	// A record is there. If only recreated collections differ, adopt them without stopping
+	// anything.
 	if found.Name != "" {
 		anew, err := e.MadeAnew(found)
 		ev := upgradestate.Adopt{Epoch: found.Epoch, Collections: anew}
@@ -105,6 +108,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 			return err
 		}
 	}
+	// From here on etcd and databases disagree, and a live controller would act on the old record.
 	if len(alive) > 0 {
 		return stillAlive(alive)
 	}
@@ -115,16 +119,19 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if stop, err := r.stopHere(d, "stop all servers and "); stop || err != nil {
 		return err
 	}
+	// Mark the databases before the record is written. If the process dies in between, the marks
+	// show the attempt, and the same command completes it.
 	if err := identity.Announce(ctx, d, recoveryID(), markers); err != nil {
 		return err
 	}
 	if err := identity.Reclaim(ctx, d, markers); err != nil {
 		return err
 	}
-	// The databases are taken as they are: what they held before counts no more.
+	// Accept the databases as they are: beats of an earlier state must not refuse them.
 	if err := store.ForgetBeats(ctx, slices.Collect(maps.Keys(markers))...); err != nil {
 		return err
 	}
+	// Controllers with another etcd must be refused before this etcd serves a record.
 	if err := takeOver(ctx, store, among(e, markers)); err != nil {
 		return err
 	}
@@ -138,11 +145,13 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	return nil
 }
 
+// The record decides. Marks that are missing now are added by the first controller.
 var errMarksPending = errors.New("the deployment is written, and the first controller will note it in the databases")
 
 func recoveryID() string { return identity.RecoveryID + strings.ToLower(rand.Text()[:12]) }
 
-// stopHere reports whether nothing is to be written.
+// stopHere reports whether to stop before the first write: in a dry run, or without the right
+// confirmation.
 func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, error) {
 	if r.dryRun {
 		return true, nil
@@ -153,8 +162,8 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 	return false, nil
 }
 
-// doubts says of a confirmation that was given that it does not fit, and how weak the one is
-// that does.
+// doubts returns the part of a refusal that explains a wrong confirmation, and the weakness of the
+// right one.
 func doubts(given, lacks string) string {
 	if given != "" {
 		given = fmt.Sprintf(", for %q confirms something else", given)
@@ -165,8 +174,8 @@ func doubts(given, lacks string) string {
 	return given + lacks
 }
 
-// takeOver makes this etcd the one whose controllers use the databases. Those of another one are
-// refused from then on.
+// takeOver makes this etcd the one for the databases. Controllers with another etcd are refused
+// from then on.
 func takeOver(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) error {
 	if _, err := store.Reincarnate(ctx); err != nil {
 		return err
@@ -181,7 +190,7 @@ func takeOver(ctx context.Context, store *deployment.Store, markers map[string]r
 }
 
 // toTakeOver reports whether controllers with another etcd use one of the databases, or one holds a
-// forged beat: each is cured by taking the databases over.
+// forged beat. takeOver cures both.
 func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (bool, error) {
 	for version, db := range markers {
 		pulse := identity.Pulse{Owner: record.Owner{Deployment: store.Name(), Version: version}, DB: db, Beats: store}
@@ -191,6 +200,7 @@ func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string
 		switch err := pulse.Look(ctx); {
 		case errors.As(err, &elsewhere), errors.As(err, &forged):
 			return true, nil
+		// A restored database is no reason to take over; 'restored' decides about it.
 		case err != nil && !errors.As(err, &restored):
 			return false, err
 		}
@@ -198,10 +208,10 @@ func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string
 	return false, nil
 }
 
-// adopt takes collections that were made anew for those that the deployment knows. No process
-// has to be stopped for it: it is a transition like any other, and begins an epoch.
+// adopt replaces the deployment's collections by recreated ones. Processes may keep running: it is
+// an ordinary transition, which begins a new epoch.
 func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgradestate.Adopt, d upgradestate.Deployment, markers map[string]record.Marker, say io.Writer) error {
-	kinds := upgradestate.Deployment{Name: d.Name} // those that are adopted alone
+	kinds := upgradestate.Deployment{Name: d.Name} // only the adopted ones
 	for _, a := range ev.Collections {
 		ns, _ := d.Namespace(a.Version)
 		k, _ := ns.Kind(a.Kind)
@@ -232,7 +242,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 	return nil
 }
 
-// among are the markers of databases that are marked.
+// among returns the markers of the databases that have a mark.
 func among(e identity.Evidence, markers map[string]record.Marker) map[string]record.Marker {
 	marked := maps.Clone(markers)
 	maps.DeleteFunc(marked, func(version string, _ record.Marker) bool { _, ok := e.Found[version]; return !ok })
@@ -246,8 +256,8 @@ func stillAlive(controllers []string) error {
 	return refused("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
 }
 
-// replaceable is the record that is to be replaced, without a name for none. One that agrees
-// with the databases is not.
+// replaceable returns the record to replace. Its name is empty if there is none. It refuses a
+// record that agrees with the databases.
 func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, markers map[string]record.Marker) (upgradestate.Deployment, error) {
 	d, err := store.Get(ctx)
 	switch {
@@ -257,11 +267,12 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 		return d, err
 	}
 	var mismatch *identity.MismatchError
+	// Replace only a record that contradicts its databases.
 	err = identity.Check(ctx, store, markers)
 	if err == nil {
 		over, err := toTakeOver(ctx, store, markers)
 		if err != nil || over {
-			return d, err // to be recovered: this etcd takes them over
+			return d, err // recover, so that this etcd takes over
 		}
 	}
 	switch {
@@ -283,7 +294,7 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 	return d, nil
 }
 
-// rebuild makes the deployment of what the databases say, and says it.
+// rebuild builds the deployment from the marks in the databases, and prints findings and plan.
 func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.Process, set *databases.Set, say io.Writer) (upgradestate.Deployment, error) {
 	for _, db := range p.Config.DBs {
 		f, ok := e.Found[db.Version]
@@ -298,6 +309,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		fmt.Fprintf(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
 	}
 	current, why, err := e.Current(r.current)
+	// Never guess: a wrong choice would discard the latest writes.
 	var undecided *identity.UndecidedError
 	if errors.As(err, &undecided) {
 		return upgradestate.Deployment{}, refused("%w: find out in which database the latest writes are, and choose it with --current VERSION; what was written in the other since the switch is lost for the service", err)
@@ -315,6 +327,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	fmt.Fprintf(say, "decided: %s is the current version: %s\n", current, why)
 	will := func(format string, args ...any) { fmt.Fprintf(say, "will: "+format+"\n", args...) }
 	will("write %s with %s as the current version, in epoch %d, with %d shards and no upgrade", d.Name, current, d.Epoch, d.RingSize)
+	// Marks do not hold the hosts of a database, so take them from the configuration.
 	for i, ns := range d.Namespaces {
 		db, _ := p.Config.DB(ns.Version)
 		d.Namespaces[i].Hosts = db.Hosts()
@@ -335,7 +348,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	return d, nil
 }
 
-// describeRivals names the two collections that a kind may be, with what tells them apart.
+// describeRivals describes the two collections that may be the kind's, with their sizes.
 func describeRivals(ctx context.Context, db record.Namespace, r identity.Replaced) string {
 	holds := func(name, id string) string {
 		if name == "" {

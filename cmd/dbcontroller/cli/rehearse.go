@@ -15,7 +15,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// errRehearsal is the exit status of a rehearsal that found something.
+// errRehearsal gives a rehearsal that found problems its exit status.
 var errRehearsal = finding("the rehearsal found problems: correct them before begin-upgrade")
 
 func rehearseCommand() *cobra.Command {
@@ -40,6 +40,7 @@ func rehearseCommand() *cobra.Command {
 			if limit < time.Second {
 				return usage("--limit %s: give a time of at least 1s, e.g. 48h", limit)
 			}
+			// The API counts whole seconds, hence the minimum above.
 			req.Name, req.LimitSeconds = c.name, int64(limit/time.Second)
 			return c.explain(c.rehearse(cmd.Context(), req, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
@@ -60,7 +61,7 @@ func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, ou
 	shown := newProgress(diagnostics)
 	defer shown.end()
 	report, err := received(ctx, c, "rehearsal", api.Rehearse, req, func(m *dbv1.RehearseResponse) (*dbv1.WorkProgress, *dbv1.RehearseReport) {
-		text := m.GetProgress() // of an older controller
+		text := m.GetProgress() // from an older controller
 		if w := m.GetWork(); w != nil {
 			text = workText(w)
 		}
@@ -89,6 +90,7 @@ func renderRehearsal(r *dbv1.RehearseReport) []byte {
 		result = "PROBLEMS"
 	}
 	fmt.Fprintln(&b, result)
+	// A rehearsal that fails early copies nothing. A rate of zero would mislead.
 	if r.GetCopyMillis() > 0 {
 		fmt.Fprintf(&b, "  copied    %s records in %s, %s bytes\n", count(r.GetCopied()), millis(r.GetCopyMillis()), count(r.GetBytes()))
 		fmt.Fprintf(&b, "  compared  %s groups, %s different\n", count(r.GetCompared()), count(r.GetMismatched()))
@@ -96,6 +98,7 @@ func renderRehearsal(r *dbv1.RehearseReport) []byte {
 	fmt.Fprintf(&b, "  parked    %s\n", count(r.GetParked()))
 	for _, s := range r.GetSwitches() {
 		var steps []string
+		// Sort the steps, so that two reports can be compared.
 		for _, step := range slices.Sorted(maps.Keys(s.GetMillis())) {
 			steps = append(steps, fmt.Sprintf("%s %d", step, s.GetMillis()[step]))
 		}

@@ -15,7 +15,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// printJSON writes a message on one line, as curl gets it from the API.
+// printJSON writes a message as JSON on one line, in the form of the API.
 func printJSON(w io.Writer, m proto.Message) error {
 	b, err := api.ToJSON(m)
 	if err != nil {
@@ -24,7 +24,7 @@ func printJSON(w io.Writer, m proto.Message) error {
 	return write(w, append(b, '\n'))
 }
 
-// write hands on what was rendered; standard output may be a closed pipe.
+// write writes rendered output. It fails if standard output is a closed pipe.
 func write(w io.Writer, b []byte) error {
 	if _, err := w.Write(b); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -32,7 +32,7 @@ func write(w io.Writer, b []byte) error {
 	return nil
 }
 
-// renderDeployment shows everything that is known of a deployment.
+// renderDeployment prints the whole deployment.
 func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, d.GetName())
@@ -43,6 +43,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 		for _, ns := range d.GetNamespaces() {
 			for _, k := range ns.GetKinds() {
 				name := k.GetPhysicalName()
+				// During a switch, show where the collection is being renamed to.
 				if k.GetNextName() != "" {
 					name += " -> " + k.GetNextName()
 				}
@@ -71,7 +72,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	return write(w, b.Bytes())
 }
 
-// guarantees explains each fence class that occurs, once.
+// guarantees explains each fence class in use once.
 func guarantees(b *bytes.Buffer, d *dbv1.Deployment) {
 	said := map[string]string{}
 	for _, ns := range d.GetNamespaces() {
@@ -96,7 +97,7 @@ func writeSummary(b *bytes.Buffer, d *dbv1.Deployment) {
 
 type labelled struct{ label, text string }
 
-// summary is the part of a deployment that changes, one line for each thing.
+// summary returns the changing part of a deployment, one line for each fact.
 func summary(d *dbv1.Deployment) []labelled {
 	var out []labelled
 	add := func(label, format string, args ...any) {
@@ -105,6 +106,7 @@ func summary(d *dbv1.Deployment) []labelled {
 	add("version", "%s, epoch %d", d.GetCurrentVersion(), d.GetEpoch())
 	u := d.GetUpgradeState()
 	switch {
+	// A running upgrade hides the available ones: only one can run.
 	case u != nil:
 		add("upgrade", "%s -> %s, %s", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u))
 		if u.GetAbortReason() != "" {
@@ -141,7 +143,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 	}
 	if p := d.GetProgress(); p != nil {
-		if p.GetTotal() > 0 { // a rollback has nothing to copy
+		if p.GetTotal() > 0 { // a rollback copies nothing
 			add("copied", "%s", copiedOf(d))
 		}
 		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
@@ -154,7 +156,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		if p.GetLateDeletes() > 0 {
 			add("late deletes", "%s passed the validator fence; they are reported, not applied", count(p.GetLateDeletes()))
 		}
-		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // those have all of it
+		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // blockers include these
 			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))
 		}
 		if p.GetLastError() != "" {
@@ -186,6 +188,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 		add("reverse sync", "%s", state)
 	}
+	// Labels in capitals mark states that need an operator.
 	for _, line := range d.GetUnreadable() {
 		add("UNREADABLE", "%s", line)
 	}
@@ -242,7 +245,7 @@ func phaseOf(u *dbv1.UpgradeState) string {
 	return s
 }
 
-// pendingOf names the shards that are waited for, unless that is most of them.
+// pendingOf names the shards that are not ready, unless there are too many for a line.
 func pendingOf(u *dbv1.UpgradeState) string {
 	const most = 16
 	pending := u.GetPendingShards()
@@ -268,7 +271,7 @@ func copiedOf(d *dbv1.Deployment) string {
 	if p.EtaSeconds != nil && p.GetCopied() < p.GetTotal() {
 		s += fmt.Sprintf(", %s left", span(p.GetEtaSeconds()))
 	}
-	// A shard without an owner does not say what it has; its part is not 0.
+	// A shard without an owner reports nothing. Counting it as 0 would be wrong.
 	if n := p.GetReportingShards(); n < d.GetRingSize() {
 		s += fmt.Sprintf("; %d of %d shards, the others have no controller", n, d.GetRingSize())
 	}
@@ -282,7 +285,7 @@ func lagOf(lag *int64) string {
 	return millis(*lag)
 }
 
-// pauseOf says how long a switch held writes in all.
+// pauseOf returns the total time that a switch held writes.
 func pauseOf(s *dbv1.LastSwitch) string {
 	if len(s.GetMillis()) == 0 {
 		return ""
@@ -290,7 +293,7 @@ func pauseOf(s *dbv1.LastSwitch) string {
 	return ", writes held " + millis(int64(s.GetPauseMillis()))
 }
 
-// stepsOf lists the durations of a switch in the order in which its steps run.
+// stepsOf lists the durations of a switch's steps in their order.
 func stepsOf(millis map[string]int32) string {
 	var parts []string
 	for _, step := range []string{"hold", "fence", "drain", "seal", "flip"} {
@@ -330,7 +333,7 @@ func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 		if p.GetWaived() {
 			waived = "yes"
 		}
-		// The error may hold a stack; its first line says what is wrong.
+		// The error may hold a stack trace. Its first line is the message.
 		first, _, _ := strings.Cut(p.GetError(), "\n")
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", or(p.GetKind(), "-"), or(p.GetKey(), "-"), or(p.GetVersion(), "-"), p.GetShard(), waived, first)
 	}
@@ -338,14 +341,14 @@ func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 	return write(w, b.Bytes())
 }
 
-// newTable begins a table with the names of its columns.
+// newTable starts a table with the given columns, separated by tabs.
 func newTable(b *bytes.Buffer, columns string) *tabwriter.Writer {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, columns)
 	return t
 }
 
-// flush ends a table. It goes into memory, so that nothing can fail.
+// flush ends a table. It writes to memory and cannot fail.
 func flush(t *tabwriter.Writer) { _ = t.Flush() }
 
 func or(s, otherwise string) string {

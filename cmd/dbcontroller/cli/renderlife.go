@@ -9,7 +9,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// standing says on one line where a deployment stands, for those who have just changed it.
+// standing returns the state of a deployment on one line, for the result of a changing command.
 func standing(d *dbv1.Deployment) string {
 	parts := []string{d.GetCurrentVersion() + " is current, no upgrade runs"}
 	if u := d.GetUpgradeState(); u != nil {
@@ -32,10 +32,10 @@ func standing(d *dbv1.Deployment) string {
 	return strings.Join(parts, "; ")
 }
 
-// updateName is a data update as people tell it from others.
+// updateName returns the name of a data update, with the key that a rotation moves to.
 func updateName(u *dbv1.DataUpdate) string { return u.GetName() + after(" to ", u.GetKey()) }
 
-// kindOf says which kind a rotation is at; empty where there is one.
+// kindOf returns the position of a rotation among the kinds, or "" if there is only one.
 func kindOf(u *dbv1.DataUpdate) string {
 	if u.GetKinds() <= 1 {
 		return ""
@@ -43,8 +43,8 @@ func kindOf(u *dbv1.DataUpdate) string {
 	return fmt.Sprintf(", kind %d of %d", u.GetDoneKinds()+1, u.GetKinds())
 }
 
-// encryptionOf says which keys the records of a namespace are under, and what is to come of it;
-// empty: there are no keys.
+// encryptionOf returns the keys of a namespace's records and any pending rotation. It returns "" if
+// the namespace has no keys.
 func encryptionOf(ns *dbv1.Namespace) string {
 	const off = "off"
 	e := ns.GetEncryption()
@@ -78,11 +78,12 @@ func encryptionOf(ns *dbv1.Namespace) string {
 	return strings.Join(parts, "; ")
 }
 
-// policyOf says when an upgrade switches.
+// policyOf returns the conditions of an upgrade's switch.
 func policyOf(u *dbv1.UpgradeState) string {
 	p := u.GetPolicy()
 	text := "switch when ready"
 	switch {
+	// 'switch' has removed the hold that the policy still names.
 	case p.GetHold() && u.GetSwitchAsked():
 		text = "switch when ready, as 'switch' asked for"
 	case p.GetHold():
@@ -109,7 +110,8 @@ func policyOf(u *dbv1.UpgradeState) string {
 	return text
 }
 
-// paceOf says how bulk work is held back; empty: as configured, and not at all now.
+// paceOf returns the limits on bulk work. "" means the configured pace, without a limit in effect
+// now.
 func paceOf(p *dbv1.Pace) string {
 	var parts []string
 	if p.GetPaused() {
@@ -130,8 +132,8 @@ func paceOf(p *dbv1.Pace) string {
 	return strings.Join(parts, "; ")
 }
 
-// readinessText says what is between an upgrade and its switch. u is nil after a switch, of which
-// something is still to be done.
+// readinessText returns the reasons that the switch waits for. u is nil after a switch with work
+// left.
 func readinessText(o *dbv1.SwitchReadiness, u *dbv1.UpgradeState) string {
 	parts := []string{"the switch waits for nothing else"}
 	if u.GetState() == dbv1.UpgradeState_SWITCHING {
@@ -149,11 +151,11 @@ func readinessText(o *dbv1.SwitchReadiness, u *dbv1.UpgradeState) string {
 	return strings.Join(parts, "; ")
 }
 
-// blockersOf are the reasons why a switch waits, each with the verb or act that resolves it. Texts
-// name the place, except the kind or version of some, which goes before them.
+// blockersOf returns the reasons that a switch waits, each with the command or action that resolves
+// it. A text that lacks the kind or version gets it as a prefix.
 func blockersOf(o *dbv1.SwitchReadiness) []string {
 	if len(o.GetBlockers()) == 0 {
-		return o.GetWaitsFor() // an older controller
+		return o.GetWaitsFor() // from an older controller
 	}
 	var out []string
 	for _, b := range o.GetBlockers() {
@@ -173,7 +175,7 @@ func blockersOf(o *dbv1.SwitchReadiness) []string {
 	return out
 }
 
-// useOf says how a name that was left is used, and by whom.
+// useOf returns how often and by whom a former name is still used.
 func useOf(u *dbv1.NameUse) string {
 	const most = 5
 	uses := fmt.Sprintf("%s reads, %s refused writes", count(u.GetReads()), count(u.GetWrites()))
@@ -198,7 +200,7 @@ func useOf(u *dbv1.NameUse) string {
 	return text + "; met: " + strings.Join(who, ", ")
 }
 
-// rollbackOf says whether a rollback would leave anything behind.
+// rollbackOf returns whether a rollback would lose anything.
 func rollbackOf(r *dbv1.RollbackSafe) string {
 	text := "safe"
 	if !r.GetSafe() {
@@ -210,7 +212,7 @@ func rollbackOf(r *dbv1.RollbackSafe) string {
 	return text
 }
 
-// usageOf is how much each API version was called at a server.
+// usageOf returns the number of calls of each API version at a server.
 func usageOf(s *dbv1.Server) string {
 	var parts []string
 	for _, u := range s.GetUsage() {
@@ -223,7 +225,7 @@ func usageOf(s *dbv1.Server) string {
 	return strings.Join(parts, "; ")
 }
 
-// after is text with something before it, or nothing.
+// after returns before+text, or "" if text is empty.
 func after(before, text string) string {
 	if text == "" {
 		return ""
@@ -231,7 +233,7 @@ func after(before, text string) string {
 	return before + text
 }
 
-// count writes a number with commas between the thousands.
+// count formats a number with commas between the thousands.
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	first := 1
@@ -244,7 +246,7 @@ func count(n int64) string {
 	return s
 }
 
-// millis writes a duration as short as it can be read.
+// millis formats a duration in milliseconds, to 0.1 s from one second on.
 func millis(ms int64) string {
 	if ms < 1000 {
 		return strconv.FormatInt(ms, 10) + " ms"
@@ -252,5 +254,5 @@ func millis(ms int64) string {
 	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
-// span writes seconds as hours, minutes and seconds.
+// span formats seconds as hours, minutes and seconds.
 func span(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }

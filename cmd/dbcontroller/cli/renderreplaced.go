@@ -7,7 +7,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// replacedOf says which collections were replaced, the latest first, and how far the new copy is.
+// replacedOf returns the replaced collections, latest first, and the progress of the new copy.
 func replacedOf(r *dbv1.Replaced, ring int32) string {
 	const most = 3
 	var names []string
@@ -24,6 +24,7 @@ func replacedOf(r *dbv1.Replaced, ring int32) string {
 		text = fmt.Sprintf("%s and %d more of %s", strings.Join(names, ", "), more, r.GetVersion())
 	}
 	text += fmt.Sprintf("; %s is made anew: ", r.GetTo())
+	// Copied and total cover only the reporting shards, and none has begun yet.
 	if r.GetReportingShards() == 0 {
 		return text + "not begun"
 	}

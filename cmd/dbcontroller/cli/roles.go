@@ -10,7 +10,8 @@ import (
 	"dbcontroller.dev/config"
 )
 
-// fixedKinds are the collections of applications in each API version, those that lenses make included.
+// fixedKinds returns the application's collections in each API version, including those made by
+// lenses.
 func fixedKinds(cfg config.Config, register Register) (map[string][]string, error) {
 	registry, _, err := Transformers(cfg, register)
 	if err != nil {
@@ -46,6 +47,7 @@ func rolesCommand(register Register) *cobra.Command {
 			if !slices.Contains(databases.Parts, p) {
 				return usage("--for %q: use controller, server or application", part)
 			}
+			// --why needs no configuration.
 			if why {
 				_, err := io.WriteString(cmd.OutOrStdout(), databases.Why(p))
 				return err
@@ -58,6 +60,8 @@ func rolesCommand(register Register) *cobra.Command {
 				return err
 			}
 			kinds := map[string][]string{}
+			// Only an application's role lists collections. Loading the lenses for the others could
+			// fail needlessly.
 			if p == databases.Application {
 				if kinds, err = fixedKinds(cfg, register); err != nil {
 					return err

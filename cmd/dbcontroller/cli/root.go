@@ -1,5 +1,11 @@
-// Package cli is the command line of dbcontroller. Results go to standard output,
-// diagnostics to standard error; what fails says what, where and what to do.
+// Package cli is the command line of dbcontroller. Commands either run a controller, call the
+// Deployment API of a running one, or work on files and databases directly (lens, keys, roles,
+// recover). Results go to standard output, diagnostics to standard error. An error names the
+// failure, its place and the next step; its exit status is stable (see ExitStatus).
+//
+// The package does not own the meaning of operations: package deployment and its API decide whether
+// an operation is allowed. Begin to read at Program.Command, then at asker.do, which all changing
+// commands share.
 //
 // It is not for users and may change with any version.
 package cli
@@ -26,17 +32,18 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// Program is what a build of dbcontroller has in it.
+// Program is the content of one build of dbcontroller. The zero value has neither transformers of a
+// service nor an etcd.
 type Program struct {
 	Register Register     // adds the service's transformers; nil: none
-	Etcd     process.Host // for one machine; nil: none
+	Etcd     process.Host // runs an etcd in this process; nil: not available
 }
 
-// Command is the whole command tree of a controller that has the transformers which
-// register adds, and no etcd in it; nil adds none.
+// Command returns the command tree of a controller with the transformers that register adds. A nil
+// register adds none. The tree has no embedded etcd.
 func Command(register Register) *cobra.Command { return Program{Register: register}.Command() }
 
-// Command is the whole command tree of the program.
+// Command returns the command tree of the program.
 func (p Program) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dbcontroller",
@@ -50,6 +57,7 @@ func (p Program) Command() *cobra.Command {
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) { quoteOutput(cmd) },
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	// Not every build links an etcd, which is large. Without one the command must not appear.
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
@@ -59,8 +67,8 @@ func (p Program) Command() *cobra.Command {
 	return root
 }
 
-// markUsage has whatever is wrong with a command line be an error of usage, for each command
-// below one as well.
+// markUsage gives every error in flags and arguments the exit status of a usage error, for cmd and
+// all its subcommands.
 func markUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(exitUsage, err) })
 	if check := cmd.Args; check != nil {
@@ -71,8 +79,8 @@ func markUsage(cmd *cobra.Command) {
 	}
 }
 
-// start begins what a command works with. What is wrong there is, but for an etcd that does
-// not answer, what was given.
+// start opens the configuration, the log and etcd of a command. Its errors count as usage errors,
+// unless etcd does not answer.
 func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	p, err := process.Start(ctx, flags)
 	if exitOf(err) == exitFailed {
@@ -81,8 +89,8 @@ func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	return p, err
 }
 
-// quietFlags are those of a command that works on what a configuration names, without a
-// controller, and logs only what is wrong.
+// quietFlags adds the flags of a command that works without a controller on the databases of a
+// configuration. Such a command logs warnings and errors only.
 func quietFlags(cmd *cobra.Command, f *process.Flags) {
 	cmd.Flags().StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
 	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "debug, info, warn or error")
@@ -103,6 +111,8 @@ func runCommand(program Program) *cobra.Command {
 				return err
 			}
 			defer p.Close()
+			// Build the transformers before the controller joins: a wrong lens must fail before it
+			// owns shards.
 			registry, carries, err := Transformers(p.Config, program.Register)
 			if err != nil {
 				return failed(exitUsage, err)
@@ -145,6 +155,8 @@ func versionCommand() *cobra.Command {
 			if c.flags.Server != "" || c.context != "" {
 				err := c.call(cmd, func(ctx context.Context, client dbcontrollerv1connect.DeploymentServiceClient) (err error) {
 					there, err = unary(ctx, c, client.GetVersion, &dbv1.GetVersionRequest{})
+					// Controllers of earlier releases lack GetVersion. The local build is still
+					// worth printing.
 					if connect.CodeOf(err) == connect.CodeUnimplemented {
 						there, err = &dbv1.Version{Version: "an older version, which does not say which"}, nil
 					}
@@ -158,11 +170,12 @@ func versionCommand() *cobra.Command {
 		},
 	}
 	c.register(cmd)
+	// GetVersion reports on a controller, not on a deployment.
 	cmd.Flags().Lookup("name").Hidden = true
 	return cmd
 }
 
-// versionOutput is what version prints as JSON: the build, and that of the controller.
+// versionOutput is the JSON output of version: this build and, if asked, the controller's.
 type versionOutput struct {
 	build.Info
 	Controller json.RawMessage `json:"controller,omitempty"`
@@ -183,6 +196,7 @@ func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version
 	text := fmt.Sprintln(name, here)
 	switch {
 	case there == nil:
+	// A controller without a format is an older one, which reports no more.
 	case there.GetFormat() == 0:
 		text += fmt.Sprintln("controller", there.GetVersion())
 	default:
@@ -192,15 +206,16 @@ func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version
 	return write(w, []byte(text))
 }
 
-// Main runs the command line, and is all that the main function of a service's own
-// controller has to call: register adds the service's transformers, and lenses of
-// fixed-name kinds come from the configuration as ever.
+// Main runs the command line and exits the process. A service's own controller calls only this from
+// its main function. register adds the service's transformers. Lenses of fixed-name kinds still
+// come from the configuration.
 func Main(register Register) { Program{Register: register}.Main() }
 
-// Main runs the command line of the program.
+// Main runs the command line of the program and exits the process.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := p.Command().ExecuteContext(ctx)
+	// os.Exit runs no deferred calls, so restore the signals here.
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbcontroller:", printable(err.Error()))

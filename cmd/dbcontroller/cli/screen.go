@@ -13,19 +13,19 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// screen redraws in place. A frame is never higher or wider than the terminal, so that going
-// back over it leads to its first line.
+// screen redraws a view in place. No frame is higher or wider than the terminal, so that moving up
+// by the frame's lines reaches its first line.
 type screen struct {
 	w             io.Writer
 	size          func() (width, height int)
 	last          *dbv1.Deployment
-	drawn         int // lines of the frame that is there
-	width, height int // of the terminal that it was drawn for
+	drawn         int // lines of the present frame
+	width, height int // of the terminal at that time
 }
 
 func (s *screen) draw(d *dbv1.Deployment) error { return s.show(d, "") }
 
-// note says something below what is known, until more is.
+// note shows a text below the view until the next change.
 func (s *screen) note(text string) { _ = s.show(s.last, text) }
 
 func (s *screen) show(d *dbv1.Deployment, note string) error {
@@ -34,7 +34,7 @@ func (s *screen) show(d *dbv1.Deployment, note string) error {
 	var b bytes.Buffer
 	switch {
 	case s.drawn > 0 && (width != s.width || height != s.height):
-		b.WriteString("\x1b[H\x1b[2J") // it was laid out anew, and nobody knows how
+		b.WriteString("\x1b[H\x1b[2J") // the terminal reflowed the frame in an unknown way
 	case s.drawn > 0:
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", s.drawn)
 	}
@@ -45,7 +45,9 @@ func (s *screen) show(d *dbv1.Deployment, note string) error {
 	if note != "" && height > 0 {
 		text += cut(note, width) + "\n"
 	}
+	// Without automatic wrapping, a line that is too wide stays one line.
 	b.WriteString("\x1b[?7l")
+	// Return to column 1 explicitly: not every terminal setting does so on a newline.
 	b.WriteString(strings.ReplaceAll(text, "\n", "\r\n"))
 	b.WriteString("\x1b[?7h")
 	s.drawn, s.width = strings.Count(text, "\n"), width
@@ -53,20 +55,20 @@ func (s *screen) show(d *dbv1.Deployment, note string) error {
 	return write(s.w, b.Bytes())
 }
 
-// mostShards is how many lines of shards are shown, however high the terminal is.
+// mostShards is the maximum number of shards shown, whatever the height of the terminal.
 const mostShards = 16
 
-// leastShards is how many rows the shards keep before less urgent things are left out.
+// leastShards is the number of shards kept before less urgent parts are left out.
 const leastShards = 4
 
-// urgent are the parts of the summary by how much they matter to somebody who watches, the
-// least urgent first: those are left out where the terminal is low.
+// urgent orders the parts of the summary, least urgent first. A low terminal leaves out the least
+// urgent ones.
 var urgent = []string{"kept", "encryption", "retired", "controllers", "reverse sync", "last switch", "former names", "STILL USED", "views", "late deletes", "policy", "compared", "pace",
 	"retiring", "data update", "rollback", "lag", "given up", "parked", "version", "INSECURE", "shards", "replaced", "copied", "last error", "UNREADABLE", "BREACH", "DIFFERENT", "RESTORED", "aborting", "waits for", "readiness", "upgrade"}
 
-// frame is the view of a terminal of a size: the summary, and the shards that have most to do.
+// frame renders the view for a terminal size: the summary and the busiest shards.
 func frame(d *dbv1.Deployment, width, height int) string {
-	rows := height - 1 // the cursor stands below
+	rows := height - 1 // the cursor stands below the frame
 	if rows < 1 {
 		return ""
 	}
@@ -77,7 +79,7 @@ func frame(d *dbv1.Deployment, width, height int) string {
 		keep = min(leastShards, len(shards)) + 2
 	}
 	if rows < 2*keep {
-		keep = min(1, keep) // one line for all of them
+		keep = min(1, keep) // one line for all shards
 	}
 	for len(parts) > max(1, rows-1-keep) {
 		parts = slices.Delete(parts, leastUrgent(parts), leastUrgent(parts)+1)
@@ -102,14 +104,15 @@ func leastUrgent(parts []labelled) int {
 	return least
 }
 
-// layout writes the parts of a summary, one on each row, and what is too long for its row on
-// further ones, as far as there are any: the most urgent first.
+// layout writes the parts of a summary, one a row. Long texts continue on spare rows, the most
+// urgent part first.
 func layout(parts []labelled, width, rows int) []string {
 	indent := 0
 	for _, p := range parts {
 		indent = max(indent, utf8.RuneCountInString(p.label))
 	}
 	indent += 4
+	// Give the spare rows to the most urgent texts first, and keep the parts in their order.
 	texts, spare := make([][]string, len(parts)), rows-len(parts)
 	order := make([]int, len(parts))
 	for i := range parts {
@@ -135,7 +138,7 @@ func layout(parts []labelled, width, rows int) []string {
 	return out
 }
 
-// wrap breaks a text at blanks into so many rows at most; the last one may be too long.
+// wrap breaks a text at blanks into at most most rows. The last row may be too long.
 func wrap(text string, width, most int) []string {
 	var rows []string
 	if width > 10 {
@@ -151,12 +154,12 @@ func wrap(text string, width, most int) []string {
 	return append(rows, text)
 }
 
-// shardRows are the shards in so many rows: all of them, or those that wait for something and
-// how the others are.
+// shardRows shows shards in the given number of rows: all of them, or the waiting ones and a
+// summary of the others.
 func shardRows(shards []*dbv1.ShardProgress, rows int) []string {
-	most := min(mostShards, rows-2) // a blank and the head
+	most := min(mostShards, rows-2) // less a blank row and the head
 	if len(shards) > most {
-		most = min(mostShards, rows-3) // and how the others are
+		most = min(mostShards, rows-3) // less the row for the others
 	}
 	if most < 1 {
 		return []string{"  shards: " + states(shards)}
@@ -179,7 +182,7 @@ func shardRows(shards []*dbv1.ShardProgress, rows int) []string {
 	return out
 }
 
-// states counts shards by what they do, most of them first.
+// states counts shards by state, the most frequent state first.
 func states(shards []*dbv1.ShardProgress) string {
 	by := map[string]int{}
 	for _, s := range shards {
@@ -192,7 +195,7 @@ func states(shards []*dbv1.ShardProgress) string {
 	return strings.Join(names, ", ")
 }
 
-// busiest picks so many shards, those first that wait for something, and returns the others.
+// busiest selects shards, waiting ones first, and returns the others separately.
 func busiest(shards []*dbv1.ShardProgress, most int) (shown, others []*dbv1.ShardProgress) {
 	var rest []*dbv1.ShardProgress
 	for _, s := range shards {
@@ -202,6 +205,7 @@ func busiest(shards []*dbv1.ShardProgress, most int) (shown, others []*dbv1.Shar
 			rest = append(rest, s)
 		}
 	}
+	// Both lists keep their order, so that rows do not jump between frames.
 	all := append(shown, rest...)
 	return all[:most], all[most:]
 }

@@ -13,12 +13,13 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Register adds a service's own transformers to a registry that has none yet. Its Service
-// is that of the configuration.
+// Register adds a service's own transformers to an empty registry. The registry's Service is the
+// one of the configuration.
 type Register func(*transform.Registry) error
 
-// Transformers is the registry of a configuration, with what register adds and a lens for
-// each fixed-name kind. A nil register adds nothing.
+// Transformers returns the registry of a configuration: the transformers that register adds, the
+// data updates, and a lens for each fixed-name kind. It also returns the indexes and options that
+// each pair of versions carries over. A nil register adds nothing.
 func Transformers(cfg config.Config, register Register) (*transform.Registry, collections.Carries, error) {
 	r := transform.NewRegistry(strings.Split(cfg.Deployment, "/")[1])
 	if register != nil {
@@ -30,6 +31,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		return nil, nil, err
 	}
 	versions := cfg.APIVersions()
+	// With a single version there is no lens to declare the kinds, so declare them here.
 	if len(versions) == 1 {
 		if err := r.Declare(versions[0], fixed(cfg.Kinds)...); err != nil {
 			return nil, nil, err
@@ -37,7 +39,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		return r, nil, knownInEtcd(r, cfg.DBs)
 	}
 	shapes := collections.Carries{}
-	var before []string // fixed-name kinds that the pair before made of the version
+	var before []string // fixed-name kinds that the previous pair made
 	for i, newer := range versions[1:] {
 		p := pair{older: versions[i], newer: newer}
 		for _, k := range cfg.Kinds {
@@ -48,12 +50,14 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		if err := p.read(); err != nil {
 			return nil, nil, err
 		}
+		// A kind without an entry would be left behind silently at the next upgrade.
 		for _, kind := range before {
 			if !slices.Contains(p.taken, kind) {
 				return nil, nil, usage("kinds: collection %s of %s has no way to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
 					kind, p.older, p.newer, kind, p.older, p.newer)
 			}
 		}
+		// The next pair must take everything that this one makes.
 		before = p.made
 		if len(p.specs) == 0 {
 			continue
@@ -66,8 +70,8 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 	return r, shapes, knownInEtcd(r, cfg.DBs)
 }
 
-// knownInEtcd refuses etcd.kinds that are no fixed-name kinds of their version: under a name with
-// a typo nobody would look for the application's keys.
+// knownInEtcd refuses etcd.kinds that are no fixed-name kinds of their version. With a misspelled
+// name, the application's keys would never be found.
 func knownInEtcd(r *transform.Registry, dbs []config.DB) error {
 	for _, db := range dbs {
 		var kinds []string
@@ -85,7 +89,7 @@ func knownInEtcd(r *transform.Registry, dbs []config.DB) error {
 	return nil
 }
 
-// fixed are the kinds of a service that has one version only.
+// fixed returns the kinds of a service with a single version.
 func fixed(kinds []config.Kind) []record.KindSpec {
 	out := make([]record.KindSpec, len(kinds))
 	for i, k := range kinds {
@@ -94,14 +98,14 @@ func fixed(kinds []config.Kind) []record.KindSpec {
 	return out
 }
 
-// pair is two versions that follow each other, and the fixed-name kinds between them.
+// pair is two successive versions and the fixed-name kinds between them.
 type pair struct {
 	older, newer string
 	kinds        []config.Kind
 
 	specs       []transform.Spec
 	shapes      map[string]collections.Carry // by kind of the newer version
-	taken, made []string                     // kinds of the older version, and of the newer one
+	taken, made []string                     // kinds of the older and of the newer version
 }
 
 func (p *pair) read() error {
@@ -128,8 +132,7 @@ func (p *pair) read() error {
 	return nil
 }
 
-// loadLenses reads the lens of each kind, nil for those that are discontinued, and links
-// them to each other.
+// loadLenses parses the lens of each kind and links the lenses. Discontinued kinds have a nil lens.
 func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
 	lenses, set := make([]*lens.Lens, len(kinds)), lens.NewSet()
 	for i, k := range kinds {
@@ -149,7 +152,7 @@ func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
 	return lenses, set.Link()
 }
 
-// discontinued is the spec of a kind that the newer version does not have.
+// discontinued returns the spec of a kind that the newer version drops.
 func discontinued(kind string) transform.Spec {
 	return transform.Spec{
 		Name: kind, Revision: "discontinued", Discontinued: true,

@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// addUpdates adds the data updates of a configuration to those of the program.
+// addUpdates adds the configured data updates to the registered ones.
 func addUpdates(r *transform.Registry, updates []config.Update) error {
 	for _, u := range updates {
 		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens, transform.Keys(u.References))
@@ -111,7 +111,7 @@ func cancelUpdateCommand() *cobra.Command {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				run := id
 				if run == "" {
-					run = shown.GetUpdate().GetId() // the one that the dry run has seen
+					run = shown.GetUpdate().GetId() // the one that the dry run saw
 				}
 				return api.CancelUpdate(ctx, connect.NewRequest(&dbv1.CancelUpdateRequest{
 					Name: a.name, UpdateId: run, Reason: reason, DryRun: dryRun, RequestedBy: a.who(),

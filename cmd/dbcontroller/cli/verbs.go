@@ -127,6 +127,8 @@ func policyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req := &dbv1.SetPolicyRequest{}
 			given := cmd.Flags().Changed
+			// Distinguish a flag that was given from its default: omitted flags must keep their
+			// values.
 			switch {
 			case given("hold") && noHold:
 				return usage("--hold and --no-hold: give one of them")
@@ -229,7 +231,7 @@ func completeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The API takes 0 for the hour that is its default.
+			// The API takes 0 for its default, an hour.
 			millis = max(millis, 1)
 			kept, err := asMillis("keep-for", keep)
 			if err != nil {
@@ -238,7 +240,8 @@ func completeCommand() *cobra.Command {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				req := &dbv1.CompleteRequest{
 					Name: a.name, Version: version, Confirm: confirm, IgnoreUsage: ignore, UnusedForMs: millis,
-					// Without a confirmation the refusal says it all, on one line.
+					// Without a confirmation, skip the dry run: the refusal states everything on
+					// one line.
 					DryRun: a.dryRun || dryRun && confirm != "", RequestedBy: a.who(),
 				}
 				if cmd.Flags().Changed("keep-for") {

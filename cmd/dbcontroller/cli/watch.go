@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 
-// watchPatience is how long a view waits for a controller to come back.
+// watchPatience is the time that a view waits for a controller to return.
 const watchPatience = time.Minute
 
 func watchCommand() *cobra.Command {
@@ -44,8 +44,8 @@ func watchCommand() *cobra.Command {
 	return cmd
 }
 
-// view is how changes are shown: to a program, a person at a terminal, or a log; and what is
-// to be said besides.
+// view returns the functions that show changes and notes. Output is JSON for programs, a redrawn
+// view on a terminal, or lines for a log.
 func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment) error, note func(string)) {
 	note = func(text string) { fmt.Fprintln(diagnostics, printable(text)) }
 	switch {
@@ -53,18 +53,18 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
 	case isTerminal(w):
 		s := &screen{w: bare(w), size: func() (int, int) { return terminalSize(w) }}
-		return s.draw, func(text string) { s.note(printable(text)) } // a line of its own would put the view out of its place
+		return s.draw, func(text string) { s.note(printable(text)) } // a separate line would displace the view
 	default:
 		return (&lines{w: w, now: time.Now}).draw, note
 	}
 }
 
-// errQuiet ends a stream of which nothing has come for a while. There may be nothing new, or
-// nobody there any longer: it is opened again, at another controller if need be.
+// errQuiet ends a stream without messages for --timeout. Either nothing changes or the controller
+// is gone. The caller reopens the stream, possibly at another controller.
 var errQuiet = errors.New("nothing has come for a while")
 
-// follow shows each change until the version asked for is reached or ctx ends, which is
-// no error. A controller that goes away may be restarting: it is asked again for a while.
+// follow shows each change until the requested version is reached or ctx ends. Without a requested
+// version, the end of ctx is no error. It reconnects to a lost controller for up to watchPatience.
 func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, until string, show func(*dbv1.Deployment) error, note func(string)) error {
 	seen, started := false, false
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
@@ -80,6 +80,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 			switch {
 			case u == nil && d.GetCurrentVersion() == until:
 				return true, nil
+			// An upgrade that was not seen may still begin. Only one that was seen can have ended.
 			case u == nil && started:
 				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' says why", until, d.GetCurrentVersion())
 			}
@@ -97,6 +98,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 			return nil
 		case errors.Is(err, errQuiet):
 			continue
+		// Errors before the first answer, and refusals by a controller, do not heal by a retry.
 		case !seen || !errors.As(err, &ce) || connect.IsWireError(err) && ce.Code() != connect.CodeUnavailable:
 			return err
 		}
@@ -112,11 +114,12 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 	}
 }
 
-// followOnce returns nil when show says that it is done. A stream that just ends is an error
-// that trying again cures, as is one that does not begin within --timeout.
+// followOnce follows one stream. It returns nil when show reports done. A stream that ends, or does
+// not start within --timeout, gives an error to retry.
 func (c *connection) followOnce(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, show func(*dbv1.Deployment) (done bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// A connection may accept and stay silent. Without this timer the command would hang.
 	quiet := time.AfterFunc(c.timeout, func() {
 		cancel(connect.NewError(connect.CodeDeadlineExceeded, errors.New("no answer in time")))
 	})
@@ -140,7 +143,7 @@ func (c *connection) followOnce(ctx context.Context, api dbcontrollerv1connect.D
 	return connect.NewError(connect.CodeUnavailable, errors.New("the controller ended the stream"))
 }
 
-// caused is why a context ended, if that is what an error comes from.
+// caused returns the cause of a cancelled context, or else err.
 func caused(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -148,7 +151,7 @@ func caused(ctx context.Context, err error) error {
 	return err
 }
 
-// lines shows a line for each change that is not only one of time.
+// lines prints a line for each change, and skips updates that differ only in time.
 type lines struct {
 	w    io.Writer
 	now  func() time.Time
@@ -191,7 +194,7 @@ func changeLine(d *dbv1.Deployment) string {
 			parts = append(parts, "parked "+count(p.GetParked()))
 		}
 		waits := blockersOf(d.GetReadiness())
-		if len(p.GetWaitsFor()) > 0 && len(waits) == 0 { // the switch's reasons have those of the shards
+		if len(p.GetWaitsFor()) > 0 && len(waits) == 0 { // the switch's reasons include the shards'
 			parts = append(parts, "waits for "+strings.Join(p.GetWaitsFor(), "; "))
 		}
 		if len(waits) > 0 {

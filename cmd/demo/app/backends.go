@@ -18,18 +18,19 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// backends are MongoDB and etcd.
+// backends are the running MongoDB and etcd.
 type backends struct {
 	URI     string   `json:"uri"`
 	Version string   `json:"version"` // of MongoDB
 	Etcd    []string `json:"etcd"`
-	// Foreign says that the server is not ours: what a run made there has to be removed.
+	// Foreign reports that the MongoDB server existed before. The run must remove its databases
+	// there.
 	Foreign bool `json:"foreign"`
 
 	close []func(context.Context) error
 }
 
-// startBackends finds or starts MongoDB, and starts etcd, in this process's care.
+// startBackends finds or starts MongoDB and starts etcd, as children of this process.
 func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends, err error) {
 	b := &backends{}
 	defer func() {
@@ -41,6 +42,7 @@ func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends,
 	if err != nil {
 		return nil, err
 	}
+	// A server without nodes of its own was there before, and belongs to somebody else.
 	b.URI, b.Version, b.Foreign = m.URI(), m.Version(), len(m.Nodes()) == 0
 	b.close = append(b.close, m.Stop)
 	e, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir})
@@ -52,7 +54,7 @@ func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends,
 	return b, nil
 }
 
-// stop ends what was started, last first.
+// stop stops the backends in reverse order of their start.
 func (b *backends) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -64,7 +66,7 @@ func (b *backends) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// connect opens the plain driver, as the application and the checks use it.
+// connect opens the plain driver for the application and the checks.
 func (b *backends) connect() (*mongo.Client, error) {
 	c, err := mongo.Connect(options.Client().ApplyURI(b.URI).SetAppName("demo-application").
 		SetWriteConcern(writeconcern.Majority()))
@@ -74,11 +76,12 @@ func (b *backends) connect() (*mongo.Client, error) {
 	return c, nil
 }
 
-// dropPatience is longer than MongoDB lets a transaction live that a killed process left.
+// dropPatience exceeds the lifetime of a transaction that a killed process left, which blocks the
+// drop.
 const dropPatience = 90 * time.Second
 
-// drop removes the databases of a run. A server that was started for the run is removed
-// with all that is in it.
+// drop drops the databases of a run. It does nothing on a server that was started for the run,
+// whose data is removed with it.
 func (b *backends) drop(ctx context.Context, c *mongo.Client, names ...string) error {
 	if !b.Foreign {
 		return nil
@@ -94,12 +97,12 @@ func (b *backends) drop(ctx context.Context, c *mongo.Client, names ...string) e
 	return errors.Join(errs...)
 }
 
-// hostFile is where a host says where MongoDB and etcd are. The connection string may
-// hold a password, so only the owner can read it.
+// hostFile is the file in which a host publishes the addresses of MongoDB and etcd. The connection
+// string may hold a password, so only the owner can read it.
 const hostFile = "backends.json"
 
-// Host runs MongoDB and etcd for a demo that leaves everything running, until ctx ends.
-// It then drops the databases named and removes the demo's folder.
+// Host runs MongoDB and etcd for a kept demo until ctx ends. It then drops the databases and
+// removes the demo's folder.
 func Host(ctx context.Context, dir string, databases []string) (err error) {
 	if dir == "" {
 		return errors.New("no folder: give --dir; this command is for the demo's own use")
@@ -114,7 +117,7 @@ func Host(ctx context.Context, dir string, databases []string) (err error) {
 		return fmt.Errorf("encode backends: %w", err)
 	}
 	l := layout{dir: dir}
-	// Renamed into place, so that a process that waits for the file reads it whole.
+	// Rename into place, so that a waiting process never reads half of the file.
 	if err := os.WriteFile(l.file(hostFile+".new"), text, 0o600); err != nil {
 		return fmt.Errorf("say where the backends are: %w", err)
 	}
@@ -122,6 +125,7 @@ func Host(ctx context.Context, dir string, databases []string) (err error) {
 		return fmt.Errorf("say where the backends are: %w", err)
 	}
 	<-ctx.Done()
+	// The host ends: remove the databases of the run, which a foreign server would keep.
 	c, err := b.connect()
 	if err != nil {
 		return err
@@ -151,6 +155,7 @@ func keptBackends(ctx context.Context, o Options, l layout) (*backends, *child, 
 		select {
 		case <-ctx.Done():
 			return nil, host, ctx.Err()
+		// Do not wait for a file that a host that died will never write.
 		case <-host.Done():
 			return nil, host, &exitError{host, errExited}
 		case <-tick.C:

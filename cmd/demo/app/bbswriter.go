@@ -15,22 +15,22 @@ import (
 	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
 )
 
-// bbsWriter is one client of the BBS service, and the only one that writes its processes.
-// It is used by one goroutine.
+// bbsWriter is one client of the BBS service. Only it writes its processes. It is used by one
+// goroutine.
 type bbsWriter struct {
 	client *bbsClient
 	ledger *ledger
 	tally  *tally
-	ops    *atomic.Int64 // numbers of operations, of all clients
+	ops    *atomic.Int64 // operation numbers, shared by all clients
 	rng    *rand.Rand
 	number int
 
 	live  []lrp
-	dead  []string // guids to be created again
+	dead  []string // guids that may be created again
 	names int
 }
 
-// put writes processes until there are n, before traffic begins.
+// put creates processes until there are n, before traffic starts.
 func (w *bbsWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		p := created(w.newGUID(), w.ops.Add(1))
@@ -42,7 +42,7 @@ func (w *bbsWriter) put(ctx context.Context, n int) error {
 	return nil
 }
 
-// make makes a process before traffic begins.
+// make creates a process before traffic starts.
 func (w *bbsWriter) make(ctx context.Context, p lrp) error {
 	w.ledger.Begin(p.guid, p.state())
 	if _, err := w.client.call(ctx, w.creation(false, p)); err != nil {
@@ -57,11 +57,11 @@ func (w *bbsWriter) newGUID() string {
 	return guidPrefix(w.number) + strconv.Itoa(w.names)
 }
 
-// guidPrefix is what the names of one client's processes begin with.
+// guidPrefix is the prefix of the guids of one client's processes.
 func guidPrefix(client int) string { return fmt.Sprintf("lrp-%d-", client) }
 
-// do makes one write that was due at a time: through the v1 API, and once the new version
-// answers also through the v2 API.
+// do makes one write, which was due at the given time. It uses the v1 API, and while v2 is active
+// also the v2 API.
 func (w *bbsWriter) do(ctx context.Context, due time.Time) {
 	v2 := w.rng.IntN(2) == 0 && w.client.newAPI.enter()
 	if v2 {
@@ -80,7 +80,7 @@ func (w *bbsWriter) do(ctx context.Context, due time.Time) {
 	}
 }
 
-// run makes one write and notes what became of it.
+// run makes one write and records its outcome.
 func (w *bbsWriter) run(ctx context.Context, due time.Time, guid string, v2 bool, next state, send func(ctx context.Context, server int) (http.Header, error)) bool {
 	return w.client.write(ctx, w.ledger, w.tally, due, guid, v2, next, send)
 }
@@ -136,10 +136,11 @@ func (w *bbsWriter) update(ctx context.Context, due time.Time, op int64, v2 bool
 	}
 }
 
-// define adds a definition to a process, or activates one that was added.
+// define adds a definition to a process, or activates one that was added before.
 func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
 	p := taken(w.rng, &w.live)
 	id, next := "", p
+	// Activate a definition that is waiting, if there is one; otherwise add one.
 	for other := range p.definitions {
 		if other != p.active {
 			id = other
@@ -166,7 +167,7 @@ func (w *bbsWriter) define(ctx context.Context, due time.Time, op int64) {
 	}
 }
 
-// bbsClient talks to the BBS service.
+// bbsClient calls the BBS service.
 type bbsClient struct {
 	*service
 	v1 []bbsv1connect.DesiredLRPServiceClient

@@ -16,21 +16,22 @@ import (
 
 const (
 	cellCount = 3
-	// scheduled is how many processes have instances that cells run: one to three each.
+	// scheduled is the number of processes with instances on cells, one to three each.
 	scheduled = 8
 )
 
-// cells run the instances of some processes. They are clients of the v1 API like any other, and
-// one of them crashes in each switch.
+// cells run the instances of some processes. They use the v1 API like other clients. One of them
+// crashes in each switch.
 type cells struct {
 	all  []*cell.Cell
-	want map[string]string // log guid of what must run, by the name of the instance
+	want map[string]string // expected log guid, by name of the instance
 	stop []func()          // of each cell
-	// crashes are how many cells crashed while a switch was under way.
+	// crashes is the number of switches during which a cell crashed.
 	crashes int
 }
 
-// startCells makes the processes, by a writer that does not touch them again, and starts cells.
+// startCells creates the processes and starts the cells. The writer w does not change these
+// processes afterwards.
 func startCells(ctx context.Context, w *bbsWriter, h *http.Client, servers []string) (*cells, error) {
 	c := &cells{want: map[string]string{}}
 	for i := range scheduled {
@@ -43,6 +44,7 @@ func startCells(ctx context.Context, w *bbsWriter, h *http.Client, servers []str
 			c.want[converge.Name(p.guid, index)] = p.v1().GetDefinition().GetLogGuid()
 		}
 	}
+	// Spread the cells over the servers, so that each server has some during the switch.
 	instances, processes := clientsOf(h, servers, bbsv1connect.NewActualLRPServiceClient), clientsOf(h, servers, bbsv1connect.NewDesiredLRPServiceClient)
 	for i := range cellCount {
 		c.all = append(c.all, cell.New(cell.Config{
@@ -62,7 +64,7 @@ func (c *cells) run(ctx context.Context, i int) {
 	c.stop[i] = func() { cancel(); running.Wait() }
 }
 
-// stopAll ends the cells. There may be none yet.
+// stopAll stops the cells. A nil receiver has none.
 func (c *cells) stopAll() {
 	if c == nil {
 		return
@@ -72,7 +74,7 @@ func (c *cells) stopAll() {
 	}
 }
 
-// crash has a cell crash when a switch begins, and come back when ctx ends, after it.
+// crash stops a cell when a switch begins, and restarts it when ctx ends, after the switch.
 func (c *cells) crash(ctx context.Context, line *timeline, before int, say func(string, ...any)) error {
 	const first = 0
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -92,15 +94,16 @@ func (c *cells) crash(ctx context.Context, line *timeline, before int, say func(
 	c.crashes++
 	say("cell-1 crashes, and with it %d instances", lost)
 	<-ctx.Done()
+	// The restarted cell must outlive ctx, which ended with the switch.
 	c.run(context.WithoutCancel(ctx), first)
 	return nil
 }
 
-// settlePatience is how long the reconciler has until all that is desired runs, once.
+// settlePatience limits the time until the reconciler runs every desired instance once.
 const settlePatience = 30 * time.Second
 
-// settle waits until each desired instance runs once, and ends the cells. What does not is
-// found as of its process: lost, duplicated or resurrected.
+// settle waits until each desired instance runs once, and stops the cells. Instances that still
+// differ after settlePatience become findings.
 func (c *cells) settle(ctx context.Context, f *findings, say func(string, ...any)) error {
 	defer c.stopAll()
 	start := time.Now()
@@ -135,6 +138,7 @@ func (c *cells) check() (found workload.Findings, err error) {
 			found = append(found, workload.Finding{Kind: workload.Lost, Record: name, Detail: "it runs another definition"})
 		}
 	}
+	// An instance without a desired process means that a delete was undone.
 	for name := range census {
 		if c.want[name] == "" {
 			found = append(found, workload.Finding{Kind: workload.Resurrected, Record: name, Detail: "nobody wants it to run"})

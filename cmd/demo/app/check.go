@@ -23,7 +23,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// listV1 and listV2 see the processes of one client through an API at one server.
+// listV1 and listV2 list the processes of one client through an API of one server.
 func (c *bbsClient) listV1(ctx context.Context, server int, prefix string, see func(guid, print string)) error {
 	for token := ""; ; {
 		res, err := c.v1[server].ListDesiredLRPs(ctx, connect.NewRequest(&bbsv1.ListDesiredLRPsRequest{Prefix: prefix, PageToken: token}))
@@ -54,7 +54,7 @@ func (c *bbsClient) listV2(ctx context.Context, server int, prefix string, see f
 	}
 }
 
-// view is what one place shows.
+// view is the data that one place shows.
 type view struct {
 	place string
 	as    form
@@ -71,17 +71,18 @@ func (v *view) see(key, print string) {
 
 func (v *view) check(l *ledger) workload.Findings { return l.Check(v.place, v.seen, v.as) }
 
-// lookup lists what one client wrote through an API of a server.
+// lookup lists one client's records through an API of a server.
 type lookup func(ctx context.Context, server, writer int, see func(key, print string)) error
 
-// checkAPIs looks data up through both APIs, each at every server. A list takes a server
-// long, so that those of all clients are asked for together.
+// checkAPIs checks the data through both APIs of every server. A list takes long, so the lists of
+// all clients run in parallel.
 //
-// The API of the version that is not active shows data that follows: it has the latest
-// writes a moment later. So it is asked again until it has what was acknowledged, and what
-// was late is counted as late, with how long.
+// The API of the inactive version shows data that follows, with a delay for the latest writes.
+// checkAPIs reads it again until it shows the acknowledged state. It counts late records and
+// measures the delay.
 func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 lookup, l *ledger, f *findings) error {
 	g, gctx := errgroup.WithContext(ctx)
+	// More lists at once would only queue in the servers.
 	g.SetLimit(16)
 	var views, follows []*view
 	for server := range servers {
@@ -100,6 +101,7 @@ func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	// Wait for the following version before checking, or late records would count as lost.
 	for _, v := range follows {
 		if err := v.catchUp(ctx, writers, l, f); err != nil {
 			return err
@@ -111,14 +113,14 @@ func checkAPIs(ctx context.Context, active string, servers, writers int, v1, v2 
 	return nil
 }
 
-// How long a version that follows is waited for, and how often it is asked.
+// Limit and interval of waiting for the following version.
 const (
 	lateLimit = 30 * time.Second
 	lateEvery = 100 * time.Millisecond
 )
 
-// catchUp looks again until the view has what was acknowledged, or the limit has passed:
-// what is wrong then is wrong.
+// catchUp reads the view again until it shows the acknowledged state or the limit has passed.
+// Remaining differences are errors.
 func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings) error {
 	start := time.Now()
 	for first := true; ; first = false {
@@ -137,6 +139,7 @@ func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings)
 			return ctx.Err()
 		case <-time.After(lateEvery):
 		}
+		// Start from an empty view: records that were deleted meanwhile must not remain.
 		v.seen = workload.Seen{}
 		for w := range writers {
 			if err := v.list(ctx, w, v.see); err != nil {
@@ -146,8 +149,8 @@ func (v *view) catchUp(ctx context.Context, writers int, l *ledger, f *findings)
 	}
 }
 
-// checkServices looks the services' data up through their APIs, and past these in the database
-// of the active version.
+// checkServices checks the services' data through their APIs, and directly in the database of the
+// active version.
 func (r *run) checkServices(ctx context.Context, t *traffic, f *findings) error {
 	active, writers := r.services.after.CurrentVersion, r.Writers
 	err := checkAPIs(ctx, active, t.service.servers, writers,
@@ -170,6 +173,7 @@ func (r *run) checkServices(ctx context.Context, t *traffic, f *findings) error 
 	if err != nil {
 		return err
 	}
+	// Read past the service as well: an error in the API must not hide one in the data.
 	db, _ := r.services.config.DB(active)
 	ns, _ := r.services.after.Namespace(active)
 	place := databases.Product(db)
@@ -188,6 +192,7 @@ func (r *run) checkServices(ctx context.Context, t *traffic, f *findings) error 
 	if err != nil {
 		return err
 	}
+	// Raw records lack the API's form, so compare a short outline of both.
 	f.add(t.lrps.Check(place, seen, outlineIn(active)))
 	for _, s := range strays {
 		f.add(workload.Findings{{Kind: workload.Foreign, Record: t.lrps.Name + " " + s, Detail: "a definition without its process is in " + place}})
@@ -199,7 +204,7 @@ func (r *run) checkServices(ctx context.Context, t *traffic, f *findings) error 
 	return nil
 }
 
-// secretOutline is a secret as its raw record shows it: who wrote it last.
+// secretOutline returns a secret in the form of its raw record: the operation that last wrote it.
 func secretOutline(s state) string {
 	m := &secretsv1.Secret{}
 	if err := proto.Unmarshal([]byte(s.v1), m); err != nil {
@@ -208,7 +213,7 @@ func secretOutline(s state) string {
 	return "operation " + m.GetLabels()["operation"]
 }
 
-// outlineIn is a process as the raw records of a version show it.
+// outlineIn returns the form of a process in the raw records of a version.
 func outlineIn(version string) form {
 	if version == newVersion {
 		return outline
@@ -222,8 +227,8 @@ func outlineIn(version string) form {
 	}
 }
 
-// outline is a process as its raw records show it: who wrote it last, and the names of
-// its definitions.
+// outline returns a process in the form of its raw records: the operation that last wrote it, and
+// the ids of its definitions.
 func outline(s state) string {
 	d := &bbsv2.LRPDeployment{}
 	if err := proto.Unmarshal([]byte(s.v2), d); err != nil {
@@ -241,8 +246,8 @@ func outlineOf(annotation, active string, definitions []string) string {
 	return fmt.Sprintf("%s, active %s of %s", annotation, active, strings.Join(definitions, " "))
 }
 
-// checkPackages looks the application's data up where the application would. No two
-// documents may have one name, with or without a unique index.
+// checkPackages checks the application's data in its current collection. No two documents may have
+// the same name, even if the unique index was lost.
 func checkPackages(ctx context.Context, db *mongo.Database, version string, l *ledger, f *findings) error {
 	cursor, err := db.Collection(packagesKind).Find(ctx, bson.D{})
 	if err != nil {
@@ -262,7 +267,7 @@ func checkPackages(ctx context.Context, db *mongo.Database, version string, l *l
 			}})
 		}
 		names[name] = string(key)
-		// Only what clients have written is compared here, so only that is printed.
+		// Only documents that clients have written are compared, so skip the cost for the others.
 		print := "loaded"
 		if l.Written(string(key)) {
 			print = printDoc(cursor.Current)

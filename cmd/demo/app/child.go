@@ -15,16 +15,16 @@ import (
 	"dbcontroller.dev/integration/subprocess"
 )
 
-// child is a process that the demo runs. Its log is a file.
+// child is a process of the demo. It logs to a file.
 type child struct {
 	*subprocess.Process
 	name string
 	log  string
 
-	api, operator string // where it listens, as it says itself
+	api, operator string // addresses, from its log
 }
 
-// spawn starts a process that ends with this one, or, kept, does not.
+// spawn starts a process. It ends with this process, unless kept is set.
 func spawn(name, binary string, args, env []string, log string, kept bool) (*child, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -34,6 +34,7 @@ func spawn(name, binary string, args, env []string, log string, kept bool) (*chi
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = f, f
+	// A session of its own keeps the terminal's interrupt from ending a kept process.
 	if kept {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}
@@ -44,7 +45,7 @@ func spawn(name, binary string, args, env []string, log string, kept bool) (*chi
 	return &child{Process: p, name: name, log: log}, nil
 }
 
-// exitError is a process that ended by itself, or could not be used.
+// exitError reports a process that ended by itself or could not be used.
 type exitError struct {
 	child *child
 	err   error
@@ -55,7 +56,7 @@ func (e *exitError) Unwrap() error { return e.err }
 
 var errExited = errors.New("it ended, and should not have")
 
-// ready waits until the process says where it listens and then that it is ready.
+// ready waits until the process has logged its addresses and reports that it is ready.
 func (c *child) ready(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -63,6 +64,7 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		// The process logs its addresses when its ports are open.
 		if c.operator == "" {
 			c.api, c.operator, last = subprocess.Addresses(c.log)
 		}
@@ -71,6 +73,7 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 			if err == nil {
 				return nil
 			}
+			// Keep the last real answer: the error of the expired context says nothing.
 			if ctx.Err() == nil {
 				last = err
 			}
@@ -105,13 +108,13 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// stopPatience is how long a process has to end in order.
+// stopPatience is the time for a process to end in order.
 const stopPatience = 10 * time.Second
 
-// stop ends the process: asked first, then killed.
+// stop asks the process to end, and kills it after stopPatience.
 func (c *child) stop() { c.Stop(stopPatience) }
 
-// watch returns an error when one of the processes ends before ctx does.
+// watch returns an error if the process ends before ctx does.
 func watch(ctx context.Context, c *child) error {
 	select {
 	case <-ctx.Done():

@@ -17,16 +17,16 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// comparison is what comparing the two namespaces found.
+// comparison is the result of comparing the two namespaces.
 type comparison struct {
-	records    int // of the old namespace
+	records    int // in the old namespace
 	compared   int
 	mismatched int
 }
 
-// compare brings every record of each namespace through the transform and compares it
-// with the other: clients have stopped, and the namespace that is not active follows the
-// one that is, so that both ways everything must be equal within a moment.
+// compare transforms every record of each namespace and compares it with the other namespace.
+// Clients have stopped and the inactive namespace follows the active one. Both directions must
+// therefore become equal within a moment.
 func compare(ctx context.Context, cfg config.Config, registry *transform.Registry, d upgradestate.Deployment, note func(string)) (out comparison, err error) {
 	spaces, views := map[string]databases.Space{}, map[string]transform.View{}
 	for _, v := range []string{oldVersion, newVersion} {
@@ -39,12 +39,14 @@ func compare(ctx context.Context, cfg config.Config, registry *transform.Registr
 			return out, fmt.Errorf("database of %s: %w", v, err)
 		}
 		defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
+		// Read nothing older than now: a lagging replica would show differences that are gone.
 		now, err := ns.Position(ctx)
 		if err != nil {
 			return out, fmt.Errorf("database of %s: %w", v, err)
 		}
 		spaces[v], views[v] = ns, transform.View{Tokens: tokensOf(d, v), NotBefore: now.At}
 	}
+	// Each direction has its own transform, and both must hold.
 	for _, way := range [][2]string{{oldVersion, newVersion}, {newVersion, oldVersion}} {
 		dir, err := registry.Direction(way[0], way[1])
 		if err != nil {
@@ -54,6 +56,7 @@ func compare(ctx context.Context, cfg config.Config, registry *transform.Registr
 			Comparer: verify.New(spaces[way[0]], spaces[way[1]], dir), src: views[way[0]], dst: views[way[1]],
 			differ: map[transform.GroupID]string{},
 		}
+		// Sources find missing and wrong targets; targets find those without a source.
 		sources, err := w.pages(ctx, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) }, w.SourcePage)
 		if err != nil {
 			return out, err
@@ -83,7 +86,7 @@ func compare(ctx context.Context, cfg config.Config, registry *transform.Registr
 type walk struct {
 	*verify.Comparer
 	src, dst transform.View
-	differ   map[transform.GroupID]string // with a kind, for people
+	differ   map[transform.GroupID]string // differing groups with their kind, for messages
 }
 
 type page func(context.Context, transform.View, transform.View, string, record.Range, int) (transform.Comparison, error)
@@ -109,8 +112,8 @@ func (w *walk) pages(ctx context.Context, kinds []record.KindSpec, synced func(s
 	return groups, nil
 }
 
-// settle compares what differs again until it is equal, or has had its time: what clients
-// wrote last is still on its way.
+// settle compares differing groups again until they are equal or the time is up. The last writes
+// may still be on their way.
 func (w *walk) settle(ctx context.Context) error {
 	for try := 0; len(w.differ) > 0 && try < 40; try++ {
 		if err := sleep(ctx, 250*time.Millisecond); err != nil {
@@ -129,7 +132,7 @@ func (w *walk) settle(ctx context.Context) error {
 	return nil
 }
 
-// tokensOf is where the kinds of a version are, as the record says after the switch.
+// tokensOf returns the tokens of a version's kinds, from the deployment after the switch.
 func tokensOf(d upgradestate.Deployment, version string) record.Tokens {
 	toks := record.Tokens{}
 	ns, _ := d.Namespace(version)

@@ -20,8 +20,8 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Run does the demo and prints what it saw. An error means that it could not be done to
-// its end; what a finished one found is for Result.Err to judge.
+// Run runs the demo and prints the result. An error means that the demo could not finish.
+// Result.Err judges the result of a finished one.
 func Run(ctx context.Context, o Options) (Result, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -33,6 +33,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r := &run{Options: o, layout: l, begun: time.Now(), people: o.Stdout, http: httpClient(o)}
 	r.services, r.application = newDeployments()
+	// Standard output is for the JSON object only.
 	if o.JSON {
 		r.people = o.Stderr
 	}
@@ -44,6 +45,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil && ctx.Err() == nil {
 		r.showLogs(err)
 	}
+	// Show logs first: the clean-up removes them.
 	r.cleanUp(ctx, kept)
 	if ctx.Err() != nil {
 		return result, errors.New("demo: interrupted; everything was stopped and removed")
@@ -54,8 +56,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return result, result.print(o.Stdout, o.JSON)
 }
 
-// showLogs shows the end of the log of the process that failed, or, where none is known to
-// have, of all: they are removed with everything else.
+// showLogs prints the end of the failed process's log, or of all logs if no process is known to
+// have failed. The clean-up removes the logs.
 func (r *run) showLogs(err error) {
 	failed := r.children()
 	var exit *exitError
@@ -67,7 +69,8 @@ func (r *run) showLogs(err error) {
 	}
 }
 
-// httpClient has a connection for every client, so that none waits for another's.
+// httpClient returns a client with a connection for every demo client, so that none waits for
+// another.
 func httpClient(o Options) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 4*o.Writers + 16
@@ -86,17 +89,17 @@ type run struct {
 	people   io.Writer
 
 	backends              *backends
-	host                  *child // hosts the backends of a demo that is kept
+	host                  *child // hosts the backends of a kept demo
 	services, application *deployed
 	servers               []*child // of the services
 	mongo                 *mongo.Client
 	etcd                  *etcdcoord.Store
 }
 
-// deployments are both of a demo.
+// deployments returns both deployments.
 func (r *run) deployments() []*deployed { return []*deployed{r.services, r.application} }
 
-// say tells people what happens, with the time since the start.
+// say prints a line with the time since the start.
 func (r *run) say(format string, args ...any) {
 	r.printing.Lock()
 	defer r.printing.Unlock()
@@ -111,6 +114,7 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	}
 	t := newTraffic(r)
 	var err error
+	// The collection exists before the controllers, as with an existing application.
 	if t.hot, err = loadPackages(ctx, r.mongo.Database(r.layout.oldDB), r.Records, t.packages); err != nil {
 		return Result{}, err
 	}
@@ -132,6 +136,8 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	r.say("%d processes and as many secrets are in the services' database, in etcd", t.stored())
+	// Traffic, upgrades and switches. Everything before is preparation, everything after is
+	// judgement.
 	u, err := r.upgrade(ctx, t)
 	if err != nil {
 		return Result{}, err
@@ -139,7 +145,7 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	return r.judge(ctx, t, u)
 }
 
-// children are all processes that run for the demo.
+// children returns all running processes of the demo.
 func (r *run) children() []*child {
 	all := slices.Concat(r.servers, r.services.controllers, r.application.controllers)
 	if r.host != nil {
@@ -148,11 +154,12 @@ func (r *run) children() []*child {
 	return all
 }
 
-// judge looks everything up and puts the result together.
+// judge checks all data and builds the result.
 func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error) {
 	r.say("looking every acknowledged write up")
 	f := newFindings(r.note)
 	active := r.services.after.CurrentVersion
+	// Cells write through the API. They must stop before the data is checked.
 	if err := t.cells.settle(ctx, f, r.say); err != nil {
 		return Result{}, err
 	}
@@ -192,6 +199,7 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 			res.Engines[kind] = d.engines()
 		}
 	}
+	// The result shows the worst switch; the list has all of them.
 	for _, s := range u.switches {
 		p := s.pause(t.tally.writes)
 		res.Switches = append(res.Switches, Switch{From: s.from, To: s.to, WritePause: p, Phases: s.phases})
@@ -202,7 +210,7 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 	return res, nil
 }
 
-// openEtcd connects to etcd, to watch the records as they change.
+// openEtcd connects to etcd, to watch the deployments.
 func (r *run) openEtcd(ctx context.Context) error {
 	var err error
 	if r.etcd, err = etcdcoord.Open(ctx, etcdcoord.Config{Endpoints: r.backends.Etcd}); err != nil {

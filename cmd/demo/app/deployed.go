@@ -10,11 +10,11 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// deployed is one of the deployments that a demo moves, all in the same run.
+// deployed is one of the deployments that a demo moves in the same run.
 type deployed struct {
-	name        string // for people
+	name        string // for output
 	deployment  string
-	file        string // of its configuration
+	file        string // configuration file
 	kinds       []string
 	config      config.Config
 	controllers []*child
@@ -23,18 +23,18 @@ type deployed struct {
 	after       upgradestate.Deployment // after the last switch
 }
 
-// newDeployments are those of every demo, as results name what is in them.
+// newDeployments returns the two deployments of every demo.
 func newDeployments() (services, application *deployed) {
 	return &deployed{name: "services", deployment: servicesName, file: servicesFile, kinds: []string{"bbs", "secrets"}},
 		&deployed{name: "application", deployment: applicationName, file: applicationFile, kinds: []string{packagesKind}}
 }
 
-// apis are the Deployment APIs of the controllers.
+// apis returns clients of the controllers' Deployment APIs.
 func (d *deployed) apis(h *http.Client) []dbcontrollerv1connect.DeploymentServiceClient {
 	return clientsOf(h, addresses(d.controllers), dbcontrollerv1connect.NewDeploymentServiceClient)
 }
 
-// engines are the databases of the old version and the new one.
+// engines returns the backends of the old and the new version.
 func (d *deployed) engines() []string {
 	var out []string
 	for _, v := range []string{oldVersion, newVersion} {
@@ -44,7 +44,7 @@ func (d *deployed) engines() []string {
 	return out
 }
 
-// addresses are where processes listen.
+// addresses returns the API addresses of processes.
 func addresses(cs []*child) []string {
 	var out []string
 	for _, c := range cs {

@@ -1,31 +1,34 @@
-// Package app is the demonstration: it does the main job for real, on one machine, and measures it: a live
-// database moves from v1 to v2 while clients write to it.
+// Package app is the demonstration. It moves live databases from v1 to v2 on one machine while
+// clients write to them, and measures and checks the result.
 //
-// It finds or starts MongoDB, starts etcd, loads real records as an existing
-// application's collection, and runs two deployments: that of the sample services, whose
-// records are in etcd in v1 and in MongoDB in v2, with two servers, and that of the application's
-// collection in MongoDB, each with two controllers, all processes of their own. Clients then
-// create, update, delete and read through both API versions, and an application does so with
-// the plain driver, following the Deployment API as any application would: processes, of which
-// one record becomes several; secrets, whose key changes; and the application's documents,
-// which a lens changes in a collection of a fixed name. Cells run the instances of some
-// processes, which the reconciler of the sample keeps: one of them crashes in each switch.
-// Both upgrades begin, switch, and traffic goes on; then it goes back and forth, as often as is
-// asked for. At the end every key's last acknowledged state is looked up through both API
-// versions and in the database itself, what must run is looked up in the cells, and all data is
-// compared through the transform, both ways.
+// The demo finds or starts MongoDB, starts etcd, and runs two deployments:
 //
-// Each key is written by one client alone, one operation after another, and each
-// operation has a number of its own, so that what a key must hold is known exactly. A
-// write whose outcome is unknown counts as failed, and its key may hold either state.
+//   - the sample services, with records in etcd in v1 and in MongoDB in v2, and two servers
+//   - an existing application's collection in MongoDB, loaded with real records
 //
-// All figures are measured. Write latencies count from the moment at which the write was
-// due by its schedule, not from when a client got round to sending it, so that a pause is
-// not hidden by the clients that it holds up.
+// Each deployment has two controllers. All of these are processes of their own.
 //
-// The package touches only databases of its own, whose names begin with dbc_demo_, and
-// leaves nothing behind unless asked to. It does not decide how anything is moved; it only
-// uses what operators, servers and applications use.
+// Clients create, update, delete and read through both API versions. An application does the same
+// with the plain driver, and follows the Deployment API like any application. The data cover three
+// transforms. One process record becomes several. Secrets change their key. A lens changes the
+// application's documents in a collection with a fixed name. Cells run the instances of some
+// processes under the sample's reconciler; one cell crashes in each switch.
+//
+// The demo upgrades both deployments, lets traffic continue, and switches back and forth as often
+// as requested. At the end it looks up the last acknowledged state of every key, through both API
+// versions and in the database itself. It checks the instances on the cells. It compares all data
+// through the transform, in both directions.
+//
+// One client writes each key, one operation after the other, and each operation has its own number.
+// The expected state of a key is therefore exact. A write with an unknown outcome counts as failed,
+// and its key may have either state.
+//
+// All figures are measured. Latency counts from the time that a write was due by its schedule, so
+// that clients held up by a pause do not hide it.
+//
+// The package touches only databases of its own, with names that start with dbc_demo_. It leaves
+// nothing behind unless requested. It does not own any part of a migration: it uses only interfaces
+// of operators, servers and applications. Begin to read at Run.
 //
 // It is not for users and may change with any version.
 package app

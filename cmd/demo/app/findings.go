@@ -6,17 +6,16 @@ import (
 	"dbcontroller.dev/integration/workload"
 )
 
-// state is what a key holds, as each version shows it: canonical prints of the content
-// that can be compared. The zero state is absence.
+// state is the value of a key, in the canonical form of each version. The zero state means absent.
 type state struct{ v1, v2 string }
 
-// ledger is what clients were told of the records of one service.
+// ledger records the acknowledged writes of one service.
 type ledger = workload.Ledger[state]
 
-// form is how a place shows a state.
+// form selects the form in which a place shows a state.
 type form = func(state) string
 
-// formOf is the form of an API, or of the documents, of a version.
+// formOf returns the form of a version's API and documents.
 func formOf(version string) form {
 	return func(s state) string {
 		if version == newVersion {
@@ -26,20 +25,20 @@ func formOf(version string) form {
 	}
 }
 
-// findings are the records at which what is there is not what clients were told, each once
-// in however many places it is found.
+// findings are the records that differ from the acknowledged state. A record counts once, even if
+// several places show it wrong.
 type findings struct {
 	records map[workload.Kind]map[string]bool
 	note    func(string)
-	late    map[string]bool // records that the version that follows had a moment later
-	lateFor time.Duration   // until the last of them was there
+	late    map[string]bool // records that the following version had later
+	lateFor time.Duration   // time until the last of them was there
 }
 
 func newFindings(note func(string)) *findings {
 	return &findings{records: map[workload.Kind]map[string]bool{}, late: map[string]bool{}, note: note}
 }
 
-// add counts what was found, and tells people of the first records of each kind.
+// add counts findings and prints the first few of each kind.
 func (f *findings) add(found workload.Findings) {
 	for _, one := range found {
 		known := f.records[one.Kind]
@@ -47,6 +46,7 @@ func (f *findings) add(found workload.Findings) {
 			known = map[string]bool{}
 			f.records[one.Kind] = known
 		}
+		// Print the first few of a kind only: one cause often breaks many records.
 		if !known[one.Record] && len(known) < mostProblems {
 			f.note(one.Error())
 		}
@@ -54,15 +54,15 @@ func (f *findings) add(found workload.Findings) {
 	}
 }
 
-// noteLate counts what is not yet as it was acknowledged.
+// noteLate counts records that do not have their acknowledged state yet.
 func (f *findings) noteLate(wrong workload.Findings) {
 	for _, w := range wrong {
 		f.late[w.Record] = true
 	}
 }
 
-// lost, duplicated and resurrected are the numbers of the result, which has no others: what
-// is there and never was counts as duplicated, and what is as a refused write left it as lost.
+// lost, duplicated and resurrected are the only counts in a result. A record that nobody created
+// counts as duplicated. A record changed by a refused write counts as lost.
 func (f *findings) lost() int {
 	return len(f.records[workload.Lost]) + len(f.records[workload.Refused])
 }

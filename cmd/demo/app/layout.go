@@ -14,24 +14,24 @@ import (
 // ringSize is the number of shards of a demo.
 const ringSize = 16
 
-// What a demo moves: the sample services, whose records are in etcd first, and the collection
-// of an existing application.
+// The deployments of a demo: the sample services, with records in etcd at first, and an existing
+// application's collection.
 const (
 	servicesName    = "services/" + bbs.Service + "/deployments/local"
 	applicationName = "services/packages.example.com/deployments/local"
 )
 
-// Files that a demo's processes read.
+// Files that the demo's processes read.
 const (
 	servicesFile    = "services.yaml"
 	applicationFile = "application.yaml"
 	lensFile        = "packages.yaml"
 )
 
-// layout is where a demo keeps its things.
+// layout holds the files and database names of a demo.
 type layout struct {
 	dir string // configurations, lens, logs, etcd
-	// Databases in MongoDB, of this run alone: the application's, and the services' second one.
+	// Databases in MongoDB for this run only: the application's two, and the services' second one.
 	oldDB, newDB, servicesDB string
 }
 
@@ -40,22 +40,23 @@ func newLayout() (layout, error) {
 	if err != nil {
 		return layout{}, fmt.Errorf("make a folder for the demo: %w", err)
 	}
+	// Runs on the same server must not share databases.
 	run := strings.ToLower(rand.Text()[:10])
 	name := "dbc_demo_" + run + "_"
 	return layout{dir: dir, oldDB: name + oldVersion, newDB: name + newVersion, servicesDB: name + "services_" + newVersion}, nil
 }
 
-// databases are what a run leaves in MongoDB.
+// databases returns the databases that a run creates in MongoDB.
 func (l layout) databases() []string { return []string{l.oldDB, l.newDB, l.servicesDB} }
 
 func (l layout) file(name string) string { return filepath.Join(l.dir, name) }
 
-// uriVariable carries MongoDB's connection string to the processes: the configuration
-// holds no secret.
+// uriVariable passes MongoDB's connection string to the processes, so that the configuration holds
+// no secret.
 const uriVariable = "MONGO_URI"
 
-// write writes what the processes read. Each has its own ports, so the configurations
-// name none.
+// write writes the files for the processes. The configurations contain no ports, because each
+// process chooses its own.
 func (l layout) write(etcd []string) error {
 	endpoints := strings.Join(etcd, `", "`)
 	common := func(deployment string) string {

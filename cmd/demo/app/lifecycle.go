@@ -18,11 +18,11 @@ import (
 const (
 	controllerCount = 2
 	serverCount     = 2
-	// startPatience is how long processes have to become ready, on a busy machine.
+	// startPatience is the time for processes to become ready, on a busy machine.
 	startPatience = time.Minute
 )
 
-// startBackends finds or starts MongoDB and etcd, and writes the files of the demo.
+// startBackends finds or starts MongoDB and etcd, and writes the demo's files.
 func (r *run) startBackends(ctx context.Context) error {
 	var err error
 	if r.Keep {
@@ -39,6 +39,7 @@ func (r *run) startBackends(ctx context.Context) error {
 	if err := r.layout.write(r.backends.Etcd); err != nil {
 		return err
 	}
+	// Load the files as the processes will, with the same variable for the connection string.
 	for _, d := range r.deployments() {
 		d.config, err = config.Load(r.layout.file(d.file), func(name string) (string, bool) {
 			return r.backends.URI, name == uriVariable
@@ -74,6 +75,7 @@ func (r *run) startProcesses(ctx context.Context) error {
 		}
 		r.servers = append(r.servers, s)
 	}
+	// All start at once; waiting for each in turn would take several times as long.
 	g, gctx := errgroup.WithContext(ctx)
 	for _, c := range slices.Concat(r.services.controllers, r.application.controllers, r.servers) {
 		g.Go(func() error { return c.ready(gctx, startPatience) })
@@ -85,8 +87,8 @@ func (r *run) startProcesses(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp stops and removes what the demo made, unless it is kept. It goes on after
-// failures: what can be removed is.
+// cleanUp stops and removes everything that the demo made, unless it is kept. A failed step does
+// not skip the later ones.
 func (r *run) cleanUp(ctx context.Context, kept bool) {
 	complain := func(err error) {
 		if err != nil {
@@ -94,6 +96,8 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 		}
 	}
 	if !kept {
+		// Servers and controllers stop before the databases are dropped, or they would create
+		// collections again.
 		stopAll(r.servers)
 		stopAll(slices.Concat(r.services.controllers, r.application.controllers))
 		if r.mongo != nil {
@@ -105,6 +109,7 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 		complain(r.etcd.Close())
 	}
 	if r.mongo != nil {
+		// The interrupt may have ended ctx, and connections are to be closed all the same.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		complain(r.mongo.Disconnect(closing))
 		cancel()
@@ -129,7 +134,7 @@ func stopAll(cs []*child) {
 	wg.Wait()
 }
 
-// lookAround says how to go on with a demo that is kept.
+// lookAround prints commands to examine a demo that is kept.
 func (r *run) lookAround() {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }

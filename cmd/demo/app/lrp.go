@@ -10,17 +10,17 @@ import (
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 )
 
-// lrp is a process as its owner knows it. What it holds follows from the numbers of the
-// operations that wrote it, so that a state that is older, or mixed, is told apart.
+// lrp is a process in the view of its owner. Its content follows from the numbers of the operations
+// that wrote it, so that an old or mixed state is recognized.
 type lrp struct {
 	guid        string
-	op          int64            // that wrote routes and annotation
-	running     int32            // instances, of which cells know; most processes have none
-	definitions map[string]int64 // by id, the operation that made it; none that was active before
-	active      string           // id of a definition
+	op          int64            // operation that wrote routes and annotation
+	running     int32            // instances for cells; 0 for most processes
+	definitions map[string]int64 // operation that made each, by id; without formerly active ones
+	active      string           // id of the active definition
 }
 
-// created is a process as either API's create makes it: with one definition.
+// created returns a process after a create in either API: with one definition.
 func created(guid string, op int64) lrp {
 	return lrp{guid: guid, op: op, definitions: map[string]int64{guid: op}, active: guid}
 }
@@ -36,8 +36,8 @@ func (p lrp) withDefinition(id string, op int64) lrp {
 	return p
 }
 
-// activated is a process with another active definition. The one before may go at any time, so
-// it counts no more.
+// activated returns the process with another active definition. The service may delete the former
+// one at any time, so it no longer counts.
 func (p lrp) activated(id string) lrp {
 	p.definitions = maps.Clone(p.definitions)
 	delete(p.definitions, p.active)
@@ -51,7 +51,7 @@ func (p lrp) routes() map[string]string {
 	return map[string]string{"router": fmt.Sprintf(`{"hostnames":["%s-%d.example.com"],"port":8080}`, p.guid, p.op)}
 }
 
-// v1 is the process as the v1 API shows it: with its active definition.
+// v1 returns the process in the form of the v1 API: with its active definition.
 func (p lrp) v1() *bbsv1.DesiredLRP {
 	return &bbsv1.DesiredLRP{
 		ProcessGuid: p.guid, Domain: domain, Instances: p.running, Routes: p.routes(), Annotation: p.annotation(),
@@ -59,7 +59,7 @@ func (p lrp) v1() *bbsv1.DesiredLRP {
 	}
 }
 
-// v2 is the process as the v2 API shows it.
+// v2 returns the process in the form of the v2 API.
 func (p lrp) v2() *bbsv2.LRPDeployment {
 	d := &bbsv2.LRPDeployment{
 		ProcessGuid: p.guid, Domain: domain, Instances: p.running, Routes: p.routes(), Annotation: p.annotation(),
@@ -98,7 +98,7 @@ func definitionV2(op int64) *bbsv2.Definition {
 	return out
 }
 
-// printV1 and printV2 leave out what the service sets by itself.
+// printV1 and printV2 omit fields that the service sets itself.
 func printV1(d *bbsv1.DesiredLRP) string {
 	d = proto.CloneOf(d)
 	d.ModificationTag = nil

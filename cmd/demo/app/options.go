@@ -10,43 +10,42 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Defaults of the options. There are so many writers that a schedule is kept even while
-// each write takes a while: what is measured must be the database, not the queue of a
-// client that writes one key after another.
+// Defaults of the options. There are enough writers to keep the schedule even if each write takes a
+// while. Otherwise the figures would measure the queues of clients and not the database.
 const (
 	DefaultRecords = 20000
 	DefaultWriters = 24
 	DefaultRate    = 300
 )
 
-// Commands of the program that a demo starts processes of.
+// Commands of the program that the demo starts as processes.
 const (
 	ControllerCommand = "controller"
 	HostCommand       = "host"
 )
 
-// Options say what a demo does. Zero values mean the defaults named.
+// Options configure a demo. A zero value means the default that a field names.
 type Options struct {
-	JSON    bool   // result as one JSON object on Stdout, everything else on Stderr
+	JSON    bool   // result as one JSON object on Stdout, all other output on Stderr
 	Records int    // documents of the application's collection; 20,000
 	Writers int    // on each path: the API, and the plain driver; 24
 	Rate    int    // writes a second over all writers, and as many reads; 300
-	Seed    uint64 // of what clients do
-	// Switches is how often the deployment is switched: to v2, back to v1, and so on; 1.
+	Seed    uint64 // of the clients' random choices
+	// Switches is the number of switches: to v2, back to v1, and so on; 1.
 	Switches int
 	Keep     bool // leave everything running
 
 	Binary       string // this program, with ControllerCommand and HostCommand
 	ServerBinary string // the sample server
-	// Transformers are those that the controllers work with, for the comparison.
+	// Transformers returns the controllers' transformers, for the comparison.
 	Transformers func(config.Config) (*transform.Registry, error)
-	// Warm and Cool are how long clients drive before the upgrade begins and after the
-	// switch; 2 s and 3 s. Cool goes on until every path has written to the new version.
+	// Warm and Cool are the times that clients run before the upgrade and after the switch; 2 s and
+	// 3 s. Cool extends until every path has written to the new version.
 	Warm, Cool time.Duration
-	// Patience is how long the upgrade may show no progress before the demo gives up; 60 s.
+	// Patience limits the time without progress before the demo gives up; 60 s.
 	Patience time.Duration
 
-	Stdout, Stderr io.Writer // the process's own
+	Stdout, Stderr io.Writer // default: the process's own
 }
 
 func (o Options) withDefaults() Options {
@@ -90,6 +89,7 @@ func (o Options) validate() error {
 			return fmt.Errorf("%s %d: give a number from %d to %d", n.flag, n.value, n.low, n.high)
 		}
 	}
+	// Check the binaries first: a missing one would fail after minutes of loading.
 	for _, b := range []struct{ what, path, help string }{
 		{"demo", o.Binary, "build it with 'make build'"},
 		{"sample server", o.ServerBinary, "build it with 'make build', or name it with --server-binary"},

@@ -17,11 +17,11 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// packagesKind is the name of the application's collection, in both versions.
+// packagesKind is the application's collection, in both versions.
 const packagesKind = "packages"
 
-// shapes knows a document of the application in both versions. Writers keep the v1 shape
-// and write what the version at hand needs.
+// shapes converts an application's document between versions. Writers keep the v1 shape and convert
+// it to the shape of the version that they write to.
 type shapes struct{ lens *lens.Lens }
 
 // in returns the document in the shape of a version.
@@ -32,7 +32,7 @@ func (s shapes) in(version string, doc bson.Raw) (bson.Raw, error) {
 	return doc, nil
 }
 
-// state is what a document prints as in both versions.
+// state returns the canonical form of a document in both versions.
 func (s shapes) state(doc bson.Raw) (state, error) {
 	up, err := s.lens.Up(doc, nil)
 	if err != nil {
@@ -41,8 +41,8 @@ func (s shapes) state(doc bson.Raw) (state, error) {
 	return state{v1: printDoc(doc), v2: printDoc(up)}, nil
 }
 
-// printDoc is the canonical form of a document: fields in the order of their names, for
-// $set adds new ones at the end wherever the lens would have put them.
+// printDoc returns the canonical form of a document, with fields sorted by name. $set appends new
+// fields, so their order differs from the lens's.
 func printDoc(doc bson.Raw) string {
 	var b bytes.Buffer
 	appendDoc(&b, doc)
@@ -58,6 +58,7 @@ func appendDoc(b *bytes.Buffer, doc bson.Raw) {
 	slices.SortFunc(elements, func(x, y bson.RawElement) int { return strings.Compare(x.Key(), y.Key()) })
 	for _, e := range elements {
 		v := e.Value()
+		// Types are part of the form: an int that became a long is a difference.
 		fmt.Fprintf(b, "%q:%d:", e.Key(), v.Type)
 		if v.Type == bson.TypeEmbeddedDocument {
 			b.WriteByte('{')
@@ -70,7 +71,7 @@ func appendDoc(b *bytes.Buffer, doc bson.Raw) {
 	}
 }
 
-// newPackage is the v1 document of an application's own making.
+// newPackage returns a new v1 document.
 func newPackage(id any, name string, op int64) (bson.Raw, error) {
 	return bson.Marshal(bson.D{
 		{Key: "_id", Value: id}, {Key: "name", Value: name}, {Key: "version", Value: fmt.Sprintf("1.0-%d", op)},
@@ -82,11 +83,10 @@ func newPackage(id any, name string, op int64) (bson.Raw, error) {
 	})
 }
 
-// opField holds the number of the operation that wrote a document last.
+// opField holds the number of the operation that last wrote a document.
 const opField = "demo_operation"
 
-// changes are the fields that an update sets, as the application of v1 names them, with
-// the document that results.
+// changes returns the fields that an update sets, in the shape of v1, and the resulting document.
 func changes(doc bson.Raw, op int64) (set bson.D, next bson.Raw, err error) {
 	set = bson.D{{Key: "version", Value: fmt.Sprintf("2.0-%d", op)}, {Key: "installed_size", Value: int32(op)}, {Key: opField, Value: op}}
 	var d bson.D
@@ -104,8 +104,8 @@ func changes(doc bson.Raw, op int64) (set bson.D, next bson.Raw, err error) {
 	return set, next, err
 }
 
-// renamed returns the fields of an update in the shape of a version: taken out of the
-// whole document in that shape, so that the lens alone knows how.
+// renamed returns the fields of an update in the shape of a version. It takes them from the
+// converted document, so that only the lens knows the mapping.
 func (s shapes) renamed(version string, set bson.D, next bson.Raw) (bson.D, error) {
 	if version != newVersion {
 		return set, nil
@@ -125,13 +125,12 @@ func (s shapes) renamed(version string, set bson.D, next bson.Raw) (bson.D, erro
 	return out, nil
 }
 
-// hotDocuments is how many of the loaded documents clients write to at most; they are
-// kept in memory.
+// hotDocuments is the maximum number of loaded documents that clients write to. They stay in
+// memory.
 const hotDocuments = 20_000
 
-// loadPackages makes the application's collection, as an application would have: real
-// records, an index that is unique, and others. It returns the documents that clients
-// may write.
+// loadPackages creates the application's collection with real records and indexes, one of them
+// unique. It returns the documents that clients may write to.
 func loadPackages(ctx context.Context, db *mongo.Database, n int, l *ledger) (hot []bson.Raw, err error) {
 	docs, err := packages.Load(n)
 	if err != nil {
@@ -148,6 +147,7 @@ func loadPackages(ctx context.Context, db *mongo.Database, n int, l *ledger) (ho
 	}
 	const batch = 1000
 	g, gctx := errgroup.WithContext(ctx)
+	// Load in parallel: the demo should spend its time on the upgrade.
 	g.SetLimit(4)
 	for chunk := range slices.Chunk(docs, batch) {
 		g.Go(func() error {
@@ -163,6 +163,7 @@ func loadPackages(ctx context.Context, db *mongo.Database, n int, l *ledger) (ho
 		if err != nil {
 			return nil, fmt.Errorf("load %s: %w", packagesKind, err)
 		}
+		// Loaded documents must survive as well, even if no client writes to them.
 		l.Load(string(key))
 	}
 	return docs[:min(len(docs), hotDocuments)], nil

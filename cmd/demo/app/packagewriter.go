@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// packageWriter is one client of the application's collection, and the only one that
-// writes its documents. It is used by one goroutine.
+// packageWriter is one client of the application's collection. Only it writes its documents. It is
+// used by one goroutine.
 type packageWriter struct {
 	app    *application
 	shapes shapes
@@ -27,12 +27,12 @@ type packageWriter struct {
 	rng    *rand.Rand
 	number int
 
-	live  []bson.Raw // documents in the shape of v1
-	dead  []bson.Raw // _ids and names to be used again
+	live  []bson.Raw // in the shape of v1
+	dead  []bson.Raw // deleted; their _id and name are reused
 	names int
 }
 
-// do makes one write that was due at a time.
+// do makes one write, which was due at the given time.
 func (w *packageWriter) do(ctx context.Context, due time.Time) {
 	op := w.ops.Add(1)
 	switch dice := w.rng.IntN(100); {
@@ -47,8 +47,8 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 	}
 }
 
-// run makes one write and notes what became of it. A document whose state is unknown is
-// not touched again.
+// run makes one write and records its outcome. It reports false if the document's state is unknown;
+// the caller must not write it again.
 func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, appclient.Collection, string) error) bool {
 	w.ledger.Begin(key, next)
 	version, err := w.app.write(ctx, do)
@@ -64,8 +64,8 @@ func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next
 	return true
 }
 
-// fresh is an _id of one of the types that the collection has, with a name. Those of
-// deleted documents are used again.
+// fresh returns an _id and a name for a new document. The _ids cover all types in the collection.
+// Those of deleted documents are reused.
 func (w *packageWriter) fresh() (id any, name string) {
 	if n := len(w.dead); n > 0 && w.rng.IntN(2) == 0 {
 		doc := w.dead[n-1]
@@ -106,7 +106,7 @@ func (w *packageWriter) insert(ctx context.Context, due time.Time, op int64) {
 	}
 }
 
-// plan is the key of a document and the state that it will have.
+// plan returns the key of a document and its expected state.
 func (w *packageWriter) plan(doc bson.Raw) (key string, next state, ok bool) {
 	k, err := record.KeyOfDoc(doc)
 	if err == nil {
@@ -127,6 +127,7 @@ func (w *packageWriter) remove(ctx context.Context, due time.Time) {
 	}
 	if w.run(ctx, due, key, state{}, func(ctx context.Context, c appclient.Collection, _ string) error {
 		res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}})
+		// This client owns the document, so a miss means that the collection has moved.
 		if err == nil && res.DeletedCount == 0 {
 			return appclient.ErrMoved
 		}
@@ -153,6 +154,7 @@ func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
 			return err
 		}
 		res, err := c.ReplaceOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, shaped)
+		// This client owns the document, so a miss means that the collection has moved.
 		if err == nil && res.MatchedCount == 0 {
 			return appclient.ErrMoved
 		}
@@ -178,6 +180,7 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 			return err
 		}
 		res, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, bson.D{{Key: "$set", Value: fields}})
+		// This client owns the document, so a miss means that the collection has moved.
 		if err == nil && res.MatchedCount == 0 {
 			return appclient.ErrMoved
 		}
@@ -187,14 +190,14 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 	}
 }
 
-// application is an existing program with a collection of its own. It knows MongoDB and the
-// Deployment API, and nothing else of this project.
+// application is an existing program with a collection. It knows MongoDB and the Deployment API,
+// and no other part of this project.
 type application struct{ *appclient.App }
 
-// registrationTTL is how long the controllers remember an application that is gone.
+// registrationTTL is the time that controllers remember an application that is gone.
 const registrationTTL = 10 * time.Second
 
-// openApplication registers the application, at controllers of which any will do.
+// openApplication registers the application with any of the controllers.
 func openApplication(ctx context.Context, controllers []string, m *mongo.Client) (*application, error) {
 	app, err := appclient.Open(ctx, appclient.Config{
 		Controllers: controllers, Application: "packages", Mongo: m, TTL: registrationTTL, Patience: callPatience,
@@ -202,7 +205,7 @@ func openApplication(ctx context.Context, controllers []string, m *mongo.Client)
 	return &application{app}, err
 }
 
-// write makes a write where the data is, and returns the version written to.
+// write makes a write in the current collection, and returns the version written to.
 func (a *application) write(ctx context.Context, do func(ctx context.Context, c appclient.Collection, version string) error) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -217,9 +220,9 @@ func (a *application) write(ctx context.Context, do func(ctx context.Context, c 
 	return version, err
 }
 
-// read reads one document where the data is. A document that is found is current, since
-// nobody can write elsewhere before its name has moved. That one is absent is believed only
-// if the data had not moved.
+// read reads one document in the current collection. A document that is found is current, because
+// writes go elsewhere only after its collection was renamed. A missing document is believed only if
+// the collection has not moved.
 func (a *application) read(ctx context.Context, l *ledger, t *tally, key string) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -233,12 +236,14 @@ func (a *application) read(ctx context.Context, l *ledger, t *tally, key string)
 			return err
 		}
 		doc, err := c.FindOne(ctx, bson.D{{Key: "_id", Value: record.Key(key).Value()}}).Raw()
+		// The collection may have moved before the read. ErrMoved makes the client look again.
 		if errors.Is(err, mongo.ErrNoDocuments) {
 			return appclient.ErrMoved
 		}
 		print = printDoc(doc)
 		return err
 	})
+	// Still missing at the current place: the document is absent, and the ledger decides.
 	if errors.Is(err, appclient.ErrMoved) {
 		err = nil
 	}

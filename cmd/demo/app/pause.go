@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// write is one acknowledged write as its client felt it.
+// write is one acknowledged write in the view of its client.
 type write struct {
 	due   time.Time // by the schedule
 	acked time.Time
-	path  string // through which it was made
+	path  string // path of the write
 	on    string // version that answered
 }
 
-// tally is what clients saw. Its methods may be called concurrently.
+// tally collects the results of all clients. It is safe for concurrent use.
 type tally struct {
 	mu          sync.Mutex
 	writes      []write
 	failed      int
 	reads       int
 	readsFailed int
-	written     map[[2]string]time.Time // by path and version, when it was written last
-	told        int                     // writes that latency has described
+	written     map[[2]string]time.Time // latest write by path and version
+	told        int                     // writes that latency has covered
 	problems    []string
 	note        func(string)
 }
 
-// mostProblems bounds what is told of failures; the first ones say most.
+// mostProblems limits the failures that are printed. The first ones say most.
 const mostProblems = 10
 
 func newTally(note func(string)) *tally {
@@ -63,7 +63,7 @@ func (t *tally) readFailed(problem string) {
 	t.problem("read failed: " + problem)
 }
 
-// problem tells of a failure when it happens. t.mu is held.
+// problem prints a failure. The caller holds t.mu.
 func (t *tally) problem(p string) {
 	if len(t.problems) < mostProblems {
 		t.problems = append(t.problems, p)
@@ -71,21 +71,21 @@ func (t *tally) problem(p string) {
 	}
 }
 
-// wroteOn reports whether every path given has written on a version since a moment.
+// wroteOn reports whether every given path has written on a version since a time.
 func (t *tally) wroteOn(version string, since time.Time, paths []string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.ContainsFunc(paths, func(p string) bool { return !t.written[[2]string{p, version}].After(since) })
 }
 
-// progress is how many writes were acknowledged, and how many failed, so far.
+// progress returns the number of acknowledged and failed writes so far.
 func (t *tally) progress() (acked, failed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.writes), t.failed
 }
 
-// latency describes the writes acknowledged since the last call, for people.
+// latency describes the latency of writes acknowledged since the last call.
 func (t *tally) latency() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,17 +101,18 @@ func (t *tally) latency() string {
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// pause measures the writes that were under way at any moment from the start of the
-// switch to the first acknowledgement by the version that it led to: due before its end,
-// and acknowledged after its start.
+// pause measures writes that were under way between the start of the switch and the first
+// acknowledgement by the new version. Such a write is due before that end and acknowledged after
+// that start.
 func pause(writes []write, start time.Time, to string) Pause {
 	return pauseOf(underWay(writes, start, to))
 }
 
-// underWay is what the clients of these writes felt.
+// underWay returns the latencies of the writes that were under way during the switch.
 func underWay(writes []write, start time.Time, to string) (felt []time.Duration) {
 	var end time.Time
 	for _, w := range writes {
+		// The pause ends with the first write that the new version acknowledges.
 		if w.on == to && w.acked.After(start) && (end.IsZero() || w.acked.Before(end)) {
 			end = w.acked
 		}
@@ -135,12 +136,13 @@ func pauseOf(felt []time.Duration) Pause {
 	}
 }
 
-// percentile of a sorted list, by nearest rank: the least value that at least p per cent
-// of the values do not exceed. 0 for an empty list.
+// percentile returns a percentile of a sorted list by nearest rank: the least value that at least p
+// percent of the values do not exceed. It returns 0 for an empty list.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
+	// Round up, without floating point.
 	rank := (len(sorted)*p + 99) / 100
 	return sorted[max(rank, 1)-1]
 }

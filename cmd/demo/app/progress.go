@@ -10,7 +10,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// progress notes whether an upgrade moves on.
+// progress detects whether an upgrade advances.
 type progress struct {
 	mu   sync.Mutex
 	now  string
@@ -25,7 +25,7 @@ func (p *progress) set(now string) {
 
 func (p *progress) copied(c copied) { p.set(fmt.Sprint(c)) }
 
-// moved reports whether anything changed since it was asked last.
+// moved reports whether anything changed since the last call.
 func (p *progress) moved() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -34,7 +34,7 @@ func (p *progress) moved() bool {
 	return moved
 }
 
-// show tells people of the shards' progress, as an operator's watch would, until ctx ends.
+// show prints the progress of the shards until ctx ends.
 func (r *run) show(ctx context.Context, d *deployed, p *progress) error {
 	stream, err := d.apis(r.http)[0].WatchDeployment(ctx, connect.NewRequest(&dbv1.WatchDeploymentRequest{}))
 	if err != nil {
@@ -63,6 +63,7 @@ func (r *run) show(ctx context.Context, d *deployed, p *progress) error {
 		if pr.GetLastError() != "" {
 			text += ", last error: " + pr.GetLastError()
 		}
+		// A repeated text is no progress, and would keep a stuck upgrade alive.
 		if text != last {
 			r.note(text)
 			p.set(text)

@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// rawProcesses reads the processes past the service. strays are
-// definitions that belong to no process.
+// rawProcesses reads the processes directly from the database, bypassing the service. strays are
+// definitions without a process.
 func rawProcesses(ctx context.Context, records raw, version string) (seen workload.Seen, strays []string, err error) {
 	if version == oldVersion {
 		seen = workload.Seen{}
@@ -27,6 +27,7 @@ func rawProcesses(ctx context.Context, records raw, version string) (seen worklo
 		})
 		return seen, nil, err
 	}
+	// In v2 each definition is a record of its own. Read them first, then their processes.
 	definitions := map[string][]string{}
 	err = records(ctx, bbs.KindDefinitions, func(id string, _ bson.Raw) {
 		guid, definition, _ := strings.Cut(id, "/")
@@ -41,12 +42,14 @@ func rawProcesses(ctx context.Context, records raw, version string) (seen worklo
 		active, _ := doc.Lookup("active_definition_id").StringValueOK()
 		former, _ := doc.Lookup("former_definition_ids").ArrayOK()
 		var rest []string
+		// A former definition may be deleted at any time, so its presence proves nothing.
 		for _, id := range definitions[guid] {
 			if !holdsText(former, id) {
 				rest = append(rest, id)
 			}
 		}
 		seen.Add(guid, outlineOf(annotation, active, rest))
+		// Definitions that no deployment claims remain in the map as strays.
 		delete(definitions, guid)
 	})
 	for guid, ids := range definitions {
@@ -55,19 +58,19 @@ func rawProcesses(ctx context.Context, records raw, version string) (seen worklo
 	return seen, strays, err
 }
 
-// holdsText reports whether an array has a string.
+// holdsText reports whether an array holds a string.
 func holdsText(array bson.RawArray, text string) bool {
-	values, _ := array.Values() // of a document that was read whole
+	values, _ := array.Values() // of a document that was read completely
 	return slices.ContainsFunc(values, func(v bson.RawValue) bool {
 		s, ok := v.StringValueOK()
 		return ok && s == text
 	})
 }
 
-// raw reads the records of a managed kind, past the services.
+// raw reads the records of a managed kind, bypassing the services.
 type raw func(ctx context.Context, kind string, each func(id string, doc bson.Raw)) error
 
-// rawStore reads them where only the store knows how they are kept.
+// rawStore reads through the store, for backends with a storage form of their own.
 func rawStore(client record.Client, tokens record.Tokens) raw {
 	return func(ctx context.Context, kind string, each func(id string, doc bson.Raw)) error {
 		const page = 1000
@@ -87,15 +90,15 @@ func rawStore(client record.Client, tokens record.Tokens) raw {
 	}
 }
 
-// rawMongo reads them with the plain driver, past everything that is ours.
+// rawMongo reads with the plain driver, so that an error in the store cannot hide one in the data.
 func rawMongo(db *mongo.Database, ns upgradestate.Namespace) raw {
 	return func(ctx context.Context, kind string, each func(id string, doc bson.Raw)) error {
 		return eachRaw(ctx, db, ns, kind, each)
 	}
 }
 
-// eachRaw reads a managed kind's collection. Tombstones, which end with their direction,
-// are no records.
+// eachRaw reads a managed kind's collection. It skips tombstones, which mark deletes and are purged
+// with their direction.
 func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace, kind string, each func(id string, doc bson.Raw)) error {
 	k, ok := ns.Kind(kind)
 	if !ok {

@@ -10,36 +10,36 @@ import (
 	"strings"
 )
 
-// Result is what a demo saw. All figures are measured.
+// Result is the result of a demo. All figures are measured. The JSON names are stable.
 type Result struct {
 	Backend           string            `json:"backend"` // with its version
-	Active            string            `json:"active"`  // version after the switch
+	Active            string            `json:"active"`  // version after the last switch
 	Shards            int               `json:"shards"`
 	Controllers       int               `json:"controllers"` // of each deployment
 	Servers           int               `json:"servers"`
 	Records           int               `json:"records"`              // moved, of all kinds
-	CopyDocsPerSecond int               `json:"copy_docs_per_second"` // from the copy's begin until all shards were copied
+	CopyDocsPerSecond int               `json:"copy_docs_per_second"` // from the start of the copy until all shards were copied
 	WritesAcked       int               `json:"writes_acked"`
 	WritesFailed      int               `json:"writes_failed"`
 	Reads             int               `json:"reads"`
 	ReadsFailed       int               `json:"reads_failed"`
-	Lost              int               `json:"lost"`           // keys that lack their last acknowledged state
-	Duplicated        int               `json:"duplicated"`     // keys that are there more than once, or never were
-	Resurrected       int               `json:"resurrected"`    // keys that are there after an acknowledged delete
-	WritePause        Pause             `json:"write_pause_ms"` // of the switch with the longest
+	Lost              int               `json:"lost"`           // keys without their last acknowledged state
+	Duplicated        int               `json:"duplicated"`     // keys that exist twice, or that no client created
+	Resurrected       int               `json:"resurrected"`    // keys that exist after an acknowledged delete
+	WritePause        Pause             `json:"write_pause_ms"` // of the switch with the longest pause
 	Fence             map[string]string `json:"fence"`
 	Phases            Phases            `json:"phases_ms"` // of the same switch
 	Verified          Verified          `json:"verified"`
 	Switches          []Switch          `json:"switches"` // in order
-	Late              int               `json:"late"`     // keys that the version that is not active had a moment later, in the end
+	Late              int               `json:"late"`     // keys that the inactive version had a moment later, at the end
 	LateMillis        int64             `json:"late_ms"`  // until the last of these was there
-	// Engines are the databases of the old version and the new one, by what was moved.
+	// Engines are the backends of the old and the new version, by service or kind.
 	Engines map[string][]string `json:"engines"`
-	// CellCrashes is in how many of the switches a cell of the BBS crashed.
+	// CellCrashes is the number of switches during which a cell of the BBS crashed.
 	CellCrashes int `json:"cell_crashes"`
 }
 
-// Switch is one of the switches of a demo.
+// Switch is one switch of a demo.
 type Switch struct {
 	From       string `json:"from"`
 	To         string `json:"to"`
@@ -47,8 +47,8 @@ type Switch struct {
 	Phases     Phases `json:"phases_ms"`
 }
 
-// Pause is the latency, from the moment it was due, of the writes that were under way
-// between the start of SWITCHING and the first write on the version that it led to.
+// Pause is the latency, from their due time, of writes under way between the start of SWITCHING and
+// the first write on the new version. All values but N are in milliseconds.
 type Pause struct {
 	N   int   `json:"n"`
 	P50 int64 `json:"p50"`
@@ -56,7 +56,7 @@ type Pause struct {
 	Max int64 `json:"max"`
 }
 
-// Phases are the parts of the switch, as its driver and the servers measured them.
+// Phases are the steps of a switch in milliseconds, as the driver and the servers measured them.
 type Phases struct {
 	Hold    int64 `json:"hold"`
 	Fence   int64 `json:"fence"`
@@ -65,7 +65,7 @@ type Phases struct {
 	Restart int64 `json:"restart"` // of the slowest server, from seeing the flip
 }
 
-// longer has the longer one of each phase of two deployments.
+// longer returns the longer duration of each phase.
 func (p Phases) longer(o Phases) Phases {
 	return Phases{
 		Hold: max(p.Hold, o.Hold), Fence: max(p.Fence, o.Fence), Drain: max(p.Drain, o.Drain), Flip: max(p.Flip, o.Flip), Restart: max(p.Restart, o.Restart),
@@ -76,14 +76,14 @@ func (p Phases) String() string {
 	return fmt.Sprintf("hold %d ms, fence %d ms, drain %d ms, flip %d ms, restart %d ms", p.Hold, p.Fence, p.Drain, p.Flip, p.Restart)
 }
 
-// Verified is the comparison of the two namespaces, both ways, after clients have stopped.
+// Verified is the comparison of the two namespaces in both directions, after clients have stopped.
 type Verified struct {
 	Compared   int `json:"compared"`
 	Mismatched int `json:"mismatched"`
 	Parked     int `json:"parked"`
 }
 
-// Err is nil when everything that must be 0 is.
+// Err returns an error that names every count that should be 0 and is not.
 func (r Result) Err() error {
 	var bad []string
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func (r Result) Err() error {
 	return nil
 }
 
-// print writes the result as one JSON object on one line, or for people.
+// print writes the result for people, or as one JSON object on one line.
 func (r Result) print(w io.Writer, asJSON bool) error {
 	if !asJSON {
 		return r.report(w)
@@ -137,6 +137,7 @@ func (r Result) report(w io.Writer) error {
 	line("compared", "%d groups through the transform: %d different, %d parked", r.Verified.Compared, r.Verified.Mismatched, r.Verified.Parked)
 	line("write pause", "p50 %d ms, p99 %d ms, max %d ms over the %d writes under way", r.WritePause.P50, r.WritePause.P99, r.WritePause.Max, r.WritePause.N)
 	line("of which", "%s", r.Phases)
+	// With one switch, the lines above describe it.
 	if len(r.Switches) > 1 {
 		for i, s := range r.Switches {
 			line(fmt.Sprintf("switch %d", i+1), "%s -> %s: max %d ms over %d writes; %s", s.From, s.To, s.WritePause.Max, s.WritePause.N, s.Phases)

@@ -13,11 +13,11 @@ import (
 	"dbcontroller.dev/sample/secrets"
 )
 
-// secret is a secret as its owner knows it. What it holds follows from the numbers of the
+// secret is a secret in the view of its owner. Its content follows from the numbers of the
 // operations that wrote it.
 type secret struct {
 	project, id string
-	op          int64 // that wrote everything but rotation
+	op          int64 // operation that wrote everything except rotation
 	rotation    int32 // days; only v2 clients set it
 }
 
@@ -33,16 +33,16 @@ func (s secret) labels() map[string]string {
 	return map[string]string{"operation": fmt.Sprint(s.op), "environment": "demo"}
 }
 
-// expiry is some second in the years to come.
+// expiry is a time in Unix seconds, some years ahead.
 func (s secret) expiry() int64 { return 1_900_000_000 + s.op }
 
 func (s secret) team() string   { return fmt.Sprintf("team-%d", s.op%7) }
 func (s secret) person() string { return fmt.Sprintf("person-%d", s.op%31) }
 
-// replaced is the id of the secret that some name as the one they replace.
+// replaced reports whether the secret names another one that it replaces.
 func (s secret) replaced() bool { return s.op%3 == 0 }
 
-// v1 is the secret as the v1 API shows it.
+// v1 returns the secret in the form of the v1 API.
 func (s secret) v1() *secretsv1.Secret {
 	out := &secretsv1.Secret{
 		Name: s.nameV1(), Payload: s.payload(), ExpiresAt: s.expiry(), Owner: s.team() + "/" + s.person(), Labels: s.labels(),
@@ -53,7 +53,7 @@ func (s secret) v1() *secretsv1.Secret {
 	return out
 }
 
-// v2 is the secret as the v2 API shows it.
+// v2 returns the secret in the form of the v2 API.
 func (s secret) v2() *secretsv2.Secret {
 	out := &secretsv2.Secret{
 		Name: s.nameV2(), Payload: s.payload(), ExpireTime: timestamppb.New(time.Unix(s.expiry(), 0)),
@@ -67,7 +67,7 @@ func (s secret) v2() *secretsv2.Secret {
 
 func (s secret) state() state { return state{v1: printSecretV1(s.v1()), v2: printSecretV2(s.v2())} }
 
-// printSecretV1 and printSecretV2 leave out what the service sets by itself.
+// printSecretV1 and printSecretV2 omit fields that the service sets itself.
 func printSecretV1(s *secretsv1.Secret) string {
 	s = proto.CloneOf(s)
 	s.Revision = 0
@@ -80,13 +80,13 @@ func printSecretV2(s *secretsv2.Secret) string {
 	return printed(s)
 }
 
-// oldName is the name that a secret has in v1, by which the ledger knows it.
+// oldName returns the v1 name of a secret, which is its key in the ledger.
 func oldName(name string) string { return strings.Replace(name, "/regions/"+secrets.Region, "", 1) }
 
-// projectOf is the project of one client's secrets.
+// projectOf returns the project of one client's secrets.
 func projectOf(client int) string { return fmt.Sprintf("projects/demo-%d", client) }
 
-// newName is the v2 name of a secret.
+// newName returns the v2 name of a secret.
 func newName(name string) string {
 	project, id, _ := strings.Cut(name, "/secrets/")
 	return secret{project: project, id: id}.nameV2()

@@ -17,8 +17,8 @@ import (
 	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
 )
 
-// secretWriter is one client of the secrets service, and the only one that writes the
-// secrets of its project. It is used by one goroutine.
+// secretWriter is one client of the secrets service. Only it writes the secrets of its project. It
+// is used by one goroutine.
 type secretWriter struct {
 	client *secretsClient
 	ledger *ledger
@@ -28,11 +28,11 @@ type secretWriter struct {
 	number int
 
 	live  []secret
-	dead  []secret // to be created again
+	dead  []secret // deleted, may be created again
 	names int
 }
 
-// put writes secrets until there are n, before traffic begins.
+// put creates secrets until there are n, before traffic starts.
 func (w *secretWriter) put(ctx context.Context, n int) error {
 	for len(w.live) < n {
 		s := w.fresh(w.ops.Add(1))
@@ -51,8 +51,8 @@ func (w *secretWriter) fresh(op int64) secret {
 	return secret{project: projectOf(w.number), id: fmt.Sprintf("secret-%d", w.names), op: op}
 }
 
-// do makes one write that was due at a time: through the v1 API, and while the new version
-// is active also through the v2 API.
+// do makes one write, which was due at the given time. It uses the v1 API, and while v2 is active
+// also the v2 API.
 func (w *secretWriter) do(ctx context.Context, due time.Time) {
 	v2 := w.rng.IntN(2) == 0 && w.client.newAPI.enter()
 	if v2 {
@@ -60,6 +60,7 @@ func (w *secretWriter) do(ctx context.Context, due time.Time) {
 	}
 	op := w.ops.Add(1)
 	switch dice := w.rng.IntN(100); {
+	// Keep a few records alive, so that updates and deletes have a target.
 	case dice < 20 || len(w.live) < 3:
 		s := w.fresh(op)
 		if n := len(w.dead); n > 0 && w.rng.IntN(2) == 0 {
@@ -71,6 +72,7 @@ func (w *secretWriter) do(ctx context.Context, due time.Time) {
 		}
 	case dice < 35:
 		s := taken(w.rng, &w.live)
+		// A v1 client cannot create a rotation again, so such a secret stays deleted.
 		if w.run(ctx, due, v2, deleteSecret, s, state{}) && s.rotation == 0 {
 			w.dead = append(w.dead, s)
 		}
@@ -85,12 +87,12 @@ func (w *secretWriter) do(ctx context.Context, due time.Time) {
 	}
 }
 
-// run makes one write and notes what became of it.
+// run makes one write and records its outcome.
 func (w *secretWriter) run(ctx context.Context, due time.Time, v2 bool, act secretAct, s secret, next state) bool {
 	return w.client.write(ctx, w.ledger, w.tally, due, s.nameV1(), v2, next, w.sender(v2, act, s))
 }
 
-// secretAct is what is done to a secret.
+// secretAct is an operation on a secret.
 type secretAct int
 
 const (
@@ -141,7 +143,7 @@ func sendV2(ctx context.Context, c *secretsClient, server int, act secretAct, s 
 	}
 }
 
-// secretsClient talks to the secrets service.
+// secretsClient calls the secrets service.
 type secretsClient struct {
 	*service
 	v1 []secretsv1connect.SecretServiceClient
@@ -152,7 +154,7 @@ func newSecretsClient(h *http.Client, s *service, servers []string) *secretsClie
 	return &secretsClient{service: s, v1: clientsOf(h, servers, secretsv1connect.NewSecretServiceClient), v2: clientsOf(h, servers, secretsv2connect.NewSecretServiceClient)}
 }
 
-// read reads one secret, which the ledger knows by its v1 name, through one of the APIs.
+// read reads one secret by its v1 name, through one of the APIs.
 func (c *secretsClient) read(ctx context.Context, l *ledger, t *tally, name string, v2 bool) {
 	c.readOne(ctx, l, t, name, v2, func(ctx context.Context, s int) (string, http.Header, error) {
 		if v2 {
@@ -162,7 +164,7 @@ func (c *secretsClient) read(ctx context.Context, l *ledger, t *tally, name stri
 	})
 }
 
-// listV1 and listV2 see the secrets of one client through an API at one server.
+// listV1 and listV2 list the secrets of one client through an API of one server.
 func (c *secretsClient) listV1(ctx context.Context, server int, project string, see func(name, print string)) error {
 	return pages(oldVersion, func(token string) (string, error) {
 		res, err := c.v1[server].ListSecrets(ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{Parent: project, PageToken: token}))
@@ -190,7 +192,7 @@ func (c *secretsClient) listV2(ctx context.Context, server int, project string, 
 	})
 }
 
-// pages lists page after page; list returns the token of the one that follows.
+// pages lists all pages. list returns the token of the next page.
 func pages(api string, list func(token string) (next string, err error)) error {
 	token, err := list("")
 	for err == nil && token != "" {

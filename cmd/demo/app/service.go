@@ -18,7 +18,7 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// The versions that a demo moves between.
+// The versions of a demo.
 const (
 	oldVersion = "v1"
 	newVersion = "v2"
@@ -31,28 +31,28 @@ const (
 	pathPackages = "plain driver"
 )
 
-// service is the servers as any client uses them: each in turn, and again when one asks
-// for it.
+// service is the set of servers as clients use it: in turn, with a retry where a server asks for
+// one.
 type service struct {
 	servers int
 	next    atomic.Int64
 	newAPI  newAPI
 }
 
-// newAPI is whether clients may write through the v2 API, which is read-only while v1 is
-// active. Before a switch back clients have to leave it, as any service's would.
+// newAPI controls whether clients may write through the v2 API, which is read-only while v1 is
+// active. Before a switch back, clients must leave it, as those of any service would.
 type newAPI struct {
 	wanted, seen atomic.Bool
 	writing      sync.RWMutex
 }
 
-// open lets writes in as soon as the new version is seen to answer.
+// open admits writes as soon as a response shows that v2 is active.
 func (n *newAPI) open() {
 	n.seen.Store(false)
 	n.wanted.Store(true)
 }
 
-// close keeps further writes out and returns when those under way are finished.
+// close stops admitting writes and returns when those under way have finished.
 func (n *newAPI) close() {
 	n.wanted.Store(false)
 	n.writing.Lock()
@@ -60,10 +60,10 @@ func (n *newAPI) close() {
 	n.writing.Unlock()
 }
 
-// current reports whether what the v2 API shows must be what was acknowledged last.
+// current reports whether reads through the v2 API must show the last acknowledged state.
 func (n *newAPI) current() bool { return n.wanted.Load() && n.seen.Load() }
 
-// enter reports whether a write may go through the v2 API. If so, it needs a leave.
+// enter reports whether a write may use the v2 API. If so, the caller must call leave.
 func (n *newAPI) enter() bool {
 	n.writing.RLock()
 	if n.current() {
@@ -77,19 +77,19 @@ func (n *newAPI) leave() { n.writing.RUnlock() }
 
 func (s *service) server() int { return int(s.next.Add(1)) % s.servers }
 
-// Outcomes of a call that did not succeed.
+// Errors of a call without success.
 var (
-	// errUnknownOutcome: the write may or may not have been made.
+	// errUnknownOutcome means that the write may or may not have taken effect.
 	errUnknownOutcome = errors.New("outcome is unknown")
 	errNotThere       = errors.New("not there")
 )
 
-// callPatience is how long a call is tried again; the servers hold writes up to 15 s.
+// callPatience limits the retries of a call. Servers hold writes for up to 15 s.
 const callPatience = 30 * time.Second
 
-// call makes a call at one server after another until it is answered, and returns the
-// version that answered. A server that asks to come again has done nothing; any other
-// failure leaves the outcome open.
+// call sends a request to one server after another until one answers, and returns the answering
+// version. A server that asks for a retry has done nothing. Any other failure leaves the outcome
+// unknown.
 func (s *service) call(ctx context.Context, send func(ctx context.Context, server int) (http.Header, error)) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -99,6 +99,7 @@ func (s *service) call(ctx context.Context, send func(ctx context.Context, serve
 		header, err := send(ctx, s.server())
 		if err == nil {
 			version = header.Get(app.VersionHeader)
+			// The first answer of the new version opens the v2 API for writes.
 			if version == newVersion && s.newAPI.wanted.Load() {
 				s.newAPI.seen.Store(true)
 			}
@@ -107,6 +108,7 @@ func (s *service) call(ctx context.Context, send func(ctx context.Context, serve
 		if connect.CodeOf(err) == connect.CodeNotFound && connect.IsWireError(err) {
 			return "", errNotThere
 		}
+		// Only a refusal that asks for a retry proves that the server did nothing.
 		if reason, _ := refusal.Of(err); !reason.Again() {
 			return "", fmt.Errorf("%w: %w", errUnknownOutcome, err)
 		}
@@ -122,7 +124,8 @@ func (s *service) call(ctx context.Context, send func(ctx context.Context, serve
 	}
 }
 
-// retryAfter is what a server asked for, at most a second: the demo's clients are impatient.
+// retryAfter returns the delay that a server asked for, at most a second, so that the pause is
+// measured and not the delay.
 func retryAfter(err error) time.Duration {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
@@ -135,7 +138,7 @@ func retryAfter(err error) time.Duration {
 	return min(time.Duration(seconds)*time.Second, time.Second)
 }
 
-// sent is the headers of the answer to a request.
+// sent makes a request and returns the headers of the response.
 func sent[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req) (http.Header, error) {
 	_, h, err := asked(ctx, call, req, func(*Res) string { return "" })
 	return h, err
@@ -144,7 +147,7 @@ func sent[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req)
 // procedure is a method of a client.
 type procedure[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
-// asked is what the answer to a request prints as, and its headers.
+// asked makes a request and returns the printed response and its headers.
 func asked[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req, print func(*Res) string) (string, http.Header, error) {
 	res, err := call(ctx, connect.NewRequest(req))
 	if err != nil {
@@ -153,13 +156,14 @@ func asked[Req, Res any](ctx context.Context, call procedure[Req, Res], req *Req
 	return print(res.Msg), res.Header(), nil
 }
 
-// write makes one write that was due at a time, by send, and notes what became of it. A record
-// whose state is unknown is not touched again.
+// write makes one write, which was due at the given time, and records its outcome. A false result
+// means that the record's state is unknown; the caller must not write it again.
 func (s *service) write(ctx context.Context, l *ledger, t *tally, due time.Time, key string, v2 bool, next state, send func(ctx context.Context, server int) (http.Header, error)) bool {
 	path := pathV1
 	if v2 {
 		path = pathV2
 	}
+	// Begin before sending: a reader may see the new state before the acknowledgement arrives.
 	l.Begin(key, next)
 	version, err := s.call(ctx, send)
 	if err != nil {
@@ -174,7 +178,7 @@ func (s *service) write(ctx context.Context, l *ledger, t *tally, due time.Time,
 	return true
 }
 
-// taken removes a random element.
+// taken removes a random element and returns it.
 func taken[T any](rng *rand.Rand, from *[]T) T {
 	i, last := rng.IntN(len(*from)), len(*from)-1
 	out := (*from)[i]
@@ -183,7 +187,7 @@ func taken[T any](rng *rand.Rand, from *[]T) T {
 	return out
 }
 
-// clientsOf makes a client of each server.
+// clientsOf returns one client for each server.
 func clientsOf[C any](h *http.Client, servers []string, make func(connect.HTTPClient, string, ...connect.ClientOption) C) []C {
 	var out []C
 	for _, addr := range servers {
@@ -192,16 +196,18 @@ func clientsOf[C any](h *http.Client, servers []string, make func(connect.HTTPCl
 	return out
 }
 
-// readOne reads one record through one of the APIs, by get, which also returns what the answer
-// prints as, and judges it: before the flip, the v2 API shows the new namespace as far as it
-// is copied; everything else must be current.
+// readOne reads one record with get and checks its printed form. Before the flip, the v2 API shows
+// the part of the new namespace that is copied, and is not checked. All other reads must be
+// current.
 func (s *service) readOne(ctx context.Context, l *ledger, t *tally, key string, v2 bool, get func(ctx context.Context, server int) (print string, h http.Header, err error)) {
+	// The reading starts before the call: states acknowledged later may or may not show.
 	reading := l.Read(key)
 	current := !v2 || s.newAPI.current()
 	version, print := oldVersion, ""
 	if v2 {
 		version = newVersion
 	}
+	// A record that is not there is an answer as well; the ledger knows if it may be absent.
 	_, err := s.call(ctx, func(ctx context.Context, server int) (h http.Header, err error) {
 		print, h, err = get(ctx, server)
 		return h, err

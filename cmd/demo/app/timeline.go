@@ -16,14 +16,14 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// timeline notes when the record in etcd changed its state: as it happens, by a watch.
+// timeline records the times of state changes of a deployment, from a watch.
 type timeline struct {
 	mu       sync.Mutex
 	record   upgradestate.Deployment
-	switches int       // times that SWITCHING began
+	switches int       // number of SWITCHING phases so far
 	start    time.Time // of the latest SWITCHING
 	flipped  time.Time
-	changed  chan struct{} // signalled, conflated
+	changed  chan struct{} // signals a change, without counting
 	note     func(string)
 }
 
@@ -31,7 +31,7 @@ func newTimeline(note func(string)) *timeline {
 	return &timeline{changed: make(chan struct{}, 1), note: note}
 }
 
-// follow watches the record until ctx ends.
+// follow watches the deployment until ctx ends.
 func (t *timeline) follow(ctx context.Context, store *deployment.Store) {
 	for d := range store.Watch(ctx) {
 		t.observe(d, time.Now())
@@ -47,6 +47,7 @@ func (t *timeline) observe(d upgradestate.Deployment, now time.Time) {
 	defer t.mu.Unlock()
 	before := t.record
 	t.record = d
+	// The record changes often within a step. Print each step once.
 	if step(d) != step(before) && step(d) != "" {
 		t.note(step(d))
 	}
@@ -64,7 +65,7 @@ func switching(d upgradestate.Deployment) bool {
 	return d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 }
 
-// step is the place of an upgrade, for people.
+// step returns the state and step of an upgrade for output.
 func step(d upgradestate.Deployment) string {
 	if d.Upgrade == nil {
 		return ""
@@ -72,12 +73,12 @@ func step(d upgradestate.Deployment) string {
 	return strings.TrimSuffix(string(d.Upgrade.State)+" "+string(d.Upgrade.Step), " ")
 }
 
-// errAborted says that the upgrade ended without a switch.
+// errAborted means that the upgrade ended without a switch.
 var errAborted = errors.New("the upgrade was aborted")
 
-// awaitFlip waits for the switch to be done: nothing of it is left to be completed. It
-// gives up when nothing has changed, neither the record nor the progress, for long. begun
-// is the revision with which the upgrade began: what the watch brought before says nothing.
+// awaitFlip waits until the switch is complete and writes are open. It gives up if neither the
+// deployment nor the progress changes for patience. begun is the revision at which the upgrade
+// began. The watch may still show earlier revisions, in which no upgrade runs yet.
 func (t *timeline) awaitFlip(ctx context.Context, to string, begun int64, patience time.Duration, moved func() bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -90,6 +91,8 @@ func (t *timeline) awaitFlip(ctx context.Context, to string, begun int64, patien
 			reason = d.Upgrade.AbortReason
 		}
 		if d.CurrentVersion == to {
+			// The version changes with the flip, but the last renames follow. Wait for a place to
+			// write.
 			if _, places := upgradestate.WritePlaces(d); len(places) > 0 {
 				return nil
 			}
@@ -112,22 +115,22 @@ func (t *timeline) awaitFlip(ctx context.Context, to string, begun int64, patien
 	}
 }
 
-// window is the start of the switch, for the pause.
+// window returns the start of the latest switch, the number of switches and the deployment.
 func (t *timeline) window() (start time.Time, switches int, record upgradestate.Deployment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.start, t.switches, t.record
 }
 
-// copied is what the controllers' metrics say of the copy.
+// copied is the state of the copy in the controllers' metrics.
 type copied struct {
 	docs   int64
-	shards int // seen
-	done   int // no longer copying
+	shards int // counted
+	done   int // not copying any more
 }
 
-// copyMeter asks the controllers' operator ports until all shards are copied, which it
-// returns with the documents copied. Asking often is how the end is seen when it is.
+// copyMeter polls the controllers' metrics until all shards are copied, and returns the number of
+// documents copied. It polls often, so that the measured end is accurate.
 func copyMeter(ctx context.Context, operators []string, shards int, seen func(copied)) (copied, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -139,6 +142,7 @@ func copyMeter(ctx context.Context, operators []string, shards int, seen func(co
 			}
 		}
 		seen(now)
+		// Each controller reports only its own shards, so the sum decides.
 		if now.done >= shards {
 			return now, nil
 		}
@@ -163,10 +167,11 @@ func scrape(ctx context.Context, addr string, into *copied) error {
 	return readMetrics(res.Body, into)
 }
 
-// readMetrics takes the two metrics of a copy out of the Prometheus text format.
+// readMetrics reads the two copy metrics from the Prometheus text format.
 func readMetrics(r io.Reader, into *copied) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
+		// Both metrics have labels, so lines without a brace are others.
 		name, value, ok := strings.Cut(lines.Text(), "} ")
 		if !ok {
 			continue
@@ -187,6 +192,7 @@ func readMetrics(r io.Reader, into *copied) error {
 		}
 		*counted += int64(n)
 		into.shards += int(shards)
+		// A shard that has left the state copying has finished its copy.
 		if !strings.Contains(name, `state="copying"`) {
 			into.done += int(shards)
 		}

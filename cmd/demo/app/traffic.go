@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/integration/workload"
 )
 
-// traffic is all that clients do, and what they were told.
+// traffic is the work of all clients and the record of its results.
 type traffic struct {
 	run      *run
 	tally    *tally
@@ -41,16 +41,16 @@ func newTraffic(r *run) *traffic {
 	}
 }
 
-// stored is how many processes, and how many secrets, are there before traffic: a tenth of
-// the records.
+// stored is the number of processes, and of secrets, before traffic starts: a tenth of the records,
+// at least 200.
 func (t *traffic) stored() int { return max(200, t.run.Records/10) }
 
-// rng is a source of randomness for one client, of the seed.
+// rng returns one client's random source, derived from the seed.
 func (t *traffic) rng(client int) *rand.Rand {
 	return rand.New(rand.NewPCG(t.run.Seed, uint64(client)))
 }
 
-// prepare makes the clients, and the service's data through the v1 API.
+// prepare creates the clients, and the service's data through the v1 API.
 func (t *traffic) prepare(ctx context.Context) error {
 	servers := addresses(t.run.servers)
 	t.service = &service{servers: len(servers)}
@@ -61,6 +61,7 @@ func (t *traffic) prepare(ctx context.Context) error {
 		p := &bbsWriter{client: t.bbs, ledger: t.lrps, tally: t.tally, ops: &t.ops, rng: t.rng(i), number: i}
 		s := &secretWriter{client: t.secretAPI, ledger: t.secrets, tally: t.tally, ops: &t.ops, rng: t.rng(4*n + i), number: i}
 		t.bbsWriters, t.secretWriters = append(t.bbsWriters, p), append(t.secretWriters, s)
+		// Spread the records over the writers: only its own writer may write a key.
 		share := (t.stored() + n - 1 - i) / n
 		g.Go(func() error { return p.put(gctx, share) })
 		g.Go(func() error { return s.put(gctx, share) })
@@ -79,6 +80,7 @@ func (t *traffic) prepare(ctx context.Context) error {
 		w := &packageWriter{
 			app: t.app, shapes: t.shapes, ledger: t.packages, tally: t.tally, ops: &t.ops, rng: t.rng(n + i), number: i,
 		}
+		// Each loaded document belongs to one writer, so that its expected state is exact.
 		for at := i; at < len(t.hot); at += n {
 			w.live = append(w.live, t.hot[at])
 		}
@@ -87,8 +89,8 @@ func (t *traffic) prepare(ctx context.Context) error {
 	return nil
 }
 
-// drive runs all clients until stop is closed. Half of the rate is for the services, half
-// for the application; there are as many reads as writes.
+// drive runs all clients until stop is closed. Half of the rate goes to the services and half to
+// the application. There are as many reads as writes.
 func (t *traffic) drive(ctx context.Context, g *errgroup.Group, stop <-chan struct{}) {
 	n, half := t.run.Writers, float64(t.run.Rate)/2
 	clients(ctx, g, stop, n, half/2, func(i int, due time.Time) { t.bbsWriters[i].do(ctx, due) })
@@ -102,20 +104,21 @@ func (t *traffic) drive(ctx context.Context, g *errgroup.Group, stop <-chan stru
 	clients(ctx, g, stop, n, half, func(i int, _ time.Time) { readers[n+i].document(ctx) })
 }
 
-// reader is one client that reads. It is used by one goroutine.
+// reader is one reading client. It is used by one goroutine.
 type reader struct {
 	t    *traffic
 	rng  *rand.Rand
-	keys map[*ledger][]string // fetched now and then: there are many
+	keys map[*ledger][]string // refreshed now and then: the ledger is large
 	used map[*ledger]int
 }
 
-// key picks a key that is or was there.
+// key picks a key that exists or existed.
 func (r *reader) key(l *ledger) string {
 	if r.keys == nil {
 		r.keys, r.used = map[*ledger][]string{}, map[*ledger]int{}
 	}
 	const fresh = 100
+	// Many readers share the lock of the ledger, so take many keys at once.
 	if r.used[l]%fresh == 0 {
 		r.keys[l] = l.Some(r.rng, fresh)
 	}
@@ -123,7 +126,7 @@ func (r *reader) key(l *ledger) string {
 	return r.keys[l][r.rng.IntN(len(r.keys[l]))]
 }
 
-// service reads one process or secret, half of the time through each API.
+// service reads one process or secret, through either API with equal probability.
 func (r *reader) service(ctx context.Context) {
 	if r.rng.IntN(2) == 0 {
 		r.t.bbs.read(ctx, r.t.lrps, r.t.tally, r.key(r.t.lrps), r.rng.IntN(2) == 0)
@@ -137,16 +140,16 @@ func (r *reader) document(ctx context.Context) {
 	r.t.app.read(ctx, r.t.packages, r.t.tally, r.key(r.t.packages))
 }
 
-// schedule is an open loop: operations are due at fixed times, whatever became of those
-// before. A client that is held up works off what became due meanwhile, late.
+// schedule is an open loop: operations are due at fixed times, whether or not earlier ones have
+// finished. A client that was delayed makes the operations that are overdue, and their latency
+// counts from their due time.
 type schedule struct {
 	start  time.Time
 	every  time.Duration // between two operations of one client
-	offset time.Duration // of this client's first operation
+	offset time.Duration // of the client's first operation
 }
 
-// run calls do for each operation, with the time at which it was due, until stop is
-// closed or ctx ends.
+// run calls do for each operation, with its due time, until stop is closed or ctx ends.
 func (s schedule) run(ctx context.Context, stop <-chan struct{}, do func(due time.Time)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -163,7 +166,7 @@ func (s schedule) run(ctx context.Context, stop <-chan struct{}, do func(due tim
 	}
 }
 
-// clients starts n clients that share a rate a second, and returns when all have stopped.
+// clients starts n clients that share a rate per second. Their first operations are spread evenly.
 func clients(ctx context.Context, g *errgroup.Group, stop <-chan struct{}, n int, rate float64, do func(client int, due time.Time)) {
 	start := time.Now()
 	every := time.Duration(float64(time.Second) * float64(n) / rate)

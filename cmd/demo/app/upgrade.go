@@ -16,22 +16,22 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// upgraded is what was seen of the upgrades, and of the ways back and forth after them.
+// upgraded is the result of all switches of a run.
 type upgraded struct {
 	copyRate int
 	switches []switched
 	parked   int
 }
 
-// switched is what was seen of one switch of both deployments.
+// switched is the result of one switch of both deployments.
 type switched struct {
 	from, to string
 	start    map[*deployed]time.Time // of SWITCHING
-	paths    map[*deployed][]string  // on which its clients write
-	phases   Phases                  // of whichever took longer
+	paths    map[*deployed][]string  // on which the deployment's clients write
+	phases   Phases                  // the longer of both deployments'
 }
 
-// pause is what the clients of both deployments felt.
+// pause returns the write pause over the clients of both deployments.
 func (s switched) pause(writes []write) Pause {
 	var felt []time.Duration
 	for d, paths := range s.paths {
@@ -41,9 +41,11 @@ func (s switched) pause(writes []write) Pause {
 	return pauseOf(felt)
 }
 
-// upgrade drives traffic, moves the deployments to the new version meanwhile, and back and
-// forth as often as is asked for, and stops the traffic some time after that.
+// upgrade runs the traffic and, meanwhile, all switches that the options ask for. The traffic
+// continues for a while after the last switch.
 func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
+	// Deregister the application even after an interrupt, or controllers would wait for it in a
+	// switch.
 	defer func() {
 		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
 		defer cancel()
@@ -53,7 +55,8 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 		return u, err
 	}
 	stop := make(chan struct{})
-	// Clients work until stop; what watches them, and the processes, until they are done.
+	// Clients work until stop is closed. Processes and records are watched until the clients are
+	// done, so that a process that ends under them is noticed.
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	g, gctx := errgroup.WithContext(watching)
@@ -71,7 +74,7 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 		defer close(stop)
 		u, err = r.moves(gctx, t)
 		if err != nil {
-			unwatch() // nobody waits for calls that are held up
+			unwatch() // do not wait for calls that are held
 		}
 		return err
 	})
@@ -88,7 +91,7 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 	return u, nil
 }
 
-// moves switches as often as is asked for.
+// moves makes the requested number of switches, back and forth.
 func (r *run) moves(ctx context.Context, t *traffic) (u upgraded, err error) {
 	r.say("%d clients drive %d writes and %d reads a second", 5*r.Writers, r.Rate, r.Rate)
 	if err := sleep(ctx, r.Warm); err != nil {
@@ -100,6 +103,7 @@ func (r *run) moves(ctx context.Context, t *traffic) (u upgraded, err error) {
 		if err != nil {
 			return u, fmt.Errorf("switch %d, to %s: %w", i+1, to, err)
 		}
+		// Only the first switch copies everything.
 		if i == 0 {
 			u.copyRate = rate
 		}
@@ -112,9 +116,10 @@ func (r *run) moves(ctx context.Context, t *traffic) (u upgraded, err error) {
 	return u, nil
 }
 
-// move begins an upgrade of both deployments and sees them through, and lets clients go on for
-// a while. A cell of the BBS crashes while its service switches.
+// move upgrades both deployments, waits for both flips, and lets clients continue for a while. A
+// cell of the BBS crashes while the services switch.
 func (r *run) move(ctx context.Context, t *traffic, from, to string) (copyRate int, s switched, err error) {
+	// A switch back makes the v2 API read-only, so clients must leave it before.
 	if to == newVersion {
 		t.service.newAPI.open()
 	} else {
@@ -122,6 +127,7 @@ func (r *run) move(ctx context.Context, t *traffic, from, to string) (copyRate i
 	}
 	r.say("before it: %s", t.tally.latency())
 	before, revision := map[*deployed]int{}, map[*deployed]int64{}
+	// Note the count of switches before, so that crash and pause refer to this switch only.
 	for _, d := range r.deployments() {
 		_, before[d], _ = d.line.window()
 		begin, err := r.begin(ctx, d, to)
@@ -143,11 +149,12 @@ func (r *run) move(ctx context.Context, t *traffic, from, to string) (copyRate i
 			return d.line.awaitFlip(gctx, to, revision[d], r.Patience, progress.moved)
 		})
 		g.Go(func() error { return r.show(until, d, progress) })
+		// Only the first switch copies. Later ones follow by reverse sync.
 		if before[d] == 0 {
 			g.Go(func() error {
 				n, err := copyMeter(until, operators(d), ringSize, progress.copied)
 				if err != nil && until.Err() != nil && gctx.Err() == nil {
-					return nil // it has switched, so it was copied; only the rate is not known
+					return nil // switched already, so copied; only the rate is unknown
 				}
 				copying.add(n.docs, time.Since(since))
 				return err
@@ -185,8 +192,8 @@ func (r *run) move(ctx context.Context, t *traffic, from, to string) (copyRate i
 	return copyRate, s, nil
 }
 
-// begin begins an upgrade as soon as the controllers offer it: after a switch they have to
-// see it first.
+// begin begins an upgrade as soon as the controllers offer it. After a switch they need a moment to
+// detect it.
 func (r *run) begin(ctx context.Context, d *deployed, to string) (*dbv1.Deployment, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
@@ -195,20 +202,21 @@ func (r *run) begin(ctx context.Context, d *deployed, to string) (*dbv1.Deployme
 		if err == nil {
 			return res.Msg, nil
 		}
+		// FailedPrecondition means that the upgrade is not available yet.
 		if connect.CodeOf(err) != connect.CodeFailedPrecondition || sleep(ctx, 50*time.Millisecond) != nil {
 			return nil, fmt.Errorf("begin the upgrade of the %s: %w", d.name, err)
 		}
 	}
 }
 
-// cool lets clients go on after a switch, until every path has written on the version that
-// is active now.
+// cool lets clients continue after a switch until every path has written on the active version.
 func (r *run) cool(ctx context.Context, t *traffic, version string, flipped time.Time) error {
 	r.say("since then: %s", t.tally.latency())
 	r.say("driving on")
 	if err := sleep(ctx, r.Cool); err != nil {
 		return err
 	}
+	// While v1 is active, clients do not write through the v2 API.
 	paths := []string{pathV1, pathPackages}
 	if version == newVersion {
 		paths = append(paths, pathV2)
@@ -232,7 +240,7 @@ func (r *run) cool(ctx context.Context, t *traffic, version string, flipped time
 	return nil
 }
 
-// meter sums up what several deployments have copied in the same time.
+// meter adds up the copies of several deployments that run at the same time.
 type meter struct {
 	mu   sync.Mutex
 	docs int64
@@ -259,8 +267,8 @@ func operators(d *deployed) []string {
 	return out
 }
 
-// measured asks for what the driver and the servers measured of the switch to a version.
-// Servers publish the time of their restart after it, so it is waited for.
+// measured returns the durations that the driver and the servers measured for the switch to a
+// version. It waits for all servers to publish the duration of their restart.
 func (r *run) measured(ctx context.Context, d *deployed, to string) (Phases, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Patience)
 	defer cancel()
@@ -269,6 +277,7 @@ func (r *run) measured(ctx context.Context, d *deployed, to string) (Phases, err
 		servers = len(r.servers)
 	}
 	for {
+		// Servers publish their restart after the flip, so ask until all have.
 		res, err := d.apis(r.http)[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
 		if err != nil {
 			return Phases{}, fmt.Errorf("ask for the measured times: %w", err)
@@ -277,6 +286,7 @@ func (r *run) measured(ctx context.Context, d *deployed, to string) (Phases, err
 		p := Phases{Hold: int64(millis["hold"]), Fence: int64(millis["fence"]), Drain: int64(millis["drain"]), Flip: int64(millis["flip"])}
 		restarted := 0
 		for _, s := range res.Msg.GetServers() {
+			// Skip applications, and servers that still report the switch before.
 			if s.GetClient() || s.GetActiveVersion() != to || s.GetRestartMillis() == 0 {
 				continue
 			}
@@ -292,8 +302,7 @@ func (r *run) measured(ctx context.Context, d *deployed, to string) (Phases, err
 	}
 }
 
-// fences is how late writers are kept out of what clients wrote in the old version: the
-// services' kinds, and the application's collection.
+// fences returns the fence class of the old version's collections, by service or kind.
 func fences(d upgradestate.Deployment) map[string]string {
 	out := map[string]string{}
 	ns, _ := d.Namespace(oldVersion)
@@ -301,7 +310,7 @@ func fences(d upgradestate.Deployment) map[string]string {
 		switch k.Kind {
 		case bbs.KindDesiredLRPs:
 			out["bbs"] = k.Fence
-		case bbs.KindActualLRPs, bbs.KindCells: // as the processes
+		case bbs.KindActualLRPs, bbs.KindCells: // same as the processes
 		default:
 			out[k.Kind] = k.Fence
 		}
@@ -309,7 +318,7 @@ func fences(d upgradestate.Deployment) map[string]string {
 	return out
 }
 
-// sleep waits, unless ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

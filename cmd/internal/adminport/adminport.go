@@ -1,7 +1,8 @@
-// Package adminport is the operator port that every process has: /healthz, /readyz (which
-// says what it waits for), Prometheus /metrics, and pprof where that is asked for. It
-// listens on loopback unless told otherwise, and shows nothing that is secret. Health and
+// Package adminport is the operator port of every process: /healthz, /readyz with the reason for
+// not being ready, Prometheus /metrics, and pprof if configured. It shows no secrets. Health and
 // metrics can have a port of their own, for probes and Prometheus.
+//
+// The package does not own the checks on callers (package door) or the metrics themselves.
 package adminport
 
 import (
@@ -21,23 +22,23 @@ import (
 	"dbcontroller.dev/access/door"
 )
 
-// Config is how the port is reached.
+// Config sets the addresses and the content of the port.
 type Config struct {
 	Address  string
-	Metrics  string // address for health and metrics alone; empty: none
+	Metrics  string // address for health and metrics only; empty: none
 	Profiles bool   // pprof
 	Lock     *door.Lock
 	Log      *zap.Logger
 }
 
-// Page is one that a process has of its own.
+// Page is an additional page of a process.
 type Page struct {
-	Path    string // answered to GET
+	Path    string // answers GET
 	Least   access.Role
 	Handler http.Handler
 }
 
-// Port serves one process's operator port.
+// Port is the operator port of one process.
 type Port struct {
 	door    *door.Door
 	mux     *http.ServeMux
@@ -45,7 +46,7 @@ type Port struct {
 	health  *http.ServeMux
 }
 
-// Paths are what the mux of a port answers, for the test of its table.
+// Paths returns the access table of a port. A test compares it with the paths that the mux serves.
 func Paths(profiles bool, pages ...Page) access.Table {
 	t := access.Health
 	if profiles {
@@ -57,8 +58,8 @@ func Paths(profiles bool, pages ...Page) access.Table {
 	return t
 }
 
-// Listen opens the port. ready returns nil when the process does its work, and otherwise
-// what it waits for.
+// Listen opens the port. ready returns nil if the process can work, and otherwise the reason. The
+// caller calls Run, or Close without Run.
 func Listen(cfg Config, ready func() error, pages []Page, cs ...prometheus.Collector) (*Port, error) {
 	reg := prometheus.NewRegistry()
 	for _, c := range append(cs, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
@@ -67,9 +68,11 @@ func Listen(cfg Config, ready func() error, pages []Page, cs ...prometheus.Colle
 		}
 	}
 	p := &Port{mux: http.NewServeMux(), health: http.NewServeMux()}
+	// Health and metrics are on both ports, so that probes keep working without the second one.
 	for _, mux := range []*http.ServeMux{p.mux, p.health} {
 		mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerReady(w, r, ready()) })
+		// The limit keeps slow clients from piling up scrapes.
 		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 10}))
 	}
 	for _, page := range pages {
@@ -91,13 +94,14 @@ func Listen(cfg Config, ready func() error, pages []Page, cs ...prometheus.Colle
 	p.metrics, err = door.Open(door.Config{What: "port for health and metrics", Address: cfg.Metrics, Flag: "operator.metrics",
 		Lock: cfg.Lock, Table: access.Health, Log: cfg.Log})
 	if err != nil {
+		// Do not leak the first listener if the second fails.
 		return nil, errors.Join(err, p.door.Close())
 	}
 	return p, nil
 }
 
-// answerReady says what is waited for to those who may see the deployment, and to others
-// only that something is.
+// answerReady shows the reason only to callers with the role of a viewer. Others learn only that
+// the process is not ready.
 func answerReady(w http.ResponseWriter, r *http.Request, waiting error) {
 	caller, _ := access.CallerOf(r.Context())
 	switch {
@@ -110,10 +114,10 @@ func answerReady(w http.ResponseWriter, r *http.Request, waiting error) {
 	}
 }
 
-// Addr is where the port listens.
+// Addr returns the address of the port.
 func (p *Port) Addr() string { return p.door.Addr() }
 
-// MetricsAddr is where health and metrics are alone; empty: nowhere.
+// MetricsAddr returns the address of the port for health and metrics, or "" if there is none.
 func (p *Port) MetricsAddr() string {
 	if p.metrics == nil {
 		return ""
@@ -121,7 +125,7 @@ func (p *Port) MetricsAddr() string {
 	return p.metrics.Addr()
 }
 
-// Warnings say what is insecure about the ports; nothing, while there is no port.
+// Warnings returns insecure settings of the ports. A nil Port has none.
 func (p *Port) Warnings() []string {
 	if p == nil {
 		return nil

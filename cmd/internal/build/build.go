@@ -1,6 +1,6 @@
-// Package build says which build a program is: its version, the commit it was made from,
-// and when that was committed. A release sets them while linking (scripts/release); any
-// other build has what the go command notes by itself, or says that it does not know.
+// Package build identifies the build of a program: version, commit and date of the commit. The
+// linker sets them in a release (scripts/release). Other builds have the values that the go command
+// records, or Unknown.
 package build
 
 import (
@@ -9,25 +9,26 @@ import (
 	"runtime/debug"
 )
 
-// Set by scripts/release with -X.
+// scripts/release sets these with -X.
 var version, commit, date string
 
-// Unknown stands for what a build does not know of itself.
+// Unknown stands for a value that a build lacks.
 const Unknown = "unknown"
 
-// Info is what a build knows of itself. No field is empty.
+// Info identifies a build. No text field is empty.
 type Info struct {
-	Version  string `json:"version"` // such as v1.2.0; "devel" for what is no release
+	Version  string `json:"version"` // such as v1.2.0; "devel": not a release
 	Commit   string `json:"commit"`
 	Date     string `json:"date"`     // of the commit, RFC 3339
-	Modified bool   `json:"modified"` // the tree had changes that are not in the commit
+	Modified bool   `json:"modified"` // built from a tree with uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // such as linux/amd64
 }
 
-// Read returns what the running program knows of itself.
+// Read returns the build of the running program.
 func Read() Info {
 	settings := map[string]string{}
+	// The go command records the commit only when it builds within a repository.
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			settings[s.Key] = s.Value
@@ -43,7 +44,7 @@ func Read() Info {
 	}
 }
 
-// String is the info on one line.
+// String returns the build on one line.
 func (i Info) String() string {
 	changed := ""
 	if i.Modified {

@@ -16,7 +16,7 @@ type client struct {
 	inner atomic.Pointer[bound]
 }
 
-// bound is the client of a way to a database; another login is another one.
+// bound is a client and the way that it uses. A changed login makes a new one.
 type bound struct {
 	way    *way
 	client record.OnceClient
@@ -35,12 +35,13 @@ func (c *client) get(ctx context.Context) (*bound, error) {
 		if b != nil && b.way == w {
 			return b, nil
 		}
+		// Another goroutine may have bound it first. The loop takes the winner.
 		c.inner.CompareAndSwap(b, &bound{w, w.Client()})
 	}
 }
 
-// ask makes a call, and again with another login when the server does not take the one of now:
-// the password was changed, and a connection had to be made. What was refused was not sent.
+// ask makes a call. If the server refuses the login, it repeats the call with a new login. That is
+// safe: the server never processed the refused call.
 func ask[T any](ctx context.Context, c *client, call func(record.OnceClient) (T, error)) (T, error) {
 	for {
 		b, err := c.get(ctx)
@@ -49,6 +50,7 @@ func ask[T any](ctx context.Context, c *client, call func(record.OnceClient) (T,
 			return none, err
 		}
 		out, err := call(b.client)
+		// A call with an unknown outcome may have taken effect, so it must not be repeated.
 		if !c.db.engine.loginRefused(err) || errors.Is(err, record.ErrUnknown) || !c.db.relogin(ctx, b.way) {
 			return out, err
 		}

@@ -15,43 +15,43 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// retryOpen is how long a database that could not be opened is left alone: callers that come
-// meanwhile get the reason at once.
+// retryOpen is the pause after a failed attempt to open a database. Calls during the pause get the
+// error of that attempt at once.
 const retryOpen = time.Second
 
 var errClosed = errors.New("the process ends")
 
-// Database is one database of the configuration: open, or opened by who needs it first. Its
-// methods may be called concurrently.
+// Database is one configured database. The first caller that needs it opens it. It is safe for
+// concurrent use.
 type Database struct {
 	db     config.DB
 	engine engine
 	how    Config
 	cfg    config.Config
-	file   string          // of the configuration, for messages
-	life   context.Context // of the Set, in which attempts run: they are shared by who waits
-	of     *Database       // that this one is, as nobody else feels it; nil for all others
+	file   string          // for messages
+	life   context.Context // of the Set; shared attempts run in it
+	of     *Database       // the ordinary Database, if this one is quiet; otherwise nil
 
-	// keys are those of the configuration, from the first attempt on.
+	// keys follow the configuration. The first attempt to open sets them.
 	keys atomic.Pointer[watchedfile.Value[*held]]
 
-	opened atomic.Pointer[way]   // that of the present login
-	quiet  atomic.Pointer[quiet] // of one that has of
+	opened atomic.Pointer[way]   // with the present login
+	quiet  atomic.Pointer[quiet] // of a quiet Database
 
 	mu       sync.Mutex
-	attempt  chan struct{} // closed when the attempt that runs ends; nil: none runs
+	attempt  chan struct{} // closed at the end of the running attempt; nil: none runs
 	problem  error         // of the latest attempt
 	retryAt  time.Time
 	closed   bool
-	look     chan struct{} // asks for a look at the login at once
-	renewing chan struct{} // closed when the login is not followed any longer; nil: it is not
+	look     chan struct{} // requests an immediate check of the login
+	renewing chan struct{} // closed when renew ends; nil: renew does not run
 }
 
-// quiet is a way and how it is used quietly.
+// quiet pairs a way with its quiet form.
 type quiet struct{ of, now *way }
 
-// Quietly is the same database, over the same connections, as nobody else on its server feels
-// it (Config.Quiet).
+// Quietly returns the same database over the same connections, used so that other clients do not
+// notice (Config.Quiet).
 func (d *Database) Quietly() *Database { return &Database{db: d.db, engine: d.engine, of: d} }
 
 // Opened reports whether the database is open.
@@ -62,8 +62,8 @@ func (d *Database) Opened() bool {
 	return d.opened.Load() != nil
 }
 
-// Problem says why the database is not open, as far as somebody tried; nil if it is open, or
-// nobody needed it yet.
+// Problem returns the error of the latest attempt to open the database. It is nil if the database
+// is open, or was not needed yet.
 func (d *Database) Problem() error {
 	if d.Opened() {
 		return nil
@@ -73,8 +73,8 @@ func (d *Database) Problem() error {
 	return d.problem
 }
 
-// Get returns the open database. It makes an attempt where there was none lately, and
-// otherwise says why the latest one failed.
+// Get returns the open database. It starts or joins an attempt to open it. Within retryOpen after a
+// failure it returns that error.
 func (d *Database) Get(ctx context.Context) (Space, error) {
 	w, err := d.way(ctx)
 	if err != nil {
@@ -90,6 +90,7 @@ func (d *Database) way(ctx context.Context) (*way, error) {
 			return nil, err
 		}
 		q := d.quiet.Load()
+		// A new login means new connections, so the quiet form must change with them.
 		if q == nil || q.of != w {
 			q = &quiet{w, &way{Space: w.Quietly(), backend: w.backend}}
 			d.quiet.Store(q)
@@ -109,6 +110,7 @@ func (d *Database) way(ctx context.Context) (*way, error) {
 			defer d.mu.Unlock()
 			return nil, d.problem
 		}
+		// The attempt outlives this caller: others may wait for the same one.
 		d.attempt = make(chan struct{})
 		go d.try()
 	}
@@ -117,6 +119,7 @@ func (d *Database) way(ctx context.Context) (*way, error) {
 	select {
 	case <-attempt:
 	case <-ctx.Done():
+		// An earlier failure says more than the caller's deadline.
 		if problem := d.Problem(); problem != nil {
 			return nil, problem
 		}
@@ -128,7 +131,7 @@ func (d *Database) way(ctx context.Context) (*way, error) {
 	return nil, d.Problem()
 }
 
-// try makes the one attempt that runs, for all who wait.
+// try makes the running attempt on behalf of all waiting callers.
 func (d *Database) try() {
 	used := &d.db
 	var w *way
@@ -144,6 +147,7 @@ func (d *Database) try() {
 	defer d.mu.Unlock()
 	if err == nil {
 		d.opened.Store(w)
+		// Only a login that comes from files can change.
 		if d.db.HasFiles() {
 			d.renewing = make(chan struct{})
 			go d.renew(login, used)
@@ -152,7 +156,7 @@ func (d *Database) try() {
 			d.how.Log.Info("database is open", zap.String("version", d.db.Version))
 		}
 	} else if d.life.Err() == nil && (d.problem == nil || d.problem.Error() != err.Error()) {
-		// Once for each reason: it may last.
+		// Log each reason once: an outage may last.
 		d.how.Log.Warn("database cannot be opened", zap.String("version", d.db.Version), zap.Error(err),
 			zap.Bool("tried again", errors.Is(err, record.ErrUnavailable)))
 	}
@@ -161,11 +165,12 @@ func (d *Database) try() {
 	d.attempt = nil
 }
 
-// Wait opens the database, trying for as long as it is unavailable and ctx lasts. The error
-// says why it is not open: it is record.ErrUnavailable if only time was lacking.
+// Wait opens the database. It retries while the database is unavailable, until ctx ends. The error
+// is the reason that the database is not open; it is record.ErrUnavailable if a retry could help.
 func (d *Database) Wait(ctx context.Context) error {
 	for {
 		_, err := d.Get(ctx)
+		// Errors other than an outage do not pass by waiting.
 		if err == nil || ctx.Err() != nil || !errors.Is(err, record.ErrUnavailable) {
 			return err
 		}
@@ -177,10 +182,10 @@ func (d *Database) Wait(ctx context.Context) error {
 	}
 }
 
-// retryRefused is how long a database rests that a person has to do something about.
+// retryRefused is the pause after an error that a person must correct.
 const retryRefused = 10 * time.Second
 
-// Keep tries to open the database until it is open or ctx ends, whatever the reason.
+// Keep retries after every error, until the database is open or ctx ends.
 func (d *Database) Keep(ctx context.Context) error {
 	for {
 		err := d.Wait(ctx)
@@ -194,15 +199,17 @@ func (d *Database) Keep(ctx context.Context) error {
 	}
 }
 
-// close waits for an attempt that runs, and ends all connections.
+// close waits for a running attempt and closes all connections.
 func (d *Database) close(ctx context.Context) {
 	d.mu.Lock()
+	// Set it before waiting, so that no further attempt can start.
 	d.closed = true
 	attempt := d.attempt
 	d.mu.Unlock()
 	if attempt != nil {
 		<-attempt
 	}
+	// The attempt that just ended may have started renew.
 	d.mu.Lock()
 	renewing := d.renewing
 	d.mu.Unlock()

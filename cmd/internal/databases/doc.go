@@ -1,12 +1,14 @@
-// Package databases opens the databases of a configuration. Every process does it here, so
-// that there is one place that decides when a database may be used: it has answered, and
-// every check has passed. Nothing reaches a database that was not opened so, for Namespace
-// and Client are not the backend itself but open it first.
+// Package databases opens the databases of a configuration, for every process. It is the one place
+// that decides when a database may be used: after it has answered and every Check has passed.
+// Database and its Client open the database before the first command, so no command can bypass the
+// checks.
 //
-// A database is opened when it is needed, not when it is configured: an outage of a cluster
-// that nobody uses keeps nobody from starting. What cannot be reached, or has no primary, is
-// tried again for as long as the caller wants (record.ErrUnavailable); what a person has to
-// correct, a login, a privilege, a server that cannot be used, is an error at once.
+// A database is opened when it is first needed. An unused cluster that is down therefore keeps no
+// process from starting. Unreachable databases are retried as long as the caller wants
+// (record.ErrUnavailable). Errors that a person must correct, such as a wrong login or a missing
+// privilege, are returned at once. If the login comes from files, a changed file takes effect
+// without a restart.
 //
-// It does not decide which databases are needed: processes do, by the Deployment.
+// The package does not decide which databases are needed: processes do, from the Deployment. Begin
+// to read at Set and Database.
 package databases

@@ -14,14 +14,14 @@ import (
 	"dbcontroller.dev/record/sealed"
 )
 
-// encrypted is an open database whose managed kinds are encrypted as its namespace has it, which
-// may be not at all.
+// encrypted is an open database that encrypts managed kinds as its namespace requires, possibly not
+// at all.
 type encrypted struct {
 	Space
 	ns *sealed.Namespace
 }
 
-// encrypt puts what encrypts the namespace before a database.
+// encrypt wraps a database with the encryption of its namespace.
 func (d *Database) encrypt(space Space) encrypted {
 	notes := identity.NotesOf(space, record.Owner{Deployment: d.cfg.Deployment, Version: d.db.Version})
 	keys := d.keys.Load()
@@ -30,22 +30,22 @@ func (d *Database) encrypt(space Space) encrypted {
 	return encrypted{space, s.Namespace(space)}
 }
 
-// held are the keys that a process has for a database. They do not change.
+// held are a process's keys for a database. They are immutable.
 type held struct {
 	*sealed.Keys
-	configured *sealed.Keys // these alone
+	configured *sealed.Keys // without keys kept from earlier configurations
 	all        []sealed.Key
 }
 
-// hold makes the keys of a configuration, and keeps those that were there before: records that
-// others write at this moment may be under one of them, and without it all writes would end here.
+// hold returns the configured keys and those of the earlier configuration. Other processes may
+// still write records under an earlier key. Without it, this process could not write.
 func hold(active string, keys []sealed.Key, before *held) (*held, error) {
 	configured, err := sealed.NewKeys(active, keys...)
 	if err != nil {
 		return nil, err
 	}
 	h := &held{configured, configured, keys}
-	if before == nil || len(keys) == 0 { // no section at all is none that rotates to off
+	if before == nil || len(keys) == 0 { // a missing section does not rotate to off
 		return h, nil
 	}
 	h.all = slices.Clone(keys)
@@ -58,14 +58,16 @@ func hold(active string, keys []sealed.Key, before *held) (*held, error) {
 	return h, err
 }
 
-// suits refuses keys without which records could not be read, and warns of those that are here
-// only until the process ends.
+// suits refuses keys without which existing records would be unreadable. It warns about keys that
+// only this process still has.
 func (d *Database) suits(h *held) error {
 	w := d.opened.Load()
 	if w == nil {
-		return nil // opening it finds out
+		return nil // opening the database checks them
 	}
 	s := w.Space.(encrypted).ns.Sealer() //nolint:forcetypeassert // every way is
+	// All keys at hand must suffice to read, and only a warning follows if the configured ones do
+	// not.
 	if err := s.Suits(h.Keys); err != nil {
 		return err
 	}
@@ -76,12 +78,12 @@ func (d *Database) suits(h *held) error {
 	return nil
 }
 
-// watchKeys has the keys of the configuration, as it is now.
+// watchKeys starts to follow the keys of the configuration. It does so once.
 func (d *Database) watchKeys() error {
 	if d.keys.Load() != nil {
 		return nil
 	}
-	var last *held // of those that could be used
+	var last *held // the latest usable keys
 	keys, err := config.WatchEncryption(d.cfg, d.db.Version, d.how.Log, func(e config.Encryption, keys [][]byte) (*held, error) {
 		var all []sealed.Key
 		for i, k := range e.Keys {
@@ -139,11 +141,13 @@ func (e encrypted) BuildIndexes(ctx context.Context, tok record.Token, kind reco
 func (e encrypted) Client() record.OnceClient { return e.ns.Sealer().Client(e.Space.Client()) }
 
 func (e encrypted) Quietly() Space {
+	// Keep the same sealer: both forms must use the same keys and state.
 	quiet := e.Space.Quietly()
 	return encrypted{quiet, e.ns.Sealer().Namespace(quiet)}
 }
 
-// Encryption is what encrypts the namespace, and the namespace as it is stored.
+// Encryption returns the encrypting namespace, which also gives access to the stored form. It opens
+// the database.
 func (d *Database) Encryption(ctx context.Context) (*sealed.Namespace, error) {
 	w, err := d.way(ctx)
 	if err != nil {
@@ -152,7 +156,7 @@ func (d *Database) Encryption(ctx context.Context) (*sealed.Namespace, error) {
 	return w.Space.(encrypted).ns, nil //nolint:forcetypeassert // every way is
 }
 
-// Unreadable says why records cannot be decrypted here; nil: nothing is known that could not.
+// Unreadable returns the reason that records cannot be decrypted here, or nil if none is known.
 func (d *Database) Unreadable() error {
 	if w := d.opened.Load(); w != nil {
 		return w.Space.(encrypted).ns.Sealer().Problem() //nolint:forcetypeassert // every way is
@@ -160,8 +164,8 @@ func (d *Database) Unreadable() error {
 	return nil
 }
 
-// KeysHere are the keys that this process is configured with (sealed.Keys.Checked); none before the
-// database was tried.
+// KeysHere returns the configured keys (sealed.Keys.Checked). It returns nil before the first
+// attempt to open the database.
 func (d *Database) KeysHere() []string {
 	if keys := d.keys.Load(); keys != nil {
 		return keys.Get().configured.Checked()
@@ -169,7 +173,7 @@ func (d *Database) KeysHere() []string {
 	return nil
 }
 
-// KeysHere are those of all databases, by version.
+// KeysHere returns the configured keys of all databases, by version.
 func (s *Set) KeysHere() map[string][]string {
 	out := map[string][]string{}
 	for version, d := range s.byVersion {

@@ -12,90 +12,86 @@ import (
 	"dbcontroller.dev/record/sealed"
 )
 
-// Space is an open database, whatever its backend is: all that programs ask of one. What a
-// backend has nothing of, it answers with what that means, so that nobody has to ask which
-// backend it is.
+// Space is an open database of any backend. A backend without a feature answers with the neutral
+// result, so that callers never ask which backend they use.
 type Space interface {
 	record.Namespace
 	record.Monitor
 	// Client returns a client of the namespace.
 	Client() record.OnceClient
-	// Quietly returns the same database, used so that nobody else on its server feels it.
+	// Quietly returns the same database, used so that other clients of its server do not notice.
 	Quietly() Space
-	// Survey looks at the server.
+	// Survey returns facts about the server.
 	Survey(ctx context.Context) (record.Survey, error)
-	// Sharding looks how a collection is spread over shards.
+	// Sharding returns the distribution of a collection over shards.
 	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
-	// Holds fails with a *record.UnsupportedError for a kind that cannot be there as it is
-	// declared.
+	// Holds returns a *record.UnsupportedError if the backend cannot hold the kind as declared.
 	Holds(ctx context.Context, kind record.KindSpec) error
-	// Names returns the names of collections that begin with a prefix.
+	// Names returns the names of collections that start with prefix.
 	Names(ctx context.Context, prefix string) ([]string, error)
-	// Sweep drops the collections whose names begin with a prefix.
+	// Sweep drops the collections whose names start with prefix.
 	Sweep(ctx context.Context, prefix string) error
-	// Clear drops what the backend keeps besides the kinds, and returns what others have in the
-	// database.
+	// Clear drops the backend's own data besides the kinds. It returns the names of foreign objects
+	// in the database.
 	Clear(ctx context.Context) (left []string, err error)
-	// CloseName has everyone who still uses the name of a retired version's kind get an error.
+	// CloseName makes clients fail that still use the name of a retired version's kind.
 	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
-	// EndTransactions ends what another login's way to the same database has left open.
+	// EndTransactions ends transactions that another login to the same database left open.
 	EndTransactions(ctx context.Context, former Space) error
 	Close(ctx context.Context) error
 }
 
-// engine is a backend before a database of it is open.
+// engine is a backend without an open database.
 type engine interface {
-	// open connects. Its error says what a person does about it.
+	// open connects. Its error names the setting to correct.
 	open(ctx context.Context, db config.DB, how Config, file string) (Space, error)
-	// scratch is how a database that may be thrown away is made next to the real ones.
+	// scratch returns access to a scratch database beside the real ones.
 	scratch(db config.DB, how Config) scratcher
-	// unavailable reports whether an error of a command passes by itself.
+	// unavailable reports whether a command failed because of a temporary outage.
 	unavailable(err error) bool
-	// unprivileged reports whether an error of a command is that of a login that lacks a
-	// privilege.
+	// unprivileged reports whether a command failed because its login lacks a privilege.
 	unprivileged(err error) bool
-	// loginRefused reports whether a command was not sent, since the server does not take the
-	// login of now.
+	// loginRefused reports whether a command was not sent because the server refused the login.
 	loginRefused(err error) bool
-	// documents is the connection string by which other programs read records as documents; false:
-	// how they are kept is the backend's own.
+	// documents returns a connection string with which other programs read records as documents. It
+	// reports false if the backend stores them in its own form.
 	documents(db config.DB) (config.Secret, bool)
-	// product is what the backend is called in results.
+	// product is the name of the backend in results.
 	product() string
-	// shell is a command that shows a person what a database holds.
+	// shell is a command line that lists the content of a database.
 	shell(db config.DB) string
-	// roles is what gives a part the privileges that it needs, for mongosh (Roles).
+	// roles returns the commands that grant a part its privileges; see Roles.
 	roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error)
-	// once is how many records a namespace of so many kinds can be given to start with.
+	// once is the maximum number of initial records for a namespace with that many kinds.
 	once(db config.DB, kinds int) int
 }
 
-// scratcher makes a database that may be thrown away, and throws it away.
+// scratcher checks, creates and drops a scratch database.
 type scratcher interface {
 	check(ctx context.Context) error
 	claim(ctx context.Context) error
 	drop(ctx context.Context) error
 }
 
-// engines are all backends, by the name that a configuration gives them. Nothing outside of
-// this package depends on which one a database has.
+// engines are all backends by their name in the configuration. Nothing outside this package depends
+// on the backend of a database.
 var engines = map[string]engine{"mongo": mongoEngine{}, "etcd": etcdEngine{}}
 
 func engineOf(db config.DB) engine {
 	e, ok := engines[db.Backend]
 	if !ok {
-		panic(fmt.Sprintf("database of %s: backend %q", db.Version, db.Backend)) // config knows the same
+		panic(fmt.Sprintf("database of %s: backend %q", db.Version, db.Backend)) // config has checked the name
 	}
 	return e
 }
 
-// way is a login's way to a database.
+// way is an open database under one login.
 type way struct {
-	Space         // what commands go through
-	backend Space // the backend's own
+	Space         // for commands; encrypts if configured
+	backend Space // without encryption
 }
 
-// open makes one attempt.
+// open makes one attempt to open the database and runs all checks.
 func (d *Database) open(ctx context.Context, db config.DB) (*way, error) {
 	space, err := Open(ctx, db, d.how, d.file)
 	if err != nil {
@@ -103,6 +99,7 @@ func (d *Database) open(ctx context.Context, db config.DB) (*way, error) {
 	}
 	encrypted := d.encrypt(space)
 	w := &way{Space: encrypted, backend: space}
+	// Run the checks before any caller gets the database: a command could write to the wrong one.
 	for _, check := range d.how.Checks {
 		if err := check(ctx, db, w.Space); err != nil {
 			d.end(ctx, w)
@@ -116,8 +113,8 @@ func (d *Database) open(ctx context.Context, db config.DB) (*way, error) {
 	return w, nil
 }
 
-// Open opens a database at once, asking no Check, for commands that need nothing else of a
-// Set. file names the configuration in messages. The caller closes it.
+// Open opens a database without any Check and without a Set. file is the name of the configuration
+// in messages. The caller closes it.
 func Open(ctx context.Context, db config.DB, how Config, file string) (Space, error) {
 	if far := db.Plaintext(); len(far) > 0 {
 		how.Log.Warn("plaintext connection to a database on another machine: who can listen there reads the records; configure TLS",
@@ -126,25 +123,24 @@ func Open(ctx context.Context, db config.DB, how Config, file string) (Space, er
 	return engineOf(db).open(ctx, db, how, file)
 }
 
-// Unavailable reports whether an error of a database, of whatever command and backend, passes
-// by itself.
+// Unavailable reports whether an error from any backend is a temporary outage.
 func Unavailable(err error) bool { return anyEngine(engine.unavailable, err) }
 
-// Unprivileged reports whether an error of a database is that of a login that lacks a
-// privilege.
+// Unprivileged reports whether an error from any backend is a missing privilege.
 func Unprivileged(err error) bool { return anyEngine(engine.unprivileged, err) }
 
-// Once is how many records a version of so many kinds can start with: one transaction makes them.
+// Once returns the maximum number of initial records for a version with that many kinds. One
+// transaction creates them.
 func Once(db config.DB, kinds int) int { return engineOf(db).once(db, kinds) }
 
-// Documents returns the connection string by which other programs read the records of a database
-// as documents; false: they cannot.
+// Documents returns a connection string with which other programs read the records as documents. It
+// reports false if they cannot.
 func Documents(db config.DB) (config.Secret, bool) { return engineOf(db).documents(db) }
 
-// Product is what the backend of a database is called in results, such as mongodb.
+// Product returns the name of a database's backend in results, such as mongodb.
 func Product(db config.DB) string { return engineOf(db).product() }
 
-// Shell is a command that shows a person what a database holds.
+// Shell returns a command line that lists the content of a database.
 func Shell(db config.DB) string { return engineOf(db).shell(db) }
 
 func anyEngine(holds func(engine, error) bool, err error) bool {
@@ -156,23 +152,23 @@ func anyEngine(holds func(engine, error) bool, err error) bool {
 	return false
 }
 
-// CheckScratch tries whether a database could be used that may be thrown away: its name is not
-// one of the configuration. It leaves what it finds.
+// CheckScratch tests whether the login could create and use the scratch database db. It changes
+// nothing that exists.
 func CheckScratch(ctx context.Context, db config.DB, how Config) error {
 	return scratchOf(db, how).check(ctx)
 }
 
-// ClaimScratch makes such a database, empty. What others have made is refused.
+// ClaimScratch creates an empty scratch database. It refuses a database that others created.
 func ClaimScratch(ctx context.Context, db config.DB, how Config) error {
 	return scratchOf(db, how).claim(ctx)
 }
 
-// DropScratch drops a database that ClaimScratch has made. One that is not there is fine.
+// DropScratch drops a database that ClaimScratch created. A missing one is no error.
 func DropScratch(ctx context.Context, db config.DB, how Config) error {
 	return scratchOf(db, how).drop(ctx)
 }
 
-// scratchOf logs in with what files hold now.
+// scratchOf uses the login that the files hold now.
 func scratchOf(db config.DB, how Config) scratcher {
 	if now, err := db.Renewed(); err == nil {
 		db = now

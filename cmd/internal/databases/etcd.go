@@ -13,11 +13,11 @@ import (
 	"dbcontroller.dev/record/etcdstore"
 )
 
-// etcdEngine opens etcd. Its connections follow passwords and certificates by themselves, and
-// what is done there holds nobody up: a quiet database is the database.
+// etcdEngine opens namespaces in etcd. Its connections follow changed passwords and certificates
+// themselves. Quiet has no effect, since nothing here delays other clients.
 type etcdEngine struct{}
 
-// room is what a request has besides its operations, and requests of more than one page have.
+// room is the part of a request's maximum size, in bytes, that is kept free for its overhead.
 const room = 64 << 10
 
 func (etcdEngine) open(ctx context.Context, db config.DB, how Config, file string) (Space, error) {
@@ -28,6 +28,7 @@ func (etcdEngine) open(ctx context.Context, db config.DB, how Config, file strin
 	if err != nil {
 		return fail(err)
 	}
+	// Opening reads below this prefix only, so a user needs no other rights.
 	login.Scope, login.MaxRequest = db.Database+"/", db.MaxRequest
 	conn, err := etcdconn.Open(ctx, login)
 	switch {
@@ -35,9 +36,11 @@ func (etcdEngine) open(ctx context.Context, db config.DB, how Config, file strin
 	case errors.Is(err, etcdconn.ErrLogin), errors.Is(err, etcdconn.ErrDenied), errors.Is(err, etcdconn.ErrTLS), ctx.Err() != nil:
 		return fail(err)
 	default:
+		// Any other error may pass by itself, so callers may retry it.
 		return fail(fmt.Errorf("%w: %w", record.ErrUnavailable, err))
 	}
 	cfg := etcdstore.Config{Prefix: db.Database + "/", Operations: db.MaxTxnOps, Log: how.Log}
+	// Leave room for the overhead, or a full transaction would exceed the server's limit.
 	if db.MaxRequest > 0 {
 		cfg.Bytes = db.MaxRequest - min(room, db.MaxRequest/2)
 	}
@@ -78,17 +81,17 @@ type etcdSpace struct {
 func (s etcdSpace) Client() record.OnceClient { return s.Store }
 func (s etcdSpace) Quietly() Space            { return s }
 
-// Sharding: an etcd has no shards.
+// Sharding reports none: etcd has no shards.
 func (etcdSpace) Sharding(context.Context, record.KindSpec, string) (record.Sharding, error) {
 	return record.Sharding{}, nil
 }
 
-// CloseName: nobody but a token's holder has a name for what is in etcd.
+// CloseName does nothing: only holders of a token know the names in etcd.
 func (etcdSpace) CloseName(context.Context, record.Fence, string, []string) ([]record.Breach, error) {
 	return nil, nil
 }
 
-// EndTransactions: one of etcd is over with its answer.
+// EndTransactions does nothing: a transaction in etcd is a single request.
 func (etcdSpace) EndTransactions(context.Context, Space) error { return nil }
 
 func (s etcdSpace) Close(context.Context) error {
@@ -98,7 +101,7 @@ func (s etcdSpace) Close(context.Context) error {
 	return nil
 }
 
-// etcdScratch is a namespace by another prefix.
+// etcdScratch is a scratch namespace with its own prefix.
 type etcdScratch struct {
 	engine etcdEngine
 	db     config.DB

@@ -10,7 +10,7 @@ import (
 	"dbcontroller.dev/record/mongostore"
 )
 
-// mongoEngine opens MongoDB.
+// mongoEngine opens databases in MongoDB.
 type mongoEngine struct{}
 
 func mongoConfig(db config.DB, how Config) mongostore.Config {
@@ -40,14 +40,14 @@ func (mongoEngine) documents(db config.DB) (config.Secret, bool) { return db.End
 func (mongoEngine) product() string                              { return "mongodb" }
 func (mongoEngine) shell(db config.DB) string                    { return "mongosh '" + db.Location() + "'" }
 
-// mongoSpace is an open database of MongoDB.
+// mongoSpace is an open database in MongoDB.
 type mongoSpace struct{ *mongostore.Namespace }
 
 func (s mongoSpace) Client() record.OnceClient { return s.Namespace.Client() }
 
 func (s mongoSpace) Quietly() Space { return mongoSpace{s.Namespace.Quietly()} }
 
-// Holds: what MongoDB has not is found by trying, and depends on the server.
+// Holds accepts every kind: whether a server supports it shows only when it is created.
 func (mongoSpace) Holds(context.Context, record.KindSpec) error { return nil }
 
 func (s mongoSpace) EndTransactions(ctx context.Context, former Space) error {

@@ -11,7 +11,7 @@ var (
 	_ record.Monitor   = (*Database)(nil)
 )
 
-// with runs a command on the open database.
+// with runs a command on the database, which it opens first if necessary.
 func with[T any](ctx context.Context, d *Database, do func(Space) (T, error)) (T, error) {
 	ns, err := d.Get(ctx)
 	if err != nil {
@@ -21,7 +21,7 @@ func with[T any](ctx context.Context, d *Database, do func(Space) (T, error)) (T
 	return do(ns)
 }
 
-// run is with for a command that answers nothing.
+// run is with for commands without a result.
 func run(ctx context.Context, d *Database, do func(Space) error) error {
 	ns, err := d.Get(ctx)
 	if err != nil {
@@ -154,33 +154,33 @@ func (d *Database) Health(ctx context.Context) (record.Health, error) {
 	return with(ctx, d, func(ns Space) (record.Health, error) { return ns.Health(ctx) })
 }
 
-// Survey looks at the server.
+// Survey returns facts about the server.
 func (d *Database) Survey(ctx context.Context) (record.Survey, error) {
 	return with(ctx, d, func(ns Space) (record.Survey, error) { return ns.Survey(ctx) })
 }
 
-// Sharding looks how a collection is spread over shards.
+// Sharding returns the distribution of a collection over shards.
 func (d *Database) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
 	return with(ctx, d, func(ns Space) (record.Sharding, error) { return ns.Sharding(ctx, kind, name) })
 }
 
-// Holds fails for a kind that cannot be there as it is declared.
+// Holds returns an error if the backend cannot hold the kind as declared.
 func (d *Database) Holds(ctx context.Context, kind record.KindSpec) error {
 	return run(ctx, d, func(ns Space) error { return ns.Holds(ctx, kind) })
 }
 
-// Sweep drops the collections whose names begin with a prefix.
+// Sweep drops the collections whose names start with prefix.
 func (d *Database) Sweep(ctx context.Context, prefix string) error {
 	return run(ctx, d, func(ns Space) error { return ns.Sweep(ctx, prefix) })
 }
 
-// Clear drops what the backend keeps besides the kinds, and returns what others have in the
-// database.
+// Clear drops the backend's own data besides the kinds. It returns the names of foreign objects in
+// the database.
 func (d *Database) Clear(ctx context.Context) (left []string, err error) {
 	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Clear(ctx) })
 }
 
-// CloseName has clients that still use the name of a retired version's kind get an error.
+// CloseName makes clients fail that still use the name of a retired version's kind.
 func (d *Database) CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error) {
 	return with(ctx, d, func(ns Space) ([]record.Breach, error) { return ns.CloseName(ctx, f, said, known) })
 }
@@ -213,15 +213,17 @@ func (d *Database) Release(ctx context.Context, owner record.Owner) error {
 	return run(ctx, d, func(ns Space) error { return ns.Release(ctx, owner) })
 }
 
-// nameWatch is a backend that tells how names of collections are used.
+// nameWatch is a backend that records the use of collection names.
 type nameWatch interface {
 	NameCount(ctx context.Context, name string) (record.NameCount, error)
 	NameUsers(ctx context.Context, names []string) ([]record.NameUser, error)
 }
 
-// watched runs a command on the open database as far as its backend tells how names are used.
+// watched runs a command on a backend that records the use of names. Other backends give a
+// *record.UnsupportedError.
 func watched[T any](ctx context.Context, d *Database, do func(nameWatch) (T, error)) (T, error) {
 	return with(ctx, d, func(ns Space) (T, error) {
+		// The optional interface belongs to the backend, and the wrapper hides it.
 		if e, ok := ns.(encrypted); ok {
 			ns = e.Space
 		}
@@ -233,12 +235,12 @@ func watched[T any](ctx context.Context, d *Database, do func(nameWatch) (T, err
 	})
 }
 
-// NameCount returns how often a name was used.
+// NameCount returns the number of uses of a name.
 func (d *Database) NameCount(ctx context.Context, name string) (record.NameCount, error) {
 	return watched(ctx, d, func(w nameWatch) (record.NameCount, error) { return w.NameCount(ctx, name) })
 }
 
-// NameUsers returns who uses one of the names at this moment.
+// NameUsers returns the present users of the names.
 func (d *Database) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
 	return watched(ctx, d, func(w nameWatch) ([]record.NameUser, error) { return w.NameUsers(ctx, names) })
 }
@@ -248,9 +250,10 @@ type viewer interface {
 	Views(ctx context.Context) ([]record.View, error)
 }
 
-// Views returns the views of applications; none where the backend has none.
+// Views returns the views of applications, or none if the backend has no views.
 func (d *Database) Views(ctx context.Context) ([]record.View, error) {
 	return with(ctx, d, func(ns Space) ([]record.View, error) {
+		// The optional interface belongs to the backend, and the wrapper hides it.
 		if e, ok := ns.(encrypted); ok {
 			ns = e.Space
 		}

@@ -8,7 +8,7 @@ import (
 
 var _ record.Pager = (*client)(nil)
 
-// pager is the ability of what a client is bound to, if that has it.
+// pager returns the Pager of a backend's client, or an error if it has none.
 func pager(c record.OnceClient) (record.Pager, error) {
 	p, ok := c.(record.Pager)
 	if !ok {

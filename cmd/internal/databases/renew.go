@@ -11,25 +11,23 @@ import (
 )
 
 const (
-	// lookAtLogin is how often the files are asked whether somebody else, or the same one with
-	// another password or certificate, logs in.
+	// lookAtLogin is the interval at which the files of a login are checked for changes.
 	lookAtLogin = 2 * time.Second
-	// formerLogin is how long the connections of the login before stay open after that. Who
-	// has begun on them comes to an end in its time; streams of changes that last longer break,
-	// and are opened anew where they were.
+	// formerLogin is the time that connections of the previous login stay open. Running commands
+	// can finish in it. Longer change streams break and resume at their position.
 	formerLogin = 2 * time.Minute
-	// loginPatience is how long a call that the login was refused to waits for another one.
+	// loginPatience is the time that a call with a refused login waits for a new login.
 	loginPatience = 5 * time.Second
 )
 
-// former is a way whose login is not the present one.
+// former is a way with an earlier login.
 type former struct {
 	way   *way
 	since time.Time
 }
 
-// renew opens the database anew whenever its login has changed, until the Set is closed. One
-// that cannot log in yet changes nothing: files and server are changed one after the other.
+// renew reopens the database whenever its login changes, until the Set is closed. If the new login
+// does not work yet, the previous one stays: files and server change one after the other.
 func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) {
 	defer close(d.renewing)
 	look := time.NewTicker(lookAtLogin)
@@ -46,9 +44,12 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 		case <-look.C:
 		case <-d.look:
 		}
+		// Open transactions of a former login hold locks. The server no longer accepts that login
+		// to end them.
 		for _, f := range before {
 			d.endTransactions(d.life, f.way)
 		}
+		// Close one former login at a time, oldest first.
 		if len(before) > 0 && time.Since(before[0].since) > formerLogin {
 			d.end(d.life, before[0].way)
 			before = before[1:]
@@ -60,27 +61,29 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 		}
 		w, err := d.open(d.life, *now)
 		if err != nil {
+			// Log each reason once: the check runs every two seconds.
 			if text := err.Error(); text != said && d.life.Err() == nil {
 				said = text
 				d.how.Log.Warn("the login has changed and cannot be used yet: the one before stays", zap.String("version", d.db.Version), zap.Error(err))
 			}
 			continue
 		}
+		// New commands use the new login from here on. Running ones keep the former connections.
 		before = append(before, former{d.opened.Swap(w), time.Now()})
 		used, said = now, ""
 		d.how.Log.Info("the database is used with another login", zap.String("version", d.db.Version))
 	}
 }
 
-// end closes a way, whether or not ctx has ended.
+// end closes a way, even if ctx has ended.
 func (d *Database) end(ctx context.Context, w *way) {
 	if err := w.Close(context.WithoutCancel(ctx)); err != nil {
 		d.how.Log.Debug("close database", zap.Error(err))
 	}
 }
 
-// endTransactions ends, by the login of now, what was left open by one that the server does not
-// take any longer.
+// endTransactions uses the present login to end transactions of a login that the server no longer
+// accepts.
 func (d *Database) endTransactions(ctx context.Context, former *way) {
 	now := d.opened.Load()
 	if now == nil || now == former {
@@ -91,22 +94,25 @@ func (d *Database) endTransactions(ctx context.Context, former *way) {
 	}
 }
 
-// relogin reports whether there is another login than that of a way, and waits a little
-// for it: files and server are changed one after the other.
+// relogin waits up to loginPatience for a login that differs from the refused one. It reports
+// whether there is one. Files and server change one after the other.
 func (d *Database) relogin(ctx context.Context, refused *way) bool {
 	d.mu.Lock()
 	followed := d.renewing != nil
 	d.mu.Unlock()
 	if !followed {
+		// The login is not read from files, so no other one will come.
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginPatience)
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
+	// A transaction of the refused login may hold the lock that the repeated call needs.
 	defer d.endTransactions(ctx, refused)
 	for d.opened.Load() == refused {
 		select {
+		// A full channel means that a check is requested already.
 		case d.look <- struct{}{}:
 		default:
 		}

@@ -12,18 +12,18 @@ import (
 	"dbcontroller.dev/rehearsal"
 )
 
-// Part is a kind of process that uses databases, each with a login of its own.
+// Part is a kind of process with its own database login.
 type Part = mongostore.Part
 
-// Application is the part of an existing application that uses fixed-name kinds itself.
+// Application is the part of an existing application, which uses fixed-name kinds directly.
 const Application = mongostore.Application
 
-// Parts are all.
+// Parts lists all parts.
 var Parts = []Part{mongostore.Controller, mongostore.Server, mongostore.Application}
 
-// Roles returns a script for mongosh that makes the least role which a part needs for databases,
-// and what other backends are told, as its comments. kinds are the fixed-name kinds of each API
-// version. With scratch a controller may rehearse.
+// Roles returns a mongosh script that creates the least role for a part. Comments in it hold the
+// commands for other backends. kinds lists the fixed-name kinds of each API version. scratch adds
+// the privileges that a controller needs for rehearsals.
 func Roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error) {
 	var backends []string
 	of := map[string][]config.DB{}
@@ -44,7 +44,7 @@ func Roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) 
 	return b.String(), nil
 }
 
-// Why lists the privileges of a part's role, with what each is for.
+// Why lists the privileges of a part's role and the reason for each.
 func Why(part Part) string {
 	where := map[mongostore.Scope]string{
 		mongostore.OfDatabase: "databases", mongostore.OfKinds: "its collections", mongostore.OfScratch: "rehearsal", mongostore.OfCluster: "cluster",
@@ -66,12 +66,13 @@ func Why(part Part) string {
 
 func roleName(part Part) string { return "dbcontroller-" + string(part) }
 
-// roles has one for each cluster, told apart by their hosts.
+// roles returns one role for each cluster. Databases with the same hosts count as one cluster.
 func (mongoEngine) roles(dbs []config.DB, kinds map[string][]string, part Part, scratch bool) (string, error) {
 	at := map[string]*mongostore.On{}
 	var clusters []string
 	for _, db := range dbs {
 		hosts := db.Hosts()
+		// An application has no business in a database without its kinds.
 		if part == mongostore.Application && len(kinds[db.APIVersion]) == 0 {
 			continue
 		}
@@ -80,6 +81,7 @@ func (mongoEngine) roles(dbs []config.DB, kinds map[string][]string, part Part, 
 		}
 		on := at[hosts]
 		if slices.Contains(on.Databases, db.Database) {
+			// Two versions may share a database, which the role lists once.
 			continue
 		}
 		on.Databases = append(on.Databases, db.Database)
@@ -103,7 +105,7 @@ func (mongoEngine) roles(dbs []config.DB, kinds map[string][]string, part Part, 
 	return b.String(), nil
 }
 
-// roles is what etcdctl is told. An application reads and writes through the service.
+// roles returns etcdctl commands. Applications get none: they use the service and not etcd.
 func (etcdEngine) roles(dbs []config.DB, _ map[string][]string, part Part, scratch bool) (string, error) {
 	if part == mongostore.Application {
 		return "", nil

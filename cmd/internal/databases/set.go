@@ -14,32 +14,32 @@ import (
 	"dbcontroller.dev/record/mongostore"
 )
 
-// Check is asked of a database that has answered, before anything else uses it. An error
-// that is record.ErrUnavailable is tried again, another one refuses the database. It may
-// not keep the namespace, which is closed after an error.
+// Check tests a database that has answered, before anything else uses it. An error that is
+// record.ErrUnavailable leads to a retry; any other error refuses the database. A Check must not
+// keep ns, which is closed after an error.
 type Check func(ctx context.Context, db config.DB, ns record.Namespace) error
 
-// Config says how the databases of a process are opened.
+// Config sets how a process opens its databases.
 type Config struct {
-	App    string // as the servers' logs show this process
+	App    string // name of this process in the servers' logs
 	Checks []Check
 	Log    *zap.Logger
-	// Quiet keeps what is done from being felt by anybody else on the servers: rehearsals, and
-	// the proof of the rollback.
+	// Quiet keeps other clients of the servers from noticing the work. Rehearsals and the proof of
+	// the rollback use it.
 	Quiet bool
-	// AnyState opens databases whose state of keys is refused, for the operator who looks at it.
+	// AnyState also opens databases whose key state is refused, so that an operator can examine it.
 	AnyState bool
 
-	seen *mongostore.Horizon // of the one database, by whatever login; nil: of this one
+	seen *mongostore.Horizon // shared by all logins to one database; nil: per connection
 }
 
-// Set is the databases of one configuration.
+// Set holds the databases of one configuration. It is safe for concurrent use.
 type Set struct {
 	byVersion map[string]*Database
 	stop      context.CancelFunc
 }
 
-// New makes a set in which nothing is open yet. The caller closes it.
+// New makes a set without opening any database. The caller closes it.
 func New(cfg config.Config, how Config) *Set {
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	s := &Set{byVersion: map[string]*Database{}, stop: stop}
@@ -50,7 +50,7 @@ func New(cfg config.Config, how Config) *Set {
 	return s
 }
 
-// Database returns that of a version, or nil where none is configured.
+// Database returns the database of a version, or nil if none is configured. A nil Set has none.
 func (s *Set) Database(version string) *Database {
 	if s == nil {
 		return nil
@@ -58,28 +58,28 @@ func (s *Set) Database(version string) *Database {
 	return s.byVersion[version]
 }
 
-// Close closes what is open, and lets nothing be opened any longer.
+// Close closes all databases. Later calls fail.
 func (s *Set) Close(ctx context.Context) {
+	// Cancel running attempts first, or closing would wait for their timeouts.
 	s.stop()
 	for _, d := range s.byVersion {
 		d.close(ctx)
 	}
 }
 
-// Belongs is the Check that a database is the one that the deployment means, and that the
-// two are of one time. Where there is no such deployment, nothing of it may have lived there.
+// Belongs returns the Check that a database belongs to the deployment and is of the same time as
+// its record. If there is no such deployment, its data must not be in the database either.
 func Belongs(ds *deployment.Store) Check {
 	return func(ctx context.Context, db config.DB, ns record.Namespace) error {
 		return identity.Belongs(ctx, ds, deployment.ErrNotFound, ds.Name(), db.Version, ns)
 	}
 }
 
-// recordWait is how long a stream waits for the coordination store, before what is known of
-// the deployment has to do.
+// recordWait is the time that a stream waits for etcd before it uses the last known deployment.
 const recordWait = 2 * time.Second
 
-// Watcher is a database for those that only watch: each stream is refused if the database is
-// not the one that the deployment means. It goes on without the coordination store.
+// Watcher returns the database for processes that only watch. It refuses a stream if the database
+// is not the deployment's. It keeps working without etcd.
 func (d *Database) Watcher(ds *deployment.Store) record.Watcher {
 	known := identity.Remember(ds, recordWait, deployment.ErrNotFound)
 	return identity.GuardWatcher(d, func(ctx context.Context) error {

@@ -1,8 +1,8 @@
-// Package etcdlogin makes of the keys that a configuration has for an etcd how to connect to it:
-// the coordination store, and databases that are in etcd. Passwords and certificates are those
-// that their files hold whenever one is needed.
+// Package etcdlogin converts the etcd settings of a configuration into a connection configuration,
+// for the coordination store and for databases in etcd. It reads passwords and certificates from
+// their files whenever they are needed, so that a changed file needs no restart.
 //
-// What is kept in etcd belongs to who connects, and so does when.
+// The package does not own connections or the data in etcd.
 package etcdlogin
 
 import (
@@ -19,8 +19,8 @@ import (
 	"dbcontroller.dev/watchedfile"
 )
 
-// Config reads the files now, so that a wrong one is an error of the start, a *FileError, and
-// has them read again whenever they are needed.
+// Config checks all files now and reads them again when they are needed. It returns a *FileError
+// for an unusable file.
 func Config(e config.Etcd, log *zap.Logger) (etcdconn.Config, error) {
 	cfg := etcdconn.Config{Endpoints: e.Endpoints, Username: e.User, Log: log}
 	if e.User != "" {
@@ -39,9 +39,10 @@ func Config(e config.Etcd, log *zap.Logger) (etcdconn.Config, error) {
 	return cfg, nil
 }
 
-// passwordOf takes a file that has nothing but a password, and perhaps the end of its line.
+// passwordOf parses a file that holds a password and perhaps a line end.
 func passwordOf(path string) func([][]byte) (string, error) {
 	return func(texts [][]byte) (string, error) {
+		// Editors add a line end. A password with one at its end cannot be meant.
 		password := strings.TrimRight(string(texts[0]), "\r\n")
 		if password == "" {
 			return "", fmt.Errorf("%s is empty", path)
@@ -50,7 +51,7 @@ func passwordOf(path string) func([][]byte) (string, error) {
 	}
 }
 
-// clientTLS is the TLS of each new connection, with the certificates of that moment.
+// clientTLS returns the TLS configuration for a new connection, with the certificates at that time.
 func clientTLS(e config.Etcd, log *zap.Logger) (func() (*tls.Config, error), error) {
 	var authorities *access.Authorities
 	var pair *access.KeyPair
@@ -68,13 +69,13 @@ func clientTLS(e config.Etcd, log *zap.Logger) (func() (*tls.Config, error), err
 	return func() (*tls.Config, error) { return access.ClientTLS(authorities, pair), nil }, nil
 }
 
-// FileError is a file of the configuration that cannot be used.
+// FileError reports a configured file that cannot be used.
 type FileError struct{ error }
 
 func (e *FileError) Unwrap() error { return e.error }
 
-// Correct is what a person does about an etcd that cannot be used; embedded: about one that was
-// found through dataDir, which no key of the configuration names.
+// Correct returns advice for an etcd that cannot be used. embedded means that it was found through
+// dataDir, so that no setting names it.
 func Correct(err error, e config.Etcd, embedded bool) string {
 	var file *FileError
 	switch {
@@ -86,10 +87,12 @@ func Correct(err error, e config.Etcd, embedded bool) string {
 		return "correct what " + e.PasswordFile + " holds, or etcd.user"
 	case errors.Is(err, etcdconn.ErrDenied):
 		return "or name another etcd.user"
+	// The server wants TLS, and the configuration has none.
 	case errors.Is(err, etcdconn.ErrTLS) && !e.IsTLS():
 		return "write https:// in etcd.endpoints and give etcd.caFile"
 	case errors.Is(err, etcdconn.ErrTLS):
 		return "correct etcd.caFile, etcd.certFile and etcd.keyFile, or the scheme of etcd.endpoints,"
+	// No setting names this etcd, so advice about settings would mislead.
 	case embedded:
 		return "start the controller or the 'dbcontroller etcd' that hosts it again, or name etcd.endpoints"
 	default:

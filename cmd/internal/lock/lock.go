@@ -1,6 +1,6 @@
-// Package lock makes of a configuration what the listeners of a process ask of those who call.
-// What is wrong with it is an error before anything listens. Who may do what is access's to
-// decide, and door's to ask.
+// Package lock converts the access section of a configuration into the checks that the listeners of
+// a process make on callers. It reports errors before anything listens. Package access decides who
+// may do what; package door applies the checks.
 package lock
 
 import (
@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// New reads what is configured. What cannot be read is an error.
+// New reads the configured keys, tokens and roles. It returns an error for a file that it cannot
+// read. The files are read again when they change.
 func New(cfg config.Access, insecure bool, log *zap.Logger) (*door.Lock, error) {
 	l := &door.Lock{Hosts: cfg.Hosts, Origins: cfg.Origins, Insecure: insecure, Audit: access.NewAudit(log)}
 	var err error

@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/deployment"
 )
 
-// etcdFlags adds the flags that say where etcd is, and how to get in.
+// etcdFlags adds the flags for etcd's address and login.
 func etcdFlags(fs *pflag.FlagSet, e *config.Etcd) {
 	fs.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "endpoints of etcd instead of etcd.endpoints, host:port or https://host:port, separated by commas; the flags below replace their keys likewise")
 	fs.StringVar(&e.CAFile, "etcd-ca-file", "", "CA of etcd (etcd.caFile)")
@@ -23,7 +23,8 @@ func etcdFlags(fs *pflag.FlagSet, e *config.Etcd) {
 	fs.StringVar(&e.PasswordFile, "etcd-password-file", "", "file with the user's password (etcd.passwordFile)")
 }
 
-// merge puts what the flags say over what the configuration says.
+// merge replaces settings of the configuration by flags that were given. It refuses a combination
+// that the configuration would refuse.
 func merge(e, flags config.Etcd) (config.Etcd, error) {
 	if len(flags.Endpoints) > 0 {
 		e.Endpoints = flags.Endpoints
@@ -39,6 +40,7 @@ func merge(e, flags config.Etcd) (config.Etcd, error) {
 			*pair.to = pair.from
 		}
 	}
+	// File and flags may each be right and contradict each other together.
 	if key, want := e.Refusal(); key != "" {
 		return e, fmt.Errorf("etcd.%s, or its flag: %s", key, want)
 	}
@@ -59,8 +61,8 @@ func openEtcd(ctx context.Context, e config.Etcd, log *zap.Logger) (*etcdcoord.S
 	})
 }
 
-// EtcdError is an etcd that cannot be reached, or refuses this process. Any other error of
-// Start is a mistake in what was given.
+// EtcdError reports that etcd is unreachable or refuses this process. All other errors of Start are
+// mistakes in the configuration or the flags.
 type EtcdError struct{ error }
 
 func (e *EtcdError) Unwrap() error { return e.error }

@@ -1,6 +1,6 @@
-// Package process is what the long-running commands have in common: flags, configuration,
-// logging, and the connection to etcd, embedded or not. It does not own what a command does with
-// them, nor databases.
+// Package process is the common part of long-running commands: flags, configuration, logging, and
+// the connection to etcd. It owns neither the work of a command nor its databases. Begin to read at
+// Start.
 package process
 
 import (
@@ -24,23 +24,22 @@ import (
 	"dbcontroller.dev/coord/etcdfile"
 )
 
-// DefaultDataDir is where an embedded etcd keeps its data when the configuration names
-// no dataDir.
+// DefaultDataDir is the data directory of a local etcd if the configuration names none.
 const DefaultDataDir = "dbcontroller-data"
 
-// Flags are the common flags.
+// Flags are the common flags. Config is required.
 type Flags struct {
 	Config       string
 	ID           string
 	LogLevel     string
-	EmbeddedEtcd bool        // only for commands that may host it
-	Host         Host        // hosts it; nil: this program has none in it
-	Etcd         config.Etcd // what is given counts before the configuration
-	Insecure     bool        // only for commands that listen
+	EmbeddedEtcd bool        // run etcd in this process; needs Host
+	Host         Host        // runs etcd in this process; nil: not available
+	Etcd         config.Etcd // set fields override the configuration
+	Insecure     bool        // for commands that listen
 }
 
-// Host starts an etcd in this process, which keeps what it has in a folder, and returns what
-// clients connect to. ctx bounds the start only.
+// Host starts an etcd in this process, with its data in dir, and returns its client endpoints. ctx
+// limits only the start. end stops it.
 type Host func(ctx context.Context, dir string, log *zap.Logger) (endpoints []string, end func() error, err error)
 
 // Register adds the flags to a command.
@@ -52,18 +51,18 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Insecure, "insecure", false, "listen for other machines without TLS or logins: anyone who reaches it may do everything")
 }
 
-// Process is a started process's surroundings.
+// Process holds the resources of a started process. The caller closes it.
 type Process struct {
 	Config config.Config
 	Store  coord.Store
 	Log    *zap.Logger
 	ID     string
-	// Embedded: etcd is in a process of this machine, and for this machine alone.
+	// Embedded reports that etcd runs in a process of this machine, for this machine only.
 	Embedded bool
 	close    []func() error
 }
 
-// Start loads the configuration and connects to etcd. What is wrong is one clear error.
+// Start loads the configuration and connects to etcd. It returns one error that names the mistake.
 func Start(ctx context.Context, f Flags) (*Process, error) {
 	if f.Config == "" {
 		return nil, errors.New("no configuration: give one with --config FILE")
@@ -76,6 +75,7 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Flags win, so that one file serves machines with different logins.
 	if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
 		return nil, err
 	}
@@ -88,14 +88,15 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 		return nil, fmt.Errorf("--embedded-etcd: no etcd is built into this program: run 'dbcontroller etcd --config %s' next to it, or name etcd.endpoints there", f.Config)
 	}
 	if err := p.connect(ctx, f); err != nil {
+		// An etcd that was started for this process must not outlive the failed start.
 		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// connect opens the coordination store: hosted here, as configured, or found in the data
-// folder of a process that hosts it.
+// connect opens the coordination store: hosted by this process, or configured, or found in the data
+// directory of a hosting process.
 func (p *Process) connect(ctx context.Context, f Flags) error {
 	dir := DataDir(p.Config)
 	etcd := p.Config.Etcd
@@ -108,6 +109,7 @@ func (p *Process) connect(ctx context.Context, f Flags) error {
 		p.close = append(p.close, end)
 		etcd = config.Etcd{Endpoints: endpoints}
 		p.Embedded = true
+	// Without endpoints, a local process hosts etcd and publishes its endpoints in a file.
 	case len(etcd.Endpoints) == 0:
 		endpoints, err := etcdfile.Find(dir)
 		if err != nil {
@@ -122,6 +124,7 @@ func (p *Process) connect(ctx context.Context, f Flags) error {
 	if err != nil && !errors.As(err, &file) {
 		err = &EtcdError{err}
 	}
+	// Name the setting to correct: the causes of these errors look alike.
 	if err != nil {
 		return fmt.Errorf("%w: %s in %s", err, etcdlogin.Correct(err, etcd, p.Embedded), filepath.Base(p.Config.Path))
 	}
@@ -130,7 +133,7 @@ func (p *Process) connect(ctx context.Context, f Flags) error {
 	return nil
 }
 
-// Close ends what Start began, last first.
+// Close closes the resources that Start opened, in reverse order.
 func (p *Process) Close() {
 	for i := len(p.close) - 1; i >= 0; i-- {
 		if err := p.close[i](); err != nil {
@@ -140,11 +143,11 @@ func (p *Process) Close() {
 	_ = p.Log.Sync() // standard error cannot always be synced
 }
 
-// DataDir is where an etcd of this machine keeps its data, and is found.
+// DataDir returns the directory in which a local etcd keeps its data, and other processes find it.
 func DataDir(cfg config.Config) string { return cmp.Or(cfg.DataDir, DefaultDataDir) }
 
-// NewLogger writes one JSON object a line to standard error. The audit is a stream of its own, which
-// no level silences.
+// NewLogger returns a logger that writes one JSON object a line to standard error. No level
+// silences the audit log.
 func NewLogger(level zapcore.Level) *zap.Logger { return newLogger(level, zapcore.Lock(os.Stderr)) }
 
 func newLogger(level zapcore.Level, to zapcore.WriteSyncer) *zap.Logger {
@@ -154,14 +157,14 @@ func newLogger(level zapcore.Level, to zapcore.WriteSyncer) *zap.Logger {
 	return zap.New(audited{zapcore.NewCore(zapcore.NewJSONEncoder(enc), to, zapcore.DebugLevel), level})
 }
 
-// audited writes what is of a level, and all of the audit.
+// audited writes entries of the level, and all entries of the audit log.
 type audited struct {
 	zapcore.Core
 	level zapcore.Level
 }
 
 func (a audited) Enabled(l zapcore.Level) bool {
-	return l >= zapcore.InfoLevel || a.level.Enabled(l) // which logger it is Check knows alone
+	return l >= zapcore.InfoLevel || a.level.Enabled(l) // Check decides, since only it knows the logger's name
 }
 
 func (a audited) With(fields []zapcore.Field) zapcore.Core {

@@ -1,13 +1,13 @@
-// Package traces sends spans of what a controller does to a collector of OpenTelemetry, where an
-// operator has named one.
+// Package traces sends spans of a controller's work to an OpenTelemetry collector, if the operator
+// has configured one.
 //
-// Tracing never holds a controller up: spans wait in a queue that is bounded, and are dropped where
-// a collector is slow, away or hangs. That is said at most once in a while. What waits when the
-// process ends has a few seconds to be delivered.
+// Tracing never delays a controller. Spans wait in a bounded queue and are dropped if the collector
+// is slow, unreachable or hangs. A warning about it appears at most every 5 minutes. At the end of
+// the process, waiting spans have 3 seconds to be delivered.
 //
-// It does not own what is traced: spans are made by syncer and switchover, of which none carries
-// keys or values. How a collector's certificate is checked and what headers it wants is said by the
-// exporter's own variables, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS.
+// The package does not own the spans. Packages syncer and switchover make them, without record keys
+// or values. The exporter's own variables configure the collector's certificate and headers:
+// OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS.
 package traces
 
 import (
@@ -29,17 +29,17 @@ import (
 
 const (
 	exportTimeout = 5 * time.Second // of one delivery
-	flushTimeout  = 3 * time.Second // of all that waits at the end
+	flushTimeout  = 3 * time.Second // of all waiting spans at the end
 	sayEvery      = 5 * time.Minute
 )
 
-// Open makes a tracer for a process. It is nil where none is configured. stop delivers what waits,
-// and returns in time whatever the collector does.
+// Open makes a tracer for a process. The tracer is nil if none is configured. The caller calls
+// stop, which delivers waiting spans and returns within flushTimeout, whatever the collector does.
 func Open(cfg config.Config, id string, log *zap.Logger) (tracer trace.Tracer, stop func(), err error) {
 	if cfg.Traces.Endpoint == "" {
 		return nil, func() {}, nil
 	}
-	// It connects when there is something to deliver.
+	// The exporter connects with the first delivery.
 	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpointURL(cfg.Traces.Endpoint),
 		otlptracegrpc.WithTimeout(exportTimeout), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
 	if err != nil {
@@ -56,7 +56,7 @@ func Open(cfg config.Config, id string, log *zap.Logger) (tracer trace.Tracer, s
 		defer over()
 		ctx, cancel := context.WithTimeout(life, flushTimeout)
 		defer cancel()
-		// What is left then is dropped at once, so that nothing goes on behind the end.
+		// Cancel deliveries that are still running, so that none continues after stop returns.
 		defer context.AfterFunc(ctx, over)()
 		if err := provider.Shutdown(ctx); err != nil {
 			log.Debug("close traces", zap.Error(err))
@@ -64,7 +64,7 @@ func Open(cfg config.Config, id string, log *zap.Logger) (tracer trace.Tracer, s
 	}, nil
 }
 
-// switches samples every switch, and of the rest as many as the sampler in it.
+// switches samples every switch, and other spans with the embedded sampler.
 type switches struct{ sdktrace.Sampler }
 
 func (s switches) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
@@ -74,7 +74,8 @@ func (s switches) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingR
 	return s.Sampler.ShouldSample(p)
 }
 
-// lenient drops what cannot be delivered. The library would print each failure.
+// lenient drops spans that cannot be delivered, and limits the warnings. The library would print
+// each failure.
 type lenient struct {
 	sdktrace.SpanExporter
 	life context.Context //nolint:containedctx // of deliveries, which the library bounds by time alone
@@ -82,7 +83,7 @@ type lenient struct {
 
 	mu   sync.Mutex
 	said time.Time
-	lost int // since then
+	lost int // spans since the last warning
 }
 
 func (l *lenient) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

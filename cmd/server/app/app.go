@@ -1,11 +1,12 @@
-// Package app is the server process of a service: its API in all versions, on the stack of
-// the version that is active. Package dbcontroller, at the root, is how a service calls it.
+// Package app is the server process of a service. It serves the service's API in all versions, on
+// the stack of the active version. Services call it through package dbcontroller at the root.
 //
-// It has a vrunner.Runner in front of the handlers, a view of each version's namespace
-// behind them, and a registration in etcd. It goes on serving when etcd is gone; what it
-// then may not know, the database refuses.
+// A vrunner.Runner stands in front of the handlers, a view of each version's namespace behind them,
+// and etcd holds the server's registration. The server continues without etcd. Its knowledge may
+// then be outdated, and the database refuses writes that rest on it.
 //
-// It does not know flags, and not what a service's handlers do.
+// The package does not own flags (see package cli) or the handlers of a service. Begin to read at
+// App.Run.
 //
 // It is not for users and may change with any version.
 package app
@@ -41,35 +42,34 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// VersionHeader names, in each response, the version whose stack answered.
+// VersionHeader is the response header that names the version whose stack answered.
 const VersionHeader = "Dbcontroller-Version"
 
-// Service is what a server serves.
+// Service describes the service that a server runs.
 type Service struct {
-	Name     string // as the servers of databases show this process
+	Name     string // name of this process in the logs of database servers
 	Versions []string
 	APIs     []protoreflect.ServiceDescriptor // of all versions
-	// Stack builds what belongs to a version. opts are for each handler in it.
+	// Stack builds the handlers and background work of a version. It passes opts to each handler.
 	Stack func(version string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack
-	// Kinds are those of a version, for those who name some; one that is not in there may have
-	// any.
+	// Kinds lists the kinds of each version. A version without an entry may have any kinds.
 	Kinds map[string][]string
-	// Indexes are the declared fields of each kind of a version.
+	// Indexes lists the indexed fields by version and kind.
 	Indexes map[string]map[string][]string
-	// Watches mounts what goes in front of the runner; nil: nothing does.
+	// Watches mounts handlers in front of the runner, which outlive a flip. nil mounts none.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 }
 
-// Options are what the command line says beyond the configuration.
+// Options are settings of the command line, beyond the configuration.
 type Options struct {
-	ID             string // of this server; unique among those alive
+	ID             string // unique among live servers
 	Listen         string // address of the APIs
 	OperatorListen string
-	Insecure       bool // listen where others can reach it without TLS or identities
-	// Listening, if not nil, is called when both ports are open, with their addresses.
+	Insecure       bool // allow other machines to connect without TLS or identities
+	// Listening, if not nil, is called with both addresses once the ports are open.
 	Listening func(api, operator string)
-	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
-	// server with it at a chosen place.
+	// Wrap, if not nil, wraps the client of a version's database. Tests use it to stop a server at
+	// a chosen point.
 	Wrap func(version string, c record.Client) record.Client
 }
 
@@ -82,7 +82,8 @@ type App struct {
 	log     *zap.Logger
 }
 
-// New makes a server. The coordination store is the caller's to close.
+// New makes a server. The caller closes the coordination store. Databases of versions that the
+// service does not serve are ignored with a warning.
 func New(cfg config.Config, service Service, store coord.Store, opts Options, log *zap.Logger) *App {
 	a := &App{cfg: cfg, service: service, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
 	a.cfg.DBs = nil
@@ -91,14 +92,15 @@ func New(cfg config.Config, service Service, store coord.Store, opts Options, lo
 			a.cfg.DBs = append(a.cfg.DBs, db)
 			continue
 		}
-		// Newer builds serve it. What this one does not announce, nothing switches to.
+		// A newer build serves this version. No switch goes to a version that a live server lacks.
 		a.log.Warn("the configuration has a version that this program does not serve: no switch to it begins while this server runs",
 			zap.String("version", db.APIVersion), zap.Strings("served", service.Versions))
 	}
 	return a
 }
 
-// Table is what a server's clients may call: all of the service, as applications.
+// Table returns the access rules of the API: every method of the service requires the role of an
+// application.
 func Table(apis []protoreflect.ServiceDescriptor) access.Table {
 	t := access.Table{}
 	for _, s := range apis {
@@ -107,12 +109,12 @@ func Table(apis []protoreflect.ServiceDescriptor) access.Table {
 	return t
 }
 
-// Pages are those of the operator port that only a server has.
+// Pages returns the pages of the operator port that only servers have.
 func Pages(usage http.Handler) []adminport.Page {
 	return []adminport.Page{{Path: "/usage", Least: access.Viewer, Handler: usage}}
 }
 
-// Run serves until ctx ends, which is no error.
+// Run serves until ctx ends and then returns nil.
 func (a *App) Run(ctx context.Context) error {
 	if len(a.cfg.DBs) == 0 {
 		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
@@ -128,7 +130,7 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs),
-		// A service may mount routes besides its APIs. The table cannot know them.
+		// The service may mount further routes, which the access table cannot list.
 		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
 		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
@@ -151,7 +153,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	presence := deployment.NewPresence(deployments)
 	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: a.service.APIs})
-	var port *adminport.Port // open before anything is announced
+	var port *adminport.Port // opened before the server announces itself
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
@@ -163,6 +165,7 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	defer port.Close() //nolint:errcheck // closed by the server as well
+	// Both ports are open: nothing was announced in etcd that cannot be reached.
 	a.log.Info("server runs", zap.String("api", api.Addr()), zap.String("operator", port.Addr()))
 	if a.opts.Listening != nil {
 		a.opts.Listening(api.Addr(), port.Addr())
@@ -174,30 +177,30 @@ func (a *App) Run(ctx context.Context) error {
 	g.Go(func() error { return a.open(ctx, deployments, set) })
 	g.Go(func() error { return port.Run(ctx) })
 	g.Go(func() error { return api.Serve(ctx, a.handler(runner, usage)) })
+	// A cancelled context is the ordinary end.
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// lead elects the servers that run controllers of which one is enough.
+// lead elects one server to run controllers that must run once.
 func (a *App) lead(deployments *deployment.Store) func(context.Context, string, func(context.Context) error) error {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		return shards.Lead(ctx, a.store, deployments.Root()+"/service/"+name, a.opts.ID, a.log, work)
 	}
 }
 
-// bounded refuses messages that are larger than any request may be once they are decompressed,
-// and leaves small responses as they are.
+// bounded limits requests after decompression, and leaves small responses uncompressed.
 var bounded = connect.WithHandlerOptions(connect.WithReadMaxBytes(limits.ServerRequestBytes), connect.WithCompressMinBytes(limits.CompressBytes))
 
-// Bounded is what belongs to a version: its name is in each of its responses, and no handler
-// of it takes more than a request may be.
+// Bounded returns the stack of a version. Its responses carry VersionHeader, and its handlers limit
+// the size of requests.
 func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunner.Stack {
 	s := svc.Stack(version, views, bounded)
 	inner := s.Handler
 	if inner == nil {
-		return s // background work alone
+		return s // background work only
 	}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(VersionHeader, version)
@@ -206,7 +209,7 @@ func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunn
 	return s
 }
 
-// starting is Bounded with what the configuration has versions start with.
+// starting returns Bounded with the configured fixtures of each version.
 func (svc Service) starting(fixtures map[string][]record.Record) func(string, map[string]*vrunner.View) vrunner.Stack {
 	return func(version string, views map[string]*vrunner.View) vrunner.Stack {
 		s := svc.Bounded(version, views)
@@ -215,10 +218,10 @@ func (svc Service) starting(fixtures map[string][]record.Record) func(string, ma
 	}
 }
 
-// Metrics are those of a server, for Prometheus.
+// Metrics returns the server's Prometheus metrics.
 func Metrics(r *vrunner.Runner) prometheus.Collector { return &metrics{runner: r} }
 
-// metrics shows the runner's state.
+// metrics collects the state of the runner.
 type metrics struct{ runner *vrunner.Runner }
 
 var (
@@ -236,6 +239,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCo
 
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.runner.State()
+	// Before the first deployment is read there is no active version to show.
 	if s.Active != "" {
 		ch <- prometheus.MustNewConstMetric(activeVersion, prometheus.GaugeValue, 1, s.Active)
 	}
@@ -253,8 +257,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(restartMillis, prometheus.GaugeValue, float64(s.RestartMillis))
 }
 
-// handler serves the API: watches go on over a flip, in front of the runner, and all else
-// is the runner's. usage counts who calls which version.
+// handler serves the API. Watches stand in front of the runner and survive a flip; the runner
+// serves the rest. usage counts calls by version.
 func (a *App) handler(r *vrunner.Runner, usage *apiversion.Usage) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r)

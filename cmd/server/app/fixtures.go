@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// fixtures are the records that the configuration has versions start with, by API version. kinds
-// are those of each version; a version that is not in there may have any.
+// fixtures reads the configured initial records, by API version. It checks their kinds against
+// kinds; a version without an entry may have any kinds.
 func fixtures(dbs []config.DB, kinds map[string][]string) (map[string][]record.Record, error) {
 	out := map[string][]record.Record{}
 	for _, db := range dbs {
@@ -34,6 +34,7 @@ func fixtures(dbs []config.DB, kinds map[string][]string) (map[string][]record.R
 		if len(db.Fixtures) == 0 {
 			continue
 		}
+		// Initial records are created in one transaction, which a database limits.
 		most := databases.Once(db, max(len(kinds[db.APIVersion]), len(db.Fixtures)))
 		if n := len(out[db.APIVersion]); n > most {
 			return nil, fmt.Errorf("fixtures of %s: there are %d, and its database makes %d at most in one transaction: have fewer, and create the rest through the API", db.Version, n, most)
@@ -42,7 +43,8 @@ func fixtures(dbs []config.DB, kinds map[string][]string) (map[string][]record.R
 	return out, nil
 }
 
-// readFixtures reads a file. Its errors name lines and never show what is in them.
+// readFixtures reads a file. Its errors name lines and never quote them, since records may be
+// secret.
 func readFixtures(f config.Fixtures) ([]record.Record, error) {
 	text, err := os.ReadFile(f.File)
 	if err != nil {
@@ -50,6 +52,7 @@ func readFixtures(f config.Fixtures) ([]record.Record, error) {
 	}
 	var out []record.Record
 	lines := bufio.NewScanner(bytes.NewReader(text))
+	// A record may be as long as the file. The scanner's default limit would refuse it.
 	lines.Buffer(nil, len(text)+1)
 	for n := 1; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())

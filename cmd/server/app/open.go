@@ -15,17 +15,18 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// open opens the databases that the Deployment asks for, for as long as each takes: that of
-// the active version, and the target's from the beginning of an upgrade, so that the first
-// request after the flip finds it open. Others are not needed to serve. If the very first
-// one refuses this server, its configuration is wrong, and that is an error; one that
-// refuses later is tried again, for the server serves what it can.
+// open opens the databases that the Deployment requires, and waits for each as long as necessary.
+// These are the active version's and, from the beginning of an upgrade, the target's: the first
+// request after the flip must find it open. If the first database refuses this server, the
+// configuration is wrong, and open returns the error. A later refusal is retried, because the
+// server can still serve the active version.
 func (a *App) open(ctx context.Context, deployments *deployment.Store, set *databases.Set) error {
 	if err := a.unlived(ctx, deployments, set); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
+		// Start each version once. Keep then retries until its database is open.
 		opening := map[string]bool{}
 		for d := range deployments.Watch(ctx) {
 			first := len(opening) == 0
@@ -36,6 +37,7 @@ func (a *App) open(ctx context.Context, deployments *deployment.Store, set *data
 				}
 				opening[version] = true
 				g.Go(func() error {
+					// Only the first refusal ends the server: at that time nothing is served yet.
 					if first && version == d.CurrentVersion {
 						if err := db.Wait(ctx); err != nil && ctx.Err() == nil {
 							return err
@@ -50,14 +52,16 @@ func (a *App) open(ctx context.Context, deployments *deployment.Store, set *data
 	return g.Wait()
 }
 
-// unlived refuses to wait for a Deployment that was lost: if there is none, but a database
-// in which it has lived. What cannot be reached now is not waited for.
+// unlived returns an error if the Deployment is missing but a database was in use already. The
+// Deployment was then lost, and waiting for it would not help. Databases that cannot be reached are
+// skipped.
 func (a *App) unlived(ctx context.Context, deployments *deployment.Store, set *databases.Set) error {
 	if _, err := deployments.Get(ctx); !errors.Is(err, deployment.ErrNotFound) {
 		return nil
 	}
 	for _, db := range a.cfg.DBs {
 		var mismatch *identity.MismatchError
+		// The operator may have removed a disabled database on purpose.
 		if db.Disabled {
 			continue
 		}
@@ -68,7 +72,7 @@ func (a *App) unlived(ctx context.Context, deployments *deployment.Store, set *d
 	return nil
 }
 
-// needed are the versions whose databases a server needs by a record.
+// needed returns the versions whose databases a server needs.
 func needed(d upgradestate.Deployment) []string {
 	if d.Upgrade != nil {
 		return []string{d.CurrentVersion, d.Upgrade.TargetVersion}
@@ -76,14 +80,15 @@ func needed(d upgradestate.Deployment) []string {
 	return []string{d.CurrentVersion}
 }
 
-// askLimit bounds how long /readyz may ask etcd.
+// askLimit limits the question of /readyz to etcd.
 const askLimit = time.Second
 
-// ready returns nil when the server serves, and otherwise what it waits for.
+// ready returns nil if the server can serve, and otherwise the reason.
 func ready(runner *vrunner.Runner, deployments *deployment.Store, set *databases.Set) error {
 	if err := runner.Ready(); err != nil {
 		if runner.State().Active == "" {
-			// A record that this binary cannot read never comes to the runner.
+			// The runner never receives a record that this binary cannot decode. Ask for it here,
+			// or the reason would stay hidden.
 			ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 			defer cancel()
 			if _, asked := deployments.Get(ctx); asked != nil && !errors.Is(asked, deployment.ErrNotFound) {
@@ -94,6 +99,7 @@ func ready(runner *vrunner.Runner, deployments *deployment.Store, set *databases
 	}
 	version := runner.State().Active
 	db := set.Database(version)
+	// Ready requires a database of the active version, so only a change in between leads here.
 	if db == nil {
 		return nil
 	}

@@ -8,11 +8,11 @@ import (
 	"dbcontroller.dev/apiversion"
 )
 
-// readName is how methods begin that usually only read.
+// readName matches the usual names of methods that only read.
 var readName = regexp.MustCompile(`^(Get|BatchGet|List|Watch|Search)([A-Z]|$)`)
 
-// unmarkedReads are methods whose names say that they read, and that do not declare it. They count
-// as writes: a switch holds them, and the version that is not active refuses them.
+// unmarkedReads returns methods that look like reads and are not declared as such. They count as
+// writes: a switch holds them, and an inactive version refuses them.
 func (svc Service) unmarkedReads() []string {
 	var names []string
 	for _, s := range svc.APIs {
@@ -25,7 +25,7 @@ func (svc Service) unmarkedReads() []string {
 	return names
 }
 
-// warnOfReads says which methods are probably reads without saying so.
+// warnOfReads logs methods that are probably undeclared reads.
 func (svc Service) warnOfReads(log *zap.Logger) {
 	if names := svc.unmarkedReads(); len(names) > 0 {
 		log.Warn("methods that look like reads count as writes: a switch holds them; add 'option idempotency_level = NO_SIDE_EFFECTS;' to those that only read",

@@ -1,6 +1,5 @@
-// Package cli is the command line of a service's server: its flags, and its configuration.
-//
-// What a server does is in package app.
+// Package cli is the command line of a service's server: its flags and its configuration. Package
+// app owns the server itself.
 //
 // It is not for users and may change with any version.
 package cli
@@ -12,7 +11,7 @@ import (
 	"dbcontroller.dev/cmd/server/app"
 )
 
-// Command is the command of a service's server. opts are what flags do not say.
+// Command returns the command of a service's server. opts holds the settings that have no flags.
 func Command(name, short string, service app.Service, opts app.Options) *cobra.Command {
 	var common process.Flags
 	cmd := &cobra.Command{

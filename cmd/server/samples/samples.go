@@ -1,5 +1,5 @@
-// Package samples is the sample services, bbs and secrets, in one: what their server and
-// their controllers are made of.
+// Package samples combines the sample services bbs and secrets into one service, for their server
+// and their controllers.
 //
 // It is not for users and may change with any version.
 package samples
@@ -18,11 +18,12 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Service is both in both versions. Of bbs v1 is served over v2 data by translated requests,
-// of secrets by its own handlers over an adapted store.
+// Service returns both sample services in both versions. Over v2 data, bbs serves v1 by translating
+// requests. The secrets service serves v1 with its own handlers over an adapted store.
 func Service() dbcontroller.Service {
-	var keep time.Duration     // how long expired secrets stay; 0: for ever
-	var converge time.Duration // how often all processes are looked at; 0: never
+	var keep time.Duration     // time that expired secrets stay; 0: for ever
+	var converge time.Duration // interval of looking at all processes; 0: never
+	// Flags are parsed after this function returns, so read their values when a stack starts.
 	controllers := func(janitor, reconciler func(vrunner.Store, time.Duration) vrunner.Controller) func(vrunner.Store) []vrunner.Controller {
 		return func(data vrunner.Store) (out []vrunner.Controller) {
 			if keep > 0 {
@@ -34,7 +35,7 @@ func Service() dbcontroller.Service {
 			return out
 		}
 	}
-	var audit *bbs.Audit // of what v1 clients of bbs are served over v2; nil: there is none
+	var audit *bbs.Audit // of v1 calls to bbs over v2; nil: none
 	secret := secrets.Services()
 	return dbcontroller.Service{
 		Name: "samples",
@@ -54,7 +55,7 @@ func Service() dbcontroller.Service {
 			fs.DurationVar(&keep, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
 			fs.DurationVar(&converge, "converge", 0, "start, replace and retire instances of processes as they ask for, looking at all of them so often, one server at a time; 0: never")
 			fs.Func("audit", "file to append to what v1 clients ask of bbs and get while v2 is active, as both versions have it, without values of environment variables", func(path string) error {
-				f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // until the process ends
+				f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // open until the process ends
 				if err == nil {
 					audit = bbs.NewAudit(f)
 				}
@@ -64,10 +65,11 @@ func Service() dbcontroller.Service {
 	}
 }
 
-// stack has both services side by side.
+// stack serves both services side by side.
 func stack(version string, stores map[string]vrunner.Store, audit *bbs.Audit, opts ...connect.HandlerOption) http.Handler {
 	process := bbs.StackV1(stores[bbs.V1], stores[bbs.V2], opts...)
 	secret := secrets.StackV1(stores[secrets.V1], stores[secrets.V2], opts...)
+	// StackV1 serves both APIs over v1 data. Over v2 data, other handlers do.
 	if version == bbs.V2 {
 		process = bbs.AuditedV2(stores[bbs.V2], audit, opts...)
 		secret = secrets.StackV2(stores[secrets.V2], opts...)

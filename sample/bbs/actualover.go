@@ -9,8 +9,8 @@ import (
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 )
 
-// ActualTable pairs the methods for instances. What they are asked for is the same in both
-// versions; only the definition that an instance runs is v2's alone.
+// ActualTable pairs the instance methods of v1 and v2. Requests are the same in both versions. Only
+// v2 knows the definition that an instance runs.
 var ActualTable = sync.OnceValue(func() *apiversion.Table {
 	instance, err := apiversion.Typed(promotedInstance, projectedInstance,
 		apiversion.OnlyNew("instance."+fieldDefID, "evacuating."+fieldDefID))
@@ -26,12 +26,13 @@ var ActualTable = sync.OnceValue(func() *apiversion.Table {
 		})
 	}
 	if err != nil {
-		panic(fmt.Sprintf("table of the instances' methods: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("table of the instances' methods: %v", err)) // each test would fail here
 	}
 	return t
 })
 
-// promotedInstance keeps what runs: v1 sends no instances, so that there is nothing to decide.
+// promotedInstance keeps the definitions that v2 holds. v1 clients never send an instance, so it
+// need not choose one.
 func promotedInstance(g *bbsv1.ActualLRPGroup, have *bbsv2.ActualLRP) (*bbsv2.ActualLRP, error) {
 	out := &bbsv2.ActualLRP{Name: g.Name, Revision: g.Revision, ProcessGuid: g.ProcessGuid, Index: g.Index}
 	s := slotV1(g)
@@ -47,7 +48,7 @@ func promotedInstance(g *bbsv1.ActualLRPGroup, have *bbsv2.ActualLRP) (*bbsv2.Ac
 	return out, nil
 }
 
-// projectedInstance is an instance as v1 shows it.
+// projectedInstance returns an instance in v1's form.
 func projectedInstance(l *bbsv2.ActualLRP, _ *bbsv1.ActualLRPGroup) (*bbsv1.ActualLRPGroup, error) {
 	out := &bbsv1.ActualLRPGroup{Name: l.Name, Revision: l.Revision, ProcessGuid: l.ProcessGuid, Index: l.Index}
 	setSlotV1(out, slotV2(l))

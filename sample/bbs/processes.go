@@ -14,8 +14,7 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// processesV1 are those of v1, which has one definition of each process: there is nothing to
-// decide about it.
+// processesV1 reads v1's processes. Each has one definition only, so there is no decide.
 func processesV1(v1 vrunner.Store) processes {
 	table := tableV1(v1)
 	process := func(p *bbsv1.DesiredLRP) converge.Process {
@@ -39,7 +38,7 @@ func processesV1(v1 vrunner.Store) processes {
 	}
 }
 
-// processesV2 are those of v2.
+// processesV2 reads v2's processes.
 func processesV2(v2 vrunner.Store) processes {
 	table := tableV2(v2)
 	process := func(p *bbsv2.LRPDeployment) converge.Process {
@@ -75,8 +74,8 @@ func processesV2(v2 vrunner.Store) processes {
 	}
 }
 
-// decided makes what was decided of a process's definitions, if that process and which of them
-// are active and healthy still is as it was. Else a client's choice since would be undone.
+// decided applies an action about definitions. It refuses if the process was recreated, or if
+// another definition is active or healthy by now: the action would undo a client's later choice.
 func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) error {
 	if p.GetModificationTag().GetEpoch() != was.Epoch || p.ActiveDefinitionId != was.Active || p.HealthyDefinitionId != was.Healthy {
 		return errOvertaken
@@ -98,7 +97,8 @@ func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) er
 	}
 }
 
-// activate makes a definition the active one. The one that was it goes when nothing names it.
+// activate makes a definition the active one. The previous one becomes a former definition, which a
+// Prune action removes once nothing refers to it.
 func activate(p *bbsv2.LRPDeployment, id string) error {
 	if err := hasDefinition(p, id); err != nil {
 		return err
@@ -112,8 +112,8 @@ func activate(p *bbsv2.LRPDeployment, id string) error {
 	return nil
 }
 
-// choose activates a definition for a client. Those that were added and not chosen go with the one
-// that was active: definitions that nobody activates would otherwise stay for ever.
+// choose activates a definition for a client. Definitions that were added but never activated
+// become former ones too, since nothing else would ever remove them.
 func choose(p *bbsv2.LRPDeployment, id string) error {
 	if err := activate(p, id); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 //go:embed secrets.yaml
 var lensText []byte
 
-// Lens is the lens between the two versions.
+// Lens returns the lens between the two versions.
 var Lens = sync.OnceValue(func() *lens.Lens {
 	l, err := lens.Parse("secrets.yaml", lensText)
 	if err == nil {
@@ -21,7 +21,7 @@ var Lens = sync.OnceValue(func() *lens.Lens {
 		err = set.Link()
 	}
 	if err != nil {
-		panic(fmt.Sprintf("embedded lens: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("embedded lens: %v", err)) // each test would fail here
 	}
 	return l
 })

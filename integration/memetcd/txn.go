@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Txn makes one of the two lists of operations, as a whole.
+// Txn executes one of the two lists of operations atomically.
 func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
 	s := k.s
 	if max(len(req.Compare), len(req.Success), len(req.Failure)) > s.opts.Operations {
@@ -36,7 +36,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 	if !resp.Succeeded {
 		ops = req.Failure
 	}
-	// Reads that cannot be answered refuse all of it, before anything is written.
+	// A read that fails refuses the whole transaction, so all reads run before any write.
 	for _, op := range ops {
 		if r := op.GetRequestRange(); r != nil {
 			if _, err := s.read(r, s.revision); err != nil {
@@ -61,6 +61,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: n}}})
 		}
 	}
+	// A transaction that only reads, or deletes nothing, takes no revision.
 	if len(w.events) > 0 {
 		s.revision = w.at
 		s.events = append(s.events, w.events...)
@@ -70,7 +71,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 	return resp, nil
 }
 
-// disjoint refuses operations of which two change the same key.
+// disjoint refuses operations that change the same key twice.
 func disjoint(ops []*pb.RequestOp) error {
 	seen := map[string]bool{}
 	for _, op := range ops {
@@ -97,8 +98,8 @@ func disjoint(ops []*pb.RequestOp) error {
 	return nil
 }
 
-// holds reports whether a comparison holds now. A key that is not there compares as one all of
-// whose numbers are zero, and by value it does not.
+// holds reports whether a comparison is true now. A missing key compares as if all its numbers were
+// zero. By value, it is never true.
 func (s *Server) holds(c *pb.Compare) bool {
 	var kvs []*mvccpb.KeyValue
 	for _, key := range s.within(c.Key, c.RangeEnd) {
@@ -141,7 +142,7 @@ func compare(c *pb.Compare, kv *mvccpb.KeyValue) bool {
 	}
 }
 
-// writing is what a transaction has changed so far, at its revision.
+// writing collects the changes of a transaction, at its revision.
 type writing struct {
 	s      *Server
 	at     int64

@@ -20,7 +20,7 @@ import (
 
 var apiV1 = v1.File_library_v1_library_proto.Services().ByName("LibraryService")
 
-// serviceV1 is what v1 has beyond the standard methods of its two resources.
+// serviceV1 adds v1's own methods to the standard methods of its two resources.
 type serviceV1 struct {
 	libraryv1connect.UnimplementedLibraryServiceHandler
 	libraries *resource.Table[*v1.Library]
@@ -59,7 +59,7 @@ func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
 	return err
 }
 
-// checkBook checks what both versions have in common.
+// checkBook checks the fields that both versions share.
 func checkBook(title string, copies, lent int32) error {
 	switch {
 	case title == "":

@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// now is the newest record that was seen.
+// now returns the latest observed Deployment record.
 func (s *system) now() upgradestate.Deployment {
 	if d := s.latest.Load(); d != nil {
 		return *d
@@ -22,13 +22,13 @@ func (s *system) now() upgradestate.Deployment {
 	return upgradestate.Deployment{}
 }
 
-// begin begins the upgrade; hold: it stays ready and is never switched.
+// begin starts the upgrade. With hold it stays ready and never switches.
 func (s *system) begin(ctx context.Context, hold bool) error {
 	_, err := s.store.Apply(ctx, upgradestate.Begin{ID: "bench", TargetVersion: "v2", Policy: upgradestate.Policy{Hold: hold}})
 	return err
 }
 
-// poll asks ok until it is, or a controller has ended.
+// poll calls ok until it returns true or an error. It fails early if a controller process ends.
 func (s *system) poll(ctx context.Context, every time.Duration, ok func() (bool, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -49,7 +49,7 @@ func (s *system) poll(ctx context.Context, every time.Duration, ok func() (bool,
 	}
 }
 
-// failed adds what the controllers said last.
+// failed adds the last log line of each controller.
 func (s *system) failed(err error) error {
 	for _, log := range s.logs {
 		err = fmt.Errorf("%w; %s", err, subprocess.Tail(log, 1))
@@ -57,8 +57,8 @@ func (s *system) failed(err error) error {
 	return err
 }
 
-// awaitReady waits until every shard is copied and compared and, for an upgrade, the proof of the
-// rollback is over, after which the pause can be predicted.
+// awaitReady waits until each shard is copied and compared. For an upgrade it also waits for the
+// end of the rollback proof, after which the controller can predict the pause.
 func (s *system) awaitReady(ctx context.Context, upgrade bool) error {
 	return s.poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		ps, err := s.store.Progress(ctx)
@@ -73,8 +73,8 @@ func (s *system) awaitReady(ctx context.Context, upgrade bool) error {
 	})
 }
 
-// awaitCopied waits until the target has so many records. Counts come from the collections'
-// metadata and cost nothing.
+// awaitCopied waits until the target has that many records. The counts come from collection
+// metadata, so the poll does not disturb the copy.
 func (s *system) awaitCopied(ctx context.Context, records int) error {
 	return s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		n := 0
@@ -89,7 +89,7 @@ func (s *system) awaitCopied(ctx context.Context, records int) error {
 	})
 }
 
-// targets are the collections of v2.
+// targets returns the collections of v2.
 func (s *system) targets() (out []*mongo.Collection) {
 	d := s.now()
 	ns, _ := d.Namespace("v2")
@@ -101,7 +101,7 @@ func (s *system) targets() (out []*mongo.Collection) {
 	return out
 }
 
-// processorTime and peakMemory are those of all controllers, and of the one with most.
+// processorTime returns the total of all controllers, and peakMemory the largest of any one.
 func (s *system) processorTime() (seconds float64) {
 	for _, p := range s.processes {
 		seconds += processorTime(p.Pid())

@@ -18,25 +18,25 @@ import (
 	"dbcontroller.dev/record/etcdstore"
 )
 
-// engineRecords is how many records go from etcd to MongoDB, and from MongoDB to etcd.
+// engineRecords is the number of records copied in each direction between etcd and MongoDB.
 const engineRecords = 100_000
 
-// atOnce is how many records a transaction of etcd has: as many as it takes by default.
+// atOnce is the number of records in one etcd transaction: etcd's default limit.
 const atOnce = 128
 
-// acrossEngines copies from etcd to MongoDB and from MongoDB to etcd, each compared with what etcd itself
-// reads and writes of the same size in the same run.
+// acrossEngines copies from etcd to MongoDB and back. It compares each copy with etcd's own reads
+// or writes of the same size in the same run.
 func acrossEngines(ctx context.Context, b *bench, round int) error {
 	server, err := embedetcd.Start(ctx, embedetcd.Config{Dir: filepath.Join(b.dir, scratch("records"))})
 	if err != nil {
 		return err
 	}
-	defer server.Close() //nolint:errcheck // its folder goes with the others
+	defer server.Close() //nolint:errcheck // its folder is removed with all others
 	conn, err := etcdconn.Open(ctx, etcdconn.Config{Endpoints: server.Endpoints()})
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close() //nolint:errcheck // no request is in progress
 	writes, reads, err := b.bareEtcd(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("etcd alone: %w", err)
@@ -56,7 +56,8 @@ func acrossEngines(ctx context.Context, b *bench, round int) error {
 	return nil
 }
 
-// bareEtcd writes records with nothing but a client of etcd, and reads them; in records a second.
+// bareEtcd writes records with a plain etcd client and reads them again. It returns records per
+// second.
 func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, reads float64, err error) {
 	name := func(i int) string { return "/bare/" + key(i) }
 	each := func(do func(ctx context.Context, from, to int) error) (float64, error) {
@@ -102,7 +103,7 @@ func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, read
 	return writes, reads, err
 }
 
-// acrossEngines copies from v1 to v2, of which the one named is in etcd, in records a second.
+// acrossEngines copies from v1 to v2, and returns records per second. The given version is in etcd.
 func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version string) (float64, error) {
 	prefix := "/" + scratch("records")
 	s, err := b.deploy(ctx, spec{from: b.from, to: b.to, database: scratch("old"), inside: true, inEtcd: map[string]string{version: prefix}, etcd: conn.Endpoints()[0]})
@@ -114,7 +115,7 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 	if err != nil {
 		return 0, err
 	}
-	at := func(version string) record.Token { // it moves when the copy is over
+	at := func(version string) record.Token { // the token changes at the end of the copy
 		ns, _ := s.now().Namespace(version)
 		kind, _ := ns.Kind(kindName)
 		return record.Token{Kind: kindName, Name: kind.Physical, ID: kind.ID}
@@ -125,8 +126,9 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 	} else {
 		err = b.small("", engineRecords).insertInto(ctx, b.from.client.Database(s.database).Collection(at("v1").Name), engineRecords)
 		copied = func() error {
-			return s.poll(ctx, 50*time.Millisecond, func() (bool, error) { // counting is not free here
+			return s.poll(ctx, 50*time.Millisecond, func() (bool, error) { // a count has a cost here
 				size, err := store.Size(ctx, at("v2"))
+				// The token may change between the read of the record and this request.
 				if errors.Is(err, record.ErrFenced) {
 					err = nil
 				}

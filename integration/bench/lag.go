@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// following measures while an upgrade that is ready waits for its switch.
+// following measures the lag of an upgrade that is ready and waits for its switch.
 func following(ctx context.Context, b *bench, _ int) error {
 	d := b.small("hot", b.hot)
 	if err := b.fill(ctx, d); err != nil {
@@ -69,11 +69,13 @@ func following(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
-// samples are records that are written apart from all others, to see when they arrive.
+// samples is the number of records that are written separately, to observe their arrival at the
+// target.
 const samples = 6
 
-// lag has clients write for a while and, meanwhile, writes samples now and then and waits until they
-// are there. What is left behind at the end is waited for, so that the next one begins level.
+// lag runs the clients for a while. Meanwhile it writes sample records and waits for their arrival.
+// At the end it waits until the target has caught up, so that the next measurement starts without a
+// backlog.
 func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate float64, err error) {
 	busy, stop := context.WithTimeout(ctx, time.Duration(s.bench.seconds)*time.Second)
 	defer stop()
@@ -93,7 +95,7 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 			writing.Go(func() error {
 				for last := false; !last; {
 					rest(busy, 20*time.Millisecond)
-					last = busy.Err() != nil // this one sees the rest of it arrive, and does not count
+					last = busy.Err() != nil // the last sample only waits for the backlog to drain, and does not count
 					stamp := time.Now().UnixNano()
 					if _, err := app.col.UpdateByID(wctx, key(i), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err != nil {
 						return err
@@ -119,15 +121,15 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 	return lags, rate, err
 }
 
-// arrivals are the samples as the target has them.
+// arrivals tracks the samples in the target.
 type arrivals struct {
 	mu     sync.Mutex
 	stamps []int64
-	at     time.Time     // of the latest look
-	came   chan struct{} // closed at the next look that sees another one
+	at     time.Time     // time of the latest read
+	came   chan struct{} // closed by the next read that sees a change
 }
 
-// look reads the samples in the target every millisecond, until ctx ends.
+// look reads the samples from the target every millisecond until ctx ends.
 func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 	ids := bson.A{}
 	for i := range samples {
@@ -148,6 +150,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 		if err != nil {
 			return err
 		}
+		// The time is taken after the read, so a lag may be overstated, but never understated.
 		a.mu.Lock()
 		a.at = time.Now()
 		changed := false
@@ -167,7 +170,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 	return nil
 }
 
-// await returns when the look was that saw a sample's stamp.
+// await returns the time of the read that first saw the sample's stamp.
 func (a *arrivals) await(ctx context.Context, i int, stamp int64) (time.Time, error) {
 	for {
 		a.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"dbcontroller.dev/record/mongostore"
 )
 
-// limit copies collections with nothing but a reader that splices the batches it gets into insert
-// commands, and returns records a second.
+// limit copies collections with a bare reader that turns each batch it reads into an insert
+// command. It returns records per second. No copy through this project can be faster.
 func (b *bench) limit(ctx context.Context, from, to *cluster, database string, records int, collections []string) (float64, error) {
 	ns, err := mongostore.Open(ctx, mongostore.Config{URI: from.server.URI(), Database: database})
 	if err != nil {
@@ -34,6 +34,8 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 		if err != nil {
 			return 0, err
 		}
+		// The workers are shared among several collections by size, so that all finish at about the
+		// same time.
 		parts := b.workers
 		if len(collections) > 1 {
 			size, err := ns.Size(ctx, info.Token)
@@ -62,20 +64,21 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 		}
 		n += int(has)
 	}
+	// A limit that lost records would be a wrong yardstick.
 	if n != records {
 		return 0, fmt.Errorf("limit: %d of %d records were copied", n, records)
 	}
 	return float64(records) / took.Seconds(), nil
 }
 
-// splice copies a range.
+// splice copies one range.
 func splice(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
 	session, err := from.Client().StartSession()
 	if err != nil {
 		return err
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	// With a deadline the driver bounds each command, which getMore refuses.
+	// With a deadline in the context the driver sets maxTimeMS, which getMore refuses.
 	read := mongo.NewSessionContext(context.WithoutCancel(ctx), session)
 	bound := func(c record.Cursor) bson.D {
 		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}

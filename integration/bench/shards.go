@@ -9,7 +9,7 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// copySharded copies within a cluster of two shards, where the source is sharded by a hash of its ids.
+// copySharded copies within a cluster of two shards. The source is sharded by a hash of its ids.
 func copySharded(ctx context.Context, b *bench, round int) error {
 	c, err := start(ctx, localmongo.Options{Shards: 2, CacheGB: 0.5, Own: true, Dir: os.TempDir()})
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// updateTask fills a field of each record.
+// updateTask is a data update that fills a field of each record.
 const updateTask = "updates:\n- {name: fill, kind: documents, version: v1, lens: update.yaml, description: a field of each record}\n"
 
 const updateLens = "lens: 1\noperations:\n  - add: {field: schema, value: 2}\n"
 
-// update runs the data update, and returns how it ended.
+// update runs the data update and returns its outcome.
 func (s *system) update(ctx context.Context) (outcome string, err error) {
 	task, err := s.registry.Task("fill")
 	if err != nil {
@@ -64,10 +64,10 @@ func updateInPlace(ctx context.Context, b *bench, _ int) error {
 	return err
 }
 
-// updateBesideClients has clients write small transactions through the store of a server, first
-// alone and then during a data update of the same records.
+// updateBesideClients makes clients write small transactions through a server's store, first alone
+// and then during a data update of the same records.
 func updateBesideClients(ctx context.Context, b *bench, _ int) error {
-	const rate, written = 100, 2 // transactions a second, and records in each
+	const rate, written = 100, 2 // transactions per second, and records per transaction
 	records := b.others / 2
 	sp := spec{from: b.from, to: b.to, database: scratch("update"), inside: true, updates: updateTask}
 	defer b.from.drop(ctx, sp.database)

@@ -7,7 +7,8 @@
 //
 //  1. the connection string in DBCONTROLLER_TEST_MONGODB, the only environment
 //     variable that selects a server;
-//  2. mongod on the PATH; 3. the server that scripts/fetch-mongodb left in the user's cache folder;
+//  2. mongod on the PATH;
+//  3. the server that scripts/fetch-mongodb left in the user's cache folder;
 //  4. the official image, through Docker.
 //
 // Some options need control over the server: several nodes, authentication, a standalone, a sharded

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Charts are the charts of the page, by the name of their file, in a folder of the page's name.
+// Charts returns the charts of the page by file name. They belong in a folder with the page's name.
 func (f *File) Charts() map[string]string {
 	if f.Name == Scale {
 		return map[string]string{"copy.svg": f.copies()}
@@ -14,7 +14,7 @@ func (f *File) Charts() map[string]string {
 	return map[string]string{"bars.svg": f.bars(), "copy.svg": f.copies(), "latency.svg": f.latencies()}
 }
 
-// Colours that can be told apart in light and dark pages, and without colour by their lightness.
+// Colours that differ on light and dark pages, and in lightness if printed without colour.
 const (
 	good  = "#1a7f37"
 	bad   = "#cf222e"
@@ -25,11 +25,11 @@ const (
 // line is one bar of a chart.
 type line struct {
 	label, text, colour string
-	length              float64 // in the unit of the chart
+	length              float64 // in the chart's unit
 }
 
-// bars shows how far figures are from their bars: 1 is the bar, more is better, whichever
-// direction that is.
+// bars shows each figure relative to its bar. 1 is the bar and longer is better, for both kinds of
+// bars.
 func (f *File) bars() string {
 	const longest = 2
 	var lines []line
@@ -60,7 +60,7 @@ func (f *File) bars() string {
 	return chart("Figures against their bars: 1 is the bar, longer is better", lines, longest, 1)
 }
 
-// copies shows copies and the limits of the same runs.
+// copies shows copies with the limits of the same runs.
 func (f *File) copies() string {
 	var lines []line
 	longest := 0.0
@@ -76,7 +76,7 @@ func (f *File) copies() string {
 	return chart("Copies, and the limit of the same runs", lines, longest, 0)
 }
 
-// latencies shows what is measured in milliseconds.
+// latencies shows the figures in milliseconds.
 func (f *File) latencies() string {
 	var lines []line
 	longest := 0.0
@@ -94,8 +94,9 @@ func (f *File) latencies() string {
 	return chart("Latencies; red ones miss their bar", lines, longest, 0)
 }
 
-// chart draws horizontal bars; longest is the length of the whole width, mark a line across, 0
-// for none. Everything is rounded, so that the same figures give the same bytes everywhere.
+// chart draws horizontal bars. longest is the value of the full width. mark is the position of a
+// vertical line; 0 means none. All numbers are rounded, so that the same figures give the same
+// bytes on any machine.
 func chart(title string, lines []line, longest, mark float64) string {
 	const width, left, right, row, top = 960, 190, 220, 22, 44
 	height := top + row*max(len(lines), 1) + 16

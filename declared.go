@@ -17,7 +17,7 @@ import (
 func (s Service) checkKinds() error {
 	registry := transform.NewRegistry(s.Name)
 	if s.register(registry) != nil {
-		return nil // register's error is the controller's to report
+		return nil // the controller reports this error
 	}
 	for _, v := range s.Versions {
 		if v.Mount == nil {

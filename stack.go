@@ -31,7 +31,7 @@ func (s Service) Server() serverapp.Service {
 		out.Versions = append(out.Versions, v.Name)
 		out.Indexes[v.Name] = v.Indexes
 	}
-	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // register's error is the controller's to report
+	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller reports this error
 		out.Kinds = map[string][]string{}
 		for _, v := range s.Versions {
 			for _, k := range r.Kinds(v.Name) {

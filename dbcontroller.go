@@ -42,6 +42,7 @@ import (
 func Serve(s Service) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := ServeCommand(s).ExecuteContext(ctx)
+	// os.Exit runs no deferred calls, so the signal handler is released here.
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program(), err)
@@ -54,6 +55,7 @@ func Serve(s Service) {
 func ServeCommand(s Service) *cobra.Command {
 	short := fmt.Sprintf("Serve %s in all its versions, on the active version of its database", s.Name)
 	cmd := servercli.Command(program(), short, s.Server(), serverapp.Options{Listening: s.Listening})
+	// A broken Service must fail before the server opens a port or a database.
 	cmd.PreRunE = func(*cobra.Command, []string) error { return s.check() }
 	if s.Flags != nil {
 		s.Flags(cmd.Flags())

@@ -15,6 +15,7 @@ import (
 // checkKinds mounts each version once over an empty store. A resource table for an undeclared kind
 // would pass all tests in memory, and then fail each write of a client.
 func (s Service) checkKinds() error {
+	// A fresh registry: these checks must not register anything for the server itself.
 	registry := transform.NewRegistry(s.Name)
 	if s.register(registry) != nil {
 		return nil // the controller reports this error
@@ -41,6 +42,7 @@ func (s Service) checkKinds() error {
 // other panics: handlers may need more than this empty store offers.
 func (v Version) mountFails(data Store) (what string) {
 	defer func() {
+		// A handler may panic because this store is empty. That is no fault of the service.
 		if text, ok := recover().(string); ok && strings.HasPrefix(text, "resource: ") {
 			what = text
 		}

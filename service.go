@@ -106,6 +106,7 @@ func (s Service) check() error {
 	if len(s.Versions) == 0 {
 		return errors.New("dbcontroller.Service: it has no Versions")
 	}
+	// These checks name the missing field. Later ones would fail with less helpful messages.
 	seen := map[string]bool{}
 	for i, v := range s.Versions {
 		var missing string
@@ -124,6 +125,8 @@ func (s Service) check() error {
 		}
 		seen[v.Name] = true
 	}
+	// The following checks build registries and adapters, so they need versions with names and
+	// mounts.
 	if err := s.checkIndexes(); err != nil {
 		return err
 	}
@@ -148,6 +151,7 @@ func (s Service) register(r *transform.Registry) error {
 		for _, k := range v.Kinds {
 			kinds = append(kinds, record.KindSpec{Name: k, Indexed: v.Indexes[k]})
 		}
+		// Kinds without a transformer are unknown to the registry unless they are declared here.
 		if len(kinds) > 0 {
 			if err := r.Declare(v.Name, kinds...); err != nil {
 				return err
@@ -168,6 +172,7 @@ func (s Service) register(r *transform.Registry) error {
 func (v Version) introduced() []transform.Spec {
 	var specs []transform.Spec
 	for _, name := range v.Kinds {
+		// A kind that a transformer produces is declared by that transformer already.
 		makes := func(sp transform.Spec) bool {
 			return slices.ContainsFunc(sp.New.Kinds, func(k transform.GroupedKind) bool { return k.Name == name })
 		}

@@ -26,6 +26,7 @@ func (s Service) Server() serverapp.Service {
 			resource.MountWatches(mux, r, s.apis(), opts...)
 		}
 	}
+	// The server reads lists by these fields only. The controller builds their indexes.
 	out.Indexes = map[string]map[string][]string{}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
@@ -54,12 +55,14 @@ func (s Service) Handler(active string, stores map[string]Store, opts ...connect
 
 // stack builds the handler, fixtures and background work of a version for the time it is active.
 func (s Service) stack(active string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack {
+	// A version without a database has no view, and nothing may be mounted over it.
 	stores := map[string]Store{}
 	for _, v := range s.Versions {
 		if store := vrunner.StoreOf(views[v.Name]); store != nil {
 			stores[v.Name] = store
 		}
 	}
+	// The gate holds writes at a switch. Unknown paths count as writes: they might change data.
 	reads := apiversion.Readers(s.apis()...)
 	streams := s.streams()
 	out := vrunner.Stack{
@@ -122,6 +125,7 @@ func (s Service) composed(active string, stores map[string]Store, opts []connect
 			served = slices.Concat(s.Versions[at-1].APIs, served)
 		}
 		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
+			// A client can compare the copied data with its own before the switch.
 			next := s.Versions[i+1]
 			ahead := http.NewServeMux()
 			next.Mount(ahead, stores[next.Name], opts...)
@@ -160,6 +164,7 @@ func (s Service) adapter(i int, data Store) (*adapt.Adapter, error) {
 		return nil, err
 	}
 	older, newer := s.Versions[i-1].Name, s.Versions[i].Name
+	// Reads need the conversion to the older version, and writes the one back.
 	show, err := r.Direction(newer, older)
 	if err != nil {
 		return nil, err

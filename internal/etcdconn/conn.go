@@ -77,6 +77,8 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	stop := context.AfterFunc(ctx, cancel)
 	between := []grpc.UnaryClientInterceptor{sendOnce}
 	var options []grpc.DialOption
+	// With a user name the client sends Authenticate itself. login replaces the password in that
+	// request.
 	password := ""
 	if cfg.Username != "" {
 		if cfg.Password == nil {
@@ -106,6 +108,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if err != nil {
 		stop()
 		cancel()
+		// The client wraps the end of ctx in a text of its own, which would hide the reason.
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}

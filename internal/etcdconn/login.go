@@ -66,6 +66,7 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 			case err == nil:
 				l.proved.Store(true)
 				return nil
+			// The last attempt failed only because the caller's time ended.
 			case refusal != nil && ctx.Err() != nil:
 				return refusal // more detail than an expired deadline
 			case !errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):

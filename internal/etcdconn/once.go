@@ -29,6 +29,7 @@ func sendOnce(ctx context.Context, method string, req, reply any, cc *grpc.Clien
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
+	// The client wants to send again. The code Unknown makes it give up.
 	if s.outcome != nil {
 		return status.Errorf(codes.Unknown, "not repeated after: %v", s.outcome)
 	}

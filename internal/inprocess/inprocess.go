@@ -70,6 +70,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
+		// Both may have happened. Headers that were sent must not be lost to a late cancellation.
 		select {
 		case <-w.ready: // the headers came first; a read of the body reports the rest
 		default:

@@ -73,6 +73,7 @@ func (s *Share) take(bytes int64, spare bool) bool {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	keep := s.keep
+	// Optional bytes must never starve a request that needs the rest.
 	if spare {
 		keep = max(keep, s.budget.total/2)
 	}
@@ -127,6 +128,7 @@ func (s *Share) Settle(bytes int64) {
 func (s *Share) End() {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	// Settle and late calls of Take must not return these bytes again, so taken becomes 0.
 	s.budget.left += s.taken
 	s.taken, s.ended = 0, true
 }
@@ -164,6 +166,7 @@ func (h *Held) Possible(bytes int64) bool {
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	// The budget without other requests: all of it, minus what this request holds.
 	return bytes-h.bytes <= min(s.left, s.budget.total-s.taken)
 }
 

@@ -27,6 +27,7 @@ func DrawFewer() {
 	if !On {
 		return
 	}
+	// rapid reads this flag when a test starts, after init.
 	if err := flag.Set("rapid.checks", "20"); err != nil {
 		panic(err)
 	}

@@ -20,6 +20,7 @@ const mostReasons = 10
 func (c *Complaint) News(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Digits are removed, so that two errors with other times or ports count as one reason.
 	reason := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1

@@ -50,6 +50,7 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 			if !first && l.Same != nil && l.Same(before, now) {
 				continue
 			}
+		// The delay has passed: the step runs again with the state it saw last.
 		case <-wake.C:
 		}
 		again, err := l.Step(ctx, latest)
@@ -63,6 +64,7 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 		if err != nil && l.Failed != nil {
 			l.Failed(latest, err, !failing.News(err))
 		}
+		// After a success the same error is news again, and deserves a line.
 		if err == nil {
 			failing.Over()
 		}

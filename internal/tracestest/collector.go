@@ -39,6 +39,7 @@ func Start(t testing.TB) *Collector {
 			t.Error(err)
 		}
 	})
+	// Serve must have returned before the test ends, because it reports errors through t.
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
 	return c
 }

@@ -59,6 +59,7 @@ func renamed(text, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("descriptor: %w", err)
 	}
+	// Only the texts around the descriptor may be renamed as text.
 	before, after, _ := strings.Cut(text, literal)
 	return named(before, name) + strconv.Quote(string(made)) + named(after, name), nil
 }
@@ -77,6 +78,7 @@ func descriptor(text string) (value, literal string, err error) {
 			continue
 		}
 		for _, s := range g.Specs {
+			// protoc-gen-go names the constant file_..._rawDesc.
 			v, ok := s.(*ast.ValueSpec)
 			if !ok || len(v.Names) != 1 || !strings.HasSuffix(v.Names[0].Name, "_rawDesc") {
 				continue
@@ -114,6 +116,7 @@ func renameTexts(m protoreflect.Message, name string) {
 				switch fd.Kind() {
 				case protoreflect.MessageKind:
 					renameTexts(v.List().Get(i).Message(), name)
+				// Lists of strings hold dependencies, which are paths of other files.
 				case protoreflect.StringKind:
 					v.List().Set(i, protoreflect.ValueOfString(named(v.List().Get(i).String(), name)))
 				default:

@@ -42,6 +42,7 @@ func Write(dir, name, module, version string) ([]string, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
+	// An existing project must not be overwritten.
 	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
 		return nil, fmt.Errorf("%s is not empty: name a folder that is not there yet", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,6 +63,7 @@ func Write(dir, name, module, version string) ([]string, error) {
 		if err != nil {
 			return err
 		}
+		// File paths contain the service's name too.
 		rel := named(strings.TrimPrefix(file, "service/"), name)
 		made := string(text)
 		if path.Ext(rel) == ".go" {

@@ -46,6 +46,8 @@ func newInstances[G, C proto.Message](store vrunner.Store, f forms[G, C]) instan
 
 // change applies a report of a cell or a client to one instance.
 func (in instances[G, C]) change(ctx context.Context, req proto.Message, say func(*converge.Slot) error) (G, error) {
+	// Change repeats the function if another writer comes first, so each report applies to the
+	// newest state.
 	return in.table.Change(ctx, req, func(g G) error {
 		s := in.forms.slot(g)
 		if err := say(&s); err != nil {
@@ -137,6 +139,7 @@ func (in instances[G, C]) retire(ctx context.Context, req proto.Message) (G, err
 
 // bounded returns the part of a reason that is stored.
 func bounded(reason string) string {
+	// A cut in the middle of a character would not be valid in a proto string.
 	const most = 1024
 	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
 }
@@ -147,6 +150,8 @@ func (in instances[G, C]) report(ctx context.Context, req interface {
 	GetCellId() string
 }) error {
 	now := time.Now()
+	// A cell reports often, so its record almost always exists: change first, insert as the
+	// exception.
 	_, err := in.cells.Change(ctx, req, func(c C) error {
 		in.forms.seen(c, now)
 		return nil

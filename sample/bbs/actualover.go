@@ -16,6 +16,7 @@ var ActualTable = sync.OnceValue(func() *apiversion.Table {
 		apiversion.OnlyNew("instance."+fieldDefID, "evacuating."+fieldDefID))
 	var t *apiversion.Table
 	if err == nil {
+		// Only these methods differ by name. The table pairs methods with equal names by itself.
 		t, err = apiversion.NewTable(apiversion.Config{
 			Old: actualServiceV1, New: actualServiceV2, Resources: []*apiversion.Resource{instance},
 			Methods: []apiversion.Method{
@@ -37,6 +38,7 @@ func promotedInstance(g *bbsv1.ActualLRPGroup, have *bbsv2.ActualLRP) (*bbsv2.Ac
 	out := &bbsv2.ActualLRP{Name: g.Name, Revision: g.Revision, ProcessGuid: g.ProcessGuid, Index: g.Index}
 	s := slotV1(g)
 	for _, i := range []*bbsv2.Instance{have.GetInstance(), have.GetEvacuating()} {
+		// An instance may have moved to the evacuating slot since, so both are compared with both.
 		if s.Instance != nil && s.Instance.Placement == i.GetPlacement() {
 			s.Instance.Definition = i.GetDefinitionId()
 		}

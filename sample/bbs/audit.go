@@ -57,6 +57,7 @@ func (a *Audit) Observe(_ context.Context, e apiversion.Event) error {
 	if line.New, err = shownTo(e.New); err != nil {
 		return err
 	}
+	// Calls are concurrent, and lines must not mix.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return json.NewEncoder(a.to).Encode(line)
@@ -74,6 +75,7 @@ func shownTo(m proto.Message) (json.RawMessage, error) {
 
 // conceal clears the values of environment variables in a message of either version.
 func conceal(m protoreflect.Message) {
+	// Both versions use this name for their message, so one check covers them.
 	if m.Descriptor().Name() == "EnvVar" {
 		m.Clear(m.Descriptor().Fields().ByName("value"))
 		return
@@ -84,6 +86,7 @@ func conceal(m protoreflect.Message) {
 			if fd.MapValue().Message() != nil {
 				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { conceal(v.Message()); return true })
 			}
+		// Scalars cannot contain an EnvVar.
 		case fd.Message() == nil:
 		case fd.IsList():
 			for i := range v.List().Len() {

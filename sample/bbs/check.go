@@ -40,6 +40,7 @@ func within(req proto.Message) resource.Within {
 	if !ok {
 		return resource.Within{}
 	}
+	// Without a domain in the request, the list covers all domains.
 	in := resource.Within{Prefix: r.GetPrefix()}
 	if r.GetDomain() != "" {
 		in.Where = listing.Where(transform.Condition{Path: "domain", Op: transform.OpEqual, Values: []any{r.GetDomain()}})
@@ -104,6 +105,7 @@ func checkMutable(instances int32, routes map[string]string, annotation string) 
 		return listing.Invalid("instances", "is %d, must be from 0 to %d", instances, maxInstances)
 	}
 	size := 0
+	// BSON keys cannot contain NUL, and the name of a route is a key.
 	for name, route := range routes {
 		if strings.ContainsRune(name, 0) {
 			return listing.Invalid("routes", "the name of a route holds a NUL byte")
@@ -121,6 +123,7 @@ func checkMutable(instances int32, routes map[string]string, annotation string) 
 
 // checkDefinition checks a definition of either version.
 func checkDefinition(field string, definition proto.Message) error {
+	// A missing definition arrives as a typed nil pointer.
 	if !definition.ProtoReflect().IsValid() {
 		return listing.Invalid(field, "is missing")
 	}

@@ -53,6 +53,7 @@ func newReconciler[G, C proto.Message](in instances[G, C], p processes, every ti
 }
 
 func (r reconciler[G, C]) controller() vrunner.Controller {
+	// With a leader, only one server reconciles, and writes seldom conflict.
 	return vrunner.Controller{Name: "bbs-convergence", Leader: true, Run: r.run}
 }
 
@@ -71,6 +72,8 @@ func (r reconciler[G, C]) run(ctx context.Context) error {
 		if unreadable != nil && !errors.Is(unreadable, apiversion.ErrStored) {
 			return unreadable
 		}
+		// An unreadable record must not stop the others, so its error waits until after the next
+		// round.
 		if err := r.follow(ctx, changes, again); err != nil {
 			return err
 		}
@@ -88,11 +91,13 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		// Lost changes are covered by the full check that follows.
 		case bounded.Err() != nil, errors.Is(err, vrunner.ErrLost):
 			return nil
 		case err != nil:
 			return err
 		}
+		// One batch often holds several changes of a process, for which one look is enough.
 		seen := map[string]bool{}
 		for _, d := range dirty {
 			guid := d.Name
@@ -132,6 +137,7 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	if err := eachRecord(ctx, r.in.store, KindActualLRPs, "", func(rec record.Record) error {
 		guid, index, slot, err := r.slot(rec)
 		if err != nil {
+			// A process with an unreadable instance is left alone: Decide would place a second one.
 			broken[guid] = true
 			return skip(err)
 		}
@@ -148,6 +154,7 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	check := func(guid string, p converge.Process) {
 		p.Slots, p.Lost = slots[guid], lost
 		delete(slots, guid)
+		// Timeouts are nil here, so a due fallback always shows and leads to a complete read.
 		if !broken[guid] && len(converge.Decide(p, time.Now())) > 0 {
 			todo = append(todo, guid)
 		}
@@ -195,15 +202,18 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 	for _, a := range converge.Decide(p, time.Now()) {
 		var err error
 		switch a.Op {
+		// These change the process's own record, and only v2 has them.
 		case converge.Heal, converge.FallBack, converge.Prune:
 			err = r.processes.decide(ctx, guid, p, a)
 		case converge.Delete:
+			// The slot must still be as it was read. A cell may have reported meanwhile.
 			rec := recs[a.Index]
 			err = r.in.store.Write(ctx, []record.Mutation{{Kind: KindActualLRPs, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
 		default:
 			_, there := recs[a.Index]
 			err = r.put(ctx, guid, a, there)
 		}
+		// The change of the faster writer brings the process back here.
 		if err != nil && !overtaken(err) {
 			return fmt.Errorf("%s %s: %w", a.Op, converge.Name(guid, a.Index), err)
 		}
@@ -221,6 +231,7 @@ var errOvertaken = errors.New("it has changed since it was decided on")
 // put applies an action to a slot.
 func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Action, there bool) error {
 	name := converge.Name(guid, a.Index)
+	// An insert fails if another writer has created the slot meanwhile.
 	if !there {
 		g := r.in.forms.group(name, guid, a.Index)
 		r.in.set(g, a.Slot)

@@ -87,6 +87,7 @@ func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign .
 
 // each calls f for the top-level elements of a document, without copying them.
 func each(doc []byte, f func(bsoncore.Element) error) error {
+	// A truncated document, or one with trailing bytes, must not be copied into another one.
 	length, rest, ok := bsoncore.ReadLength(doc)
 	if !ok || int(length) != len(doc) || length < 5 || doc[len(doc)-1] != 0 {
 		return errors.New("document is not well-formed BSON")
@@ -135,6 +136,7 @@ func (f fields) get(name string) bsoncore.Value {
 // build writes a document of the fields that keep selects, unchanged byte for byte, and of the
 // fields that more appends.
 func (f fields) build(keep func(name []byte) bool, more func(dst []byte) []byte) bson.Raw {
+	// Room for the fields that more appends, so that the slice grows seldom.
 	size := 128
 	for _, e := range f {
 		size += len(e)
@@ -161,6 +163,7 @@ func inOrderOf(order, doc bson.Raw) (bson.Raw, error) {
 	}
 	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
 	err := each(order, func(e bsoncore.Element) error {
+		// Fields that doc no longer has are skipped.
 		i := slices.IndexFunc(rest, func(r bsoncore.Element) bool { return string(r.KeyBytes()) == string(e.KeyBytes()) })
 		if i >= 0 {
 			dst = append(dst, rest[i]...)

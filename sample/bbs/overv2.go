@@ -51,6 +51,7 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 
 // checkCreate refuses requests that v1 refuses over its own data, with the same messages.
 func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
+	// The middleware works with dynamic messages; the checks need the generated type.
 	req := new(bbsv1.CreateDesiredLRPRequest)
 	if err := recast(req, old); err != nil {
 		return err
@@ -135,6 +136,7 @@ func ofDefinition(path string) bool {
 func promoted(p *bbsv1.DesiredLRP, _ *bbsv2.LRPDeployment) (*bbsv2.LRPDeployment, error) {
 	out := &bbsv2.LRPDeployment{
 		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
+		// As in promoteProcess: the guid is the id of the only definition.
 		Definitions:        map[string]*bbsv2.Definition{p.ProcessGuid: definitionV2(p.Definition)},
 		ActiveDefinitionId: p.ProcessGuid, HealthyDefinitionId: p.ProcessGuid,
 	}

@@ -59,6 +59,7 @@ func processesV2(v2 vrunner.Store) processes {
 				return converge.Process{}, err
 			}
 			out := process(p)
+			// find reads the definitions, so timeouts are known here, unlike in read.
 			out.Timeouts = map[string]time.Duration{}
 			for id, d := range p.Definitions {
 				out.Timeouts[id] = time.Duration(d.GetStartTimeoutMs()) * time.Millisecond
@@ -90,6 +91,7 @@ func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) er
 		for _, id := range a.Definitions {
 			delete(p.Definitions, id)
 		}
+		// A deleted id in the list would be pruned again for ever.
 		p.FormerDefinitionIds = slices.DeleteFunc(p.FormerDefinitionIds, func(id string) bool { return slices.Contains(a.Definitions, id) })
 		return nil
 	default:
@@ -106,6 +108,7 @@ func activate(p *bbsv2.LRPDeployment, id string) error {
 	if id == p.ActiveDefinitionId {
 		return nil
 	}
+	// The new active one is no longer a former one, and the list must not hold an id twice.
 	p.FormerDefinitionIds = slices.DeleteFunc(p.FormerDefinitionIds, func(f string) bool { return f == id || f == p.ActiveDefinitionId })
 	p.FormerDefinitionIds = append(p.FormerDefinitionIds, p.ActiveDefinitionId)
 	p.ActiveDefinitionId = id
@@ -118,6 +121,7 @@ func choose(p *bbsv2.LRPDeployment, id string) error {
 	if err := activate(p, id); err != nil {
 		return err
 	}
+	// Sorted, so that the same request always gives the same record.
 	for _, other := range slices.Sorted(maps.Keys(p.Definitions)) {
 		if other != id && other != p.HealthyDefinitionId && !slices.Contains(p.FormerDefinitionIds, other) {
 			p.FormerDefinitionIds = append(p.FormerDefinitionIds, other)

@@ -19,6 +19,8 @@ func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux.Handle(ActualsV1(v1, opts...))
 	if v2 != nil {
 		for _, native := range nativesV2 {
+			// v2's data belong to the sync until the flip. A client's write would be lost or
+			// refused.
 			path, h := native(v2, opts...)
 			mux.Handle(path, apiversion.ReadOnly(h, reads, v1Active, opts...))
 		}

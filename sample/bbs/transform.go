@@ -111,6 +111,7 @@ func processOf(g transform.Group) (process, error) {
 			p.definitions = append(p.definitions, r)
 		}
 	}
+	// v1 could not show such a group, and its definitions would disappear silently.
 	if p.deployment == nil && len(p.definitions) > 0 {
 		return process{}, fmt.Errorf("definition %s has no deployment", p.definitions[0].Key)
 	}
@@ -151,6 +152,8 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 func promoteProcess(src, have transform.Group) (out []record.Record, active string, err error) {
 	head := headOf(src, KindDesiredLRPs)
 	if head == nil {
+		// The process is gone, and only instances are left. They get the id of v1's only
+		// definition.
 		guid, _ := record.Key(src.Name).Name()
 		return nil, guid, nil
 	}
@@ -172,6 +175,7 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 		return nil, "", fmt.Errorf("held by v2: %w", err)
 	}
 	active, healthy, hasHealthy := guid, guid, true
+	// A new process has no former definitions. The list is stored even if it is empty.
 	former := bsoncore.Value{Type: bsoncore.TypeArray, Data: bsoncore.BuildArray(nil)}
 	// v2's choices survive only for the same creation of the process. A recreated one starts
 	// afresh.
@@ -179,10 +183,12 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 		if active, err = activeOf(held.deployment); err != nil {
 			return nil, "", fmt.Errorf("held by v2: %w", err)
 		}
+		// Absent and empty differ in their bytes, so an absent field stays absent.
 		healthy, hasHealthy = held.deployment.Lookup(fieldHealthy).StringValueOK()
 		v := held.deployment.Lookup(fieldFormer)
 		former = bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
 	} else {
+		// The old creation's definitions must not show up in the new one.
 		held = process{guid: guid}
 	}
 	doc := f.build(func(name []byte) bool { return string(name) != fieldDefinition }, func(dst []byte) []byte {
@@ -222,6 +228,7 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 // holds reports whether a definition's record contains this definition.
 func holds(doc bson.Raw, definition bsoncore.Value) bool {
 	v := doc.Lookup(fieldDefinition)
+	// Equal bytes mean that v1 did not change it, so v2's record keeps its other fields.
 	return v.Type == bson.Type(definition.Type) && bytes.Equal(v.Value, definition.Data)
 }
 
@@ -243,6 +250,7 @@ func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
 func sameIncarnation(a, b bson.Raw) bool {
 	ea, errA := a.LookupErr(fieldTag, "epoch")
 	eb, errB := b.LookupErr(fieldTag, "epoch")
+	// Two records without a tag count as one creation.
 	if errA != nil || errB != nil {
 		return errA != nil && errB != nil
 	}
@@ -272,6 +280,7 @@ func project(src, have transform.Group) ([]record.Record, error) {
 // existing v1 data only decides the order of fields.
 func projectProcess(src, have transform.Group) ([]record.Record, error) {
 	p, err := processOf(src)
+	// Without a deployment only instances are left, which projectInstances converts.
 	if err != nil || p.deployment == nil {
 		return nil, err
 	}

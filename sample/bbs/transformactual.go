@@ -88,11 +88,13 @@ func promoteInstances(src, have transform.Group, active string) ([]record.Record
 		}
 	}
 	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
+		// v1 never writes this field. Its value would be overwritten, so the record is refused.
 		if in.get(fieldDefID).Type != 0 {
 			return nil, fmt.Errorf("field %s belongs to the other version", fieldDefID)
 		}
 		placement, _ := in.get(fieldPlacement).StringValueOK()
 		id, knows := known[placement]
+		// v1 starts the active definition only.
 		if !knows {
 			id = active
 		}
@@ -103,6 +105,7 @@ func promoteInstances(src, have transform.Group, active string) ([]record.Record
 // projectInstances removes the definition ids from v2's instances.
 func projectInstances(src, have transform.Group) ([]record.Record, error) {
 	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
+		// Without it, a way back could not restore the definition.
 		if in.get(fieldDefID).Type == 0 {
 			return nil, fmt.Errorf("no %s", fieldDefID)
 		}
@@ -129,6 +132,7 @@ func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, er
 		}
 		at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(r.Doc)+128))
 		for _, e := range f {
+			// All other fields are equal in both versions and keep their bytes.
 			if !slices.Contains(slotFields, string(e.KeyBytes())) {
 				dst = append(dst, e...)
 				continue

@@ -55,6 +55,7 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 		return nil, err
 	}
 	p, err := n.processes.Change(ctx, m, func(p *bbsv1.DesiredLRP) error {
+		// Fields are optional: absent means unchanged, while 0 stops all instances.
 		if m.Instances != nil {
 			p.Instances = *m.Instances
 		}

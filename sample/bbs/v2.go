@@ -90,6 +90,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if n := len(p.Definitions); n == 0 || n > maxDefinitions {
 		return listing.Invalid(fieldDefinitions, "there are %d, must be 1 to %d", n, maxDefinitions)
 	}
+	// An id becomes part of a record's key.
 	for id, d := range p.Definitions {
 		if err := nameError(id); err != nil {
 			return listing.Invalid(fieldDefinitions, "an id %s", err)
@@ -101,6 +102,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if _, ok := p.Definitions[p.ActiveDefinitionId]; !ok {
 		return listing.Invalid(fieldActive, "%q is not one of definitions", p.ActiveDefinitionId)
 	}
+	// No definition of a new process has run, and a fallback must never activate one that has not.
 	if p.HealthyDefinitionId != "" && ctx.Value(promotion{}) == nil {
 		return listing.Invalid(fieldHealthy, "is %q, and nothing of a new process has run: leave it out, the service sets it when an instance runs", p.HealthyDefinitionId)
 	}
@@ -123,6 +125,7 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 			if err := addDefinition(p, m.GetDefinitionId(), m.GetDefinition()); err != nil {
 				return err
 			}
+			// A definition in an update is added and activated in the same write.
 			if err := choose(p, m.GetDefinitionId()); err != nil {
 				return err
 			}
@@ -163,6 +166,7 @@ func checkNewDefinition(id string, d *bbsv2.Definition) error {
 }
 
 func addDefinition(p *bbsv2.LRPDeployment, id string, d *bbsv2.Definition) error {
+	// Definitions never change: an instance refers to one by its id.
 	if hasDefinition(p, id) == nil {
 		return fmt.Errorf("definition %q: %w", id, record.ErrExists)
 	}

@@ -70,6 +70,7 @@ func decode(limit int) ([]bson.Raw, error) {
 	}
 	defer zip.Close()
 	lines := bufio.NewScanner(zip)
+	// The scanner's default limit of 64 KB is below the largest record.
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	docs := make([]bson.Raw, 0, limit)
 	for len(docs) < limit && lines.Scan() {
@@ -82,6 +83,7 @@ func decode(limit int) ([]bson.Raw, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read sample: %w", err)
 	}
+	// A short sample must not pass for a complete one.
 	if len(docs) < limit {
 		return nil, fmt.Errorf("read record %d: %w", len(docs), io.ErrUnexpectedEOF)
 	}
@@ -120,6 +122,7 @@ func idInRound(id bson.RawValue, round int, suffix string) (any, error) {
 	case bson.TypeString:
 		return id.StringValue() + suffix, nil
 	case bson.TypeInt32, bson.TypeInt64:
+		// The sample's ids stay below 1<<34, so the rounds never collide.
 		return int64(round)<<34 + id.AsInt64(), nil
 	case bson.TypeEmbeddedDocument:
 		return inRound(id.Document(), round)

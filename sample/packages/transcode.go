@@ -31,6 +31,7 @@ func transcode(line []byte) (bson.Raw, error) {
 	if err := t.container('}'); err != nil {
 		return nil, fmt.Errorf("%w, %d bytes before the end of the line", err, len(t.in))
 	}
+	// Trailing bytes mean that the line is not a single object.
 	if len(t.in) > 0 {
 		return nil, errUnexpected
 	}
@@ -51,6 +52,7 @@ func (t *transcoder) container(closing byte) error {
 		// The element's type comes before its key, but is known only after its value.
 		kind := len(t.out)
 		t.out = append(t.out, 0)
+		// BSON stores an array as a document with the indexes as keys.
 		if closing == ']' {
 			t.out = strconv.AppendInt(t.out, int64(i), 10)
 		} else {
@@ -90,6 +92,7 @@ func (t *transcoder) value() (bson.Type, error) {
 		t.out = append(append(t.out, s...), 0)
 		return bson.TypeString, err
 	case 't', 'f':
+		// The index of the word is its BSON value.
 		for i, word := range []string{"false", "true"} {
 			if rest, ok := bytes.CutPrefix(t.in, []byte(word)); ok {
 				t.in, t.out = rest, append(t.out, byte(i))
@@ -112,6 +115,7 @@ func (t *transcoder) integer() (bson.Type, error) {
 		return 0, errUnexpected
 	}
 	t.in = t.in[end:]
+	// The driver's reader chooses the same width, and a test compares the two.
 	if n >= math.MinInt32 && n <= math.MaxInt32 {
 		t.out = binary.LittleEndian.AppendUint32(t.out, uint32(n))
 		return bson.TypeInt32, nil
@@ -129,6 +133,7 @@ func (t *transcoder) text() ([]byte, error) {
 	if end < 0 {
 		return nil, errUnexpected
 	}
+	// Without escapes the bytes can be used as they are.
 	if bytes.IndexByte(t.in[:end], '\\') < 0 {
 		s := t.in[:end]
 		t.in = t.in[end+1:]

@@ -31,6 +31,7 @@ func AcrossTheFlip[A any](t *testing.T, before, after, back A, want []string, pa
 		var got []string
 		token := ""
 		for n := 0; n == 0 || token != ""; n++ {
+			// Each page comes from the stack that is active at that moment.
 			a := before
 			switch {
 			case n > flipAt+1:

@@ -53,6 +53,7 @@ func Open(kinds ...string) (*Store, error) {
 	ns := memstore.New()
 	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, indexed: map[string][]string{}, feeds: map[*feed]bool{}}
 	for _, k := range kinds {
+		// Epoch 1 is the first one of a namespace, and no switch ever raises it here.
 		tok, err := ns.Provision(context.Background(), record.KindSpec{Name: k}, record.PhysicalName(k, 1))
 		if err != nil {
 			return nil, err
@@ -71,6 +72,7 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 	s.read(kind)
 	recs, err := s.client.List(ctx, record.ListRequest{Token: s.Tokens[kind], Prefix: prefix, After: after, Limit: limit})
 	s.mu.Lock()
+	// The hook runs after the list, so that a test can change records between two pages.
 	on := s.onList
 	s.mu.Unlock()
 	if on != nil {
@@ -122,6 +124,7 @@ func (s *Store) ListIndexed(ctx context.Context, kind string, req record.IndexRe
 func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 	s.mu.Lock()
 	s.writes = append(s.writes, ms)
+	// The attempt counts even if the hook refuses it.
 	on := s.onWrite
 	s.mu.Unlock()
 	// Hooks run without the lock, so that they may use the store.
@@ -135,6 +138,7 @@ func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Only a successful write is a change.
 	for f := range s.feeds {
 		f.add(ms)
 	}
@@ -233,7 +237,9 @@ func (f *feed) add(ms []record.Mutation) {
 			f.dirty = append(f.dirty, vrunner.Dirty{Kind: m.Kind, Name: name})
 		}
 	}
+	// A full channel already holds a wake-up, and Next sees all names at once.
 	select {
+	// The channel holds one wake-up. A second one would tell Next nothing new.
 	case f.wake <- struct{}{}:
 	default:
 	}

@@ -55,6 +55,7 @@ func checkCommon(pattern string, payload []byte, labels map[string]string, repla
 			return listing.Invalid("labels."+key, "has %d bytes, at most %d are allowed", len(value), maxLabel)
 		}
 	}
+	// The reference is optional. Only its form is checked: the other secret may be created later.
 	if replaces == "" {
 		return nil
 	}

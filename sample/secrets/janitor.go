@@ -52,6 +52,7 @@ func janitor(store vrunner.Store, keep time.Duration, expiry func(record.Record)
 
 func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(record.Record) (int64, error)) error {
 	for after := ""; ; {
+		// A limit of 0 means pages of 1,000 records, so the sweep holds few in memory.
 		recs, err := store.List(ctx, Kind, "", after, 0)
 		if err != nil || len(recs) == 0 {
 			return err
@@ -62,6 +63,7 @@ func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(r
 			if err != nil {
 				return err
 			}
+			// Secrets without an expiry never expire.
 			if at == 0 || at > before {
 				continue
 			}

@@ -16,6 +16,7 @@ var lensText []byte
 var Lens = sync.OnceValue(func() *lens.Lens {
 	l, err := lens.Parse("secrets.yaml", lensText)
 	if err == nil {
+		// The lens refers to names of its own kind, which Link resolves.
 		set := lens.NewSet()
 		set.Add(Kind, Kind, l)
 		err = set.Link()

@@ -40,6 +40,7 @@ func checkV1(_ context.Context, s, _ *secretsv1.Secret) error {
 		return err
 	}
 	if s.Owner != "" {
+		// Without a slash, person is empty, and checkOwner refuses it.
 		team, person, _ := strings.Cut(s.Owner, "/")
 		for _, part := range []string{team, person} {
 			if err := checkOwner("owner", part); err != nil {
@@ -62,6 +63,7 @@ func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1
 	if req.Msg.GetParent() == "" {
 		return nil, listing.Invalid("parent", "is missing; it is projects/{project}")
 	}
+	// The list has no page token, so it must fit into one response.
 	owners := map[string]bool{}
 	err := n.secrets.Each(ctx, req.Msg.GetParent(), func(_ string, s *secretsv1.Secret) error {
 		if s.Owner != "" {

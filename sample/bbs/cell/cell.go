@@ -69,11 +69,13 @@ func (c *Cell) Run(ctx context.Context) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		// A crash ends the instances. After a restart the cell must report them as crashed.
 		clear(c.runs)
 	}()
 	for ctx.Err() == nil {
 		err := c.look(ctx)
 		c.mu.Lock()
+		// An error caused by the crash itself is no trouble worth a report.
 		if ctx.Err() == nil {
 			c.trouble = err
 		}
@@ -128,6 +130,7 @@ func (c *Cell) Trouble() error {
 
 // look does all outstanding work once.
 func (c *Cell) look(ctx context.Context) error {
+	// Without a regular report the service takes the cell for lost.
 	if _, err := c.cfg.Instances.ReportCell(ctx, connect.NewRequest(&bbsv1.ReportCellRequest{CellId: c.cfg.ID})); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -215,6 +218,7 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 		_, err = c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
 			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, CrashReason: "the cell does not run it",
 		}))
+	// The container stops first: a removed instance must not run on.
 	case i.Retire:
 		c.stop(g.Name, i.InstanceGuid)
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
@@ -290,6 +294,7 @@ func (c *Cell) start(ctx context.Context, run Container) error {
 	c.mu.Unlock()
 	_, err = c.cfg.Instances.StartActualLRP(ctx, connect.NewRequest(&bbsv1.StartActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID}))
 	switch connect.CodeOf(err) {
+	// On any other error the outcome is unknown, and the next poll finds out.
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		c.stop(run.Name, run.GUID) // another cell has it by now
 	}

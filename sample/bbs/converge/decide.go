@@ -61,11 +61,13 @@ func Decide(p Process, now time.Time) []Action {
 	// Only one instance is replaced at a time, so that the process keeps its capacity.
 	underWay := p.underWay()
 	for i := range p.Instances {
+		// A missing slot is a zero Slot, and gets an instance like an empty one.
 		was := p.Slots[i]
 		next, op := p.desired(was, now, underWay)
 		if op == "" {
 			continue
 		}
+		// Further replacements wait for the next call.
 		underWay = true
 		out = append(out, Action{Op: op, Index: i, Was: was, Slot: next})
 	}
@@ -107,10 +109,12 @@ func (p Process) failed(now time.Time) bool {
 		return false
 	}
 	timeout := p.Timeouts[p.Active]
+	// A nil map stays at 0, so that an unread process falls back at once and gets read.
 	if timeout <= 0 && p.Timeouts != nil {
 		timeout = DefaultStartTimeout
 	}
 	for i := range p.Instances {
+		// The time counts from the request of the instance, so a crash does not restart it.
 		if in := p.Slots[i].Instance; in != nil && p.current(in) && !now.Before(in.Wanted.Add(timeout)) {
 			return true
 		}
@@ -139,15 +143,19 @@ func (p Process) desired(s Slot, now time.Time, underWay bool) (Slot, Op) {
 	in := s.Instance
 	switch {
 	case in == nil || p.lost(in) || !p.current(in) && in.State != Running && !in.Retire:
+		// An instance that does not run yet is replaced at once: no capacity is lost.
 		s.Instance, op = wanted(p.Active, p.Epoch, now), Place
 	case in.Retire: // its cell will stop it
 	case in.State == Crashed && !now.Before(in.Since.Add(pause(in.Crashes))):
+		// A copy: Action.Was must keep the old state.
 		next := *in
 		next.State, next.Since = Unclaimed, now
 		s.Instance, op = &next, Restart
 	case in.State == Running && s.Evacuating != nil && !s.Evacuating.Retire:
+		// The successor runs, so the predecessor may stop.
 		s.Evacuating, op = retired(s.Evacuating), Retire
 	case in.State == Running && s.Evacuating == nil && !p.current(in) && !underWay:
+		// The old instance runs on in the evacuating place until its successor runs.
 		s.Instance, s.Evacuating, op = wanted(p.Active, p.Epoch, now), in, Replace
 	}
 	return s, op

@@ -12,10 +12,10 @@
 // conditional on the state of the decision (Action.Was). Once cells stop crashing, each index has
 // one running instance of the active definition, and no other instance runs.
 //
-//   - Instances of other definitions are replaced one at a time, and only while all others run. Each
-//     runs until its successor does.
-//   - The active definition becomes the healthy one once an instance of it runs. If none runs within
-//     its start timeout, the healthy definition becomes active again.
+//   - Instances of other definitions are replaced one at a time, and only while all others run.
+//     Each runs until its successor does.
+//   - The active definition becomes the healthy one once an instance of it runs. If none runs
+//     within its start timeout, the healthy definition becomes active again.
 //   - A former definition is deleted once nothing refers to it.
 //   - Only its cell stops an instance, on request (Instance.Retire). The service drops an instance
 //     without its cell only if the cell is lost.

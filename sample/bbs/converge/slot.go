@@ -81,6 +81,7 @@ func (s *Slot) Claim(guid, cell string, now time.Time) error {
 func (s *Slot) Start(guid, cell string, now time.Time) error {
 	mine := s.Instance.of(guid, cell)
 	switch {
+	// A retry, after its response was lost.
 	case mine && s.Instance.State == Running:
 		return nil
 	case !mine && (s.Instance == nil || s.Instance.State != Unclaimed):
@@ -101,6 +102,7 @@ const steady = 5 * time.Minute
 
 // Crash records that an instance ended by itself. An instance to be stopped counts as stopped.
 func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
+	// Its successor is wanted already, so no restart is needed.
 	if s.Evacuating.of(guid, cell) {
 		s.Evacuating = nil
 		return nil
@@ -113,6 +115,7 @@ func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
 		s.Instance = nil
 		return nil
 	}
+	// A crash after a long run is not part of a series, and deserves no pause.
 	if next.State == Running && now.Sub(next.Since) >= steady {
 		next.Crashes = 0
 	}
@@ -153,6 +156,7 @@ func (s *Slot) Evacuate(guid, cell string, now time.Time) error {
 		return nil
 	case !s.Instance.of(guid, cell):
 		return s.refuse("evacuate")
+	// A slot has room for one evacuating instance only.
 	case s.Instance.State == Running && s.Evacuating != nil:
 		return fmt.Errorf("evacuate: it has just taken another one's place, which still runs: try again: %w", ErrRefused)
 	}
@@ -171,6 +175,7 @@ func (s *Slot) RetireInstance() {
 // retired marks an instance on a cell, since its cell must stop it first. It returns nil for any
 // other.
 func retired(i *Instance) *Instance {
+	// No cell runs it, so it can go at once.
 	if i == nil || !i.OnCell() {
 		return nil
 	}

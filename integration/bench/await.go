@@ -41,6 +41,7 @@ func (s *system) poll(ctx context.Context, every time.Duration, ok func() (bool,
 			return s.failed(ctx.Err())
 		case <-tick.C:
 		}
+		// Without this check a crashed controller would cost the whole deadline.
 		for _, p := range s.processes {
 			if !p.Running() {
 				return s.failed(errors.New("a controller has ended"))
@@ -61,6 +62,7 @@ func (s *system) failed(err error) error {
 // end of the rollback proof, after which the controller can predict the pause.
 func (s *system) awaitReady(ctx context.Context, upgrade bool) error {
 	return s.poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		// Reports arrive one by one, so a missing shard is not ready.
 		ps, err := s.store.Progress(ctx)
 		if err != nil || len(ps) != ring || slices.ContainsFunc(ps, func(p syncer.Progress) bool { return p.State != "ready" }) {
 			return false, err
@@ -68,6 +70,7 @@ func (s *system) awaitReady(ctx context.Context, upgrade bool) error {
 		if !upgrade {
 			return true, nil
 		}
+		// The prediction exists only after the proof of the rollback.
 		readiness, err := s.store.Readiness(ctx)
 		return err == nil && readiness != nil && readiness.PredictedPauseMillis != nil, err
 	})
@@ -94,6 +97,7 @@ func (s *system) targets() (out []*mongo.Collection) {
 	d := s.now()
 	ns, _ := d.Namespace("v2")
 	for _, k := range ns.Kinds {
+		// A kind has no collection until a controller has created it.
 		if k.Physical != "" {
 			out = append(out, s.to.client.Database(s.target).Collection(k.Physical))
 		}

@@ -65,6 +65,7 @@ func open(ctx context.Context, o settings) (_ *bench, err error) {
 	if o.scale > 0 {
 		b.named, b.rows = figures.Scale, figures.ScaleRows(o.scale)
 	} else {
+		// Rows exist before any measurement, so that each missing one appears with its reason.
 		b.rows = append(figures.Rows(), peerRows()...)
 		neverMeasured(&b.sheet)
 	}
@@ -77,18 +78,21 @@ func open(ctx context.Context, o settings) (_ *bench, err error) {
 	if b.dir, err = os.MkdirTemp("", "dbcontroller-bench-"); err != nil {
 		return nil, err
 	}
+	// A missing program would otherwise fail each scenario by itself, minutes later.
 	if _, err := os.Stat(filepath.Join(o.programs, "dbcontroller")); err != nil {
 		return nil, fmt.Errorf("no program dbcontroller: %w (make build)", err)
 	}
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		b.versions["dbcontroller"] = strings.TrimSpace(string(out))
 	}
+	// os.TempDir() is usually on a disk: data in memory would hide a cost that users have.
 	for _, c := range []**cluster{&b.from, &b.to} {
 		if *c, err = start(ctx, localmongo.Options{CacheGB: cacheGB, OplogMB: 8000, Own: true, Dir: os.TempDir()}); err != nil {
 			return nil, err
 		}
 	}
 	b.versions["mongodb"] = b.from.server.Version()
+	// In this process, so that the controllers' processor time does not include etcd's.
 	if b.etcd, err = embedetcd.Start(ctx, embedetcd.Config{Dir: filepath.Join(b.dir, "etcd")}); err != nil {
 		return nil, err
 	}
@@ -114,6 +118,7 @@ func (c *cluster) stop() {
 	if c == nil {
 		return
 	}
+	// The run's context has usually ended, and the clean-up needs a limit of its own.
 	ctx, cancel := context.WithTimeout(context.Background(), grace/2)
 	defer cancel()
 	_ = c.client.Disconnect(ctx)

@@ -38,14 +38,17 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 	const writers = 32
 	begun := time.Now()
 	bulk := max(c.bulk, 1)
+	// Each writer has its share of the rate. 32 of them keep the rate even during slow writes.
 	every := time.Second * time.Duration(writers*bulk) / time.Duration(c.rate)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(begun.UnixNano()), uint64(w)))
 			var felt []float64
+			// Staggered, so that the writers do not send all at once.
 			due := begun.Add(every * time.Duration(w) / writers)
 			for ; ctx.Err() == nil; due = due.Add(every) {
+				// A late writer does not rest, and sends at once.
 				rest(ctx, time.Until(due))
 				if ctx.Err() != nil {
 					break
@@ -58,11 +61,14 @@ func (c *clients) run(ctx context.Context) (rate float64) {
 					return
 				}
 				acked := time.Now()
+				// From the due time: otherwise one slow write would hide the delay of those behind
+				// it.
 				felt = append(felt, float64(acked.Sub(due).Microseconds())/1000)
 				if c.timed != nil {
 					c.timed(due, acked)
 				}
 			}
+			// Each writer adds its latencies once, to keep the lock out of the measurement.
 			c.mu.Lock()
 			c.felt = append(c.felt, felt...)
 			c.mu.Unlock()
@@ -80,6 +86,7 @@ func (c *clients) problem() error {
 }
 
 func (c *clients) update(ctx context.Context, rng *rand.Rand, bulk int) error {
+	// A write that takes this long has failed, whatever held it.
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if c.write != nil {
@@ -108,6 +115,7 @@ func percentile(xs []float64, p int) float64 {
 	if len(xs) == 0 {
 		return 0
 	}
+	// A sorted copy: callers need the original order for halves of a run.
 	xs = slices.Sorted(slices.Values(xs))
 	return xs[max((len(xs)*p+99)/100, 1)-1]
 }
@@ -153,6 +161,7 @@ func copyBesideUpdates(ctx context.Context, b *bench, round int) error {
 // besidePeer compares the clients' latency with their latency during a copy by ClusterSync.
 func (b *bench) besidePeer(ctx context.Context, d dataset, ours float64) error {
 	peer := clusterSync("clustersync", nil, "")
+	// The row then keeps its reason from neverMeasured.
 	if b.lacks(peer) != "" {
 		return nil
 	}

@@ -49,6 +49,7 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 		sp.database = scratch("old")
 	} else {
 		if sp.database, sp.lens, sp.kinds = c.data.name, c.data.lens, map[string]bool{}; sp.from == b.from {
+			// A source in another cluster is filled by its scenario.
 			if err := b.fill(ctx, c.data); err != nil {
 				return out, err
 			}
@@ -77,6 +78,8 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 	}
 	defer s.close(ctx)
 	if c.managed {
+		// Only the deployment knows the name of a managed collection, so it is filled after the
+		// start.
 		ns, _ := s.latest.Load().Namespace("v1")
 		kind, _ := ns.Kind(kindName)
 		names = []string{kind.Physical}
@@ -87,6 +90,7 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 	if err := s.copy(ctx, c, records, &out); err != nil {
 		return out, err
 	}
+	// The limit must not share the machine with a controller that compares.
 	s.halt()
 	s.to.drop(ctx, s.target) // frees the memory of the copy for the limit
 	if round%2 == 0 || c.managed {
@@ -98,6 +102,7 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 func (s *system) copy(ctx context.Context, c copying, records int, out *copied) error {
 	beside, stop := context.WithCancel(ctx)
 	defer stop()
+	// It runs before the copy begins, so that the copy meets clients at full rate.
 	if c.meanwhile != nil {
 		done := make(chan struct{})
 		go func() {
@@ -113,9 +118,11 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 	if err := s.awaitCopied(ctx, records); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
+	// Up to the last record. Indexes and comparison count for ready only.
 	took := time.Since(begun).Seconds()
 	out.copy, out.speed = took, float64(records)/took
 	out.processors, out.asked = s.spentNow().since(before), (etcdRequests()-asked)/took
+	// The clients write during the copy alone, so that ready is comparable with the quiet run.
 	stop()
 	if c.ready {
 		if err := s.awaitReady(ctx, true); err != nil {
@@ -124,6 +131,7 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 		out.ready, out.until = time.Since(begun).Seconds(), s.spentNow().since(before)
 	}
 	if c.rest > 0 {
+		// The upgrade is ready now and has no work, so these requests are its cost at rest.
 		asked = etcdRequests()
 		rest(ctx, c.rest)
 		out.rest = (etcdRequests() - asked) / c.rest.Seconds()
@@ -135,6 +143,7 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 // etcdRequests returns the number of messages that this process's etcd has received: requests, and
 // messages on streams, such as lease renewals.
 func etcdRequests() (n float64) {
+	// etcd's gRPC server registers its counters in this process's default registry.
 	families, _ := prometheus.DefaultGatherer.Gather() // partial results suffice
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "grpc_server_msg_received_total") {
@@ -200,6 +209,7 @@ func copyOf(row, how string, data func(*bench) (dataset, error)) func(context.Co
 }
 
 func copyLarge(ctx context.Context, b *bench, round int) error {
+	// 10 KiB is far above the usual size, so a buffer counted in records would show up in memory.
 	d := one("large", b.large, func(i int) any { return document(i, 10<<10) })
 	c, err := b.copyOnce(ctx, copying{data: d, limit: true, ready: true}, round)
 	if err == nil {

@@ -75,6 +75,7 @@ func (b *bench) many() dataset {
 	d := b.small("many", 0)
 	d.sizes = map[string]int{}
 	const collections = 30
+	// A geometric series, because a few large and many small collections are common.
 	size, growth := 10.0, 1.0
 	for growth = 1.01; ; growth += 0.005 { // search the growth factor for the wanted total
 		sum, s := 0.0, size
@@ -102,6 +103,7 @@ func (b *bench) shuffled() dataset {
 
 // real returns the committed real data, repeated for several rounds.
 func (b *bench) real() (dataset, error) {
+	// At least one record, so that a small run still has a row.
 	docs, err := packages.Load(max(min(b.others/2, 4*packages.Available), 1))
 	if err != nil {
 		return dataset{}, err
@@ -127,6 +129,7 @@ func filler(i, size int) string {
 	if size <= 0 {
 		return ""
 	}
+	// A prime step, so that neighbouring records get different texts.
 	at := i * 7919 % (len(text) - size)
 	return text[at : at+size]
 }

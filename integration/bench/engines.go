@@ -31,12 +31,14 @@ func acrossEngines(ctx context.Context, b *bench, round int) error {
 	if err != nil {
 		return err
 	}
+	// An etcd of its own, because the records would crowd the coordination's one.
 	defer server.Close() //nolint:errcheck // its folder is removed with all others
 	conn, err := etcdconn.Open(ctx, etcdconn.Config{Endpoints: server.Endpoints()})
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // no request is in progress
+	// The limits come from the same run as the copies.
 	writes, reads, err := b.bareEtcd(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("etcd alone: %w", err)
@@ -79,6 +81,7 @@ func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, read
 				}
 				ops = append(ops, clientv3.OpPut(name(i), string(doc)))
 			}
+			// No condition: the limit is the fastest possible write.
 			if _, err := conn.Txn(ctx).Then(ops...).Commit(); err != nil {
 				return err
 			}
@@ -99,6 +102,7 @@ func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, read
 	if err != nil {
 		return 0, 0, err
 	}
+	// The copies must find etcd empty.
 	_, err = conn.Delete(ctx, "/bare/", clientv3.WithPrefix())
 	return writes, reads, err
 }
@@ -120,6 +124,7 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 		kind, _ := ns.Kind(kindName)
 		return record.Token{Kind: kindName, Name: kind.Physical, ID: kind.ID}
 	}
+	// The target in MongoDB is counted by metadata; etcd needs a request.
 	copied := func() error { return s.awaitCopied(ctx, engineRecords) }
 	if version == "v1" {
 		err = b.fillEtcd(ctx, store, at("v1"))
@@ -147,6 +152,7 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 		return 0, fmt.Errorf("copy: %w", err)
 	}
 	took := time.Since(begun)
+	// A controller that still compares would disturb the deletion, and the next copy.
 	s.halt()
 	_, err = conn.Delete(ctx, prefix+"/", clientv3.WithPrefix())
 	return engineRecords / took.Seconds(), err
@@ -159,6 +165,7 @@ func (b *bench) fillEtcd(ctx context.Context, store *etcdstore.Store, tok record
 		all[i] = i
 	}
 	for some := range slices.Chunk(all, 10*atOnce) {
+		// Load needs the token that the controller has given the collection.
 		batch := record.Batch{Tokens: record.Tokens{kindName: tok}, Epoch: 1}
 		for _, i := range some {
 			doc, err := bson.Marshal(document(i, b.size))

@@ -40,6 +40,7 @@ func following(ctx context.Context, b *bench, _ int) error {
 		{"backlog.single", "", 3000, 0, 1},
 		{"backlog.bulk", "", 5000, 10, 1},
 	} {
+		// All rates run over the same deployment, since a copy for each would take too long.
 		app := &clients{col: collection(source, l.w), keys: b.hot, rate: l.rate, bulk: l.bulk}
 		lags, rate, err := s.lag(ctx, app)
 		if err != nil {
@@ -51,12 +52,14 @@ func following(ctx context.Context, b *bench, _ int) error {
 		if l.p99 != "" {
 			b.figure(l.p99, percentile(lags, 99), "%s", how)
 		} else {
+			// A growing backlog shows in the second half, where one median could hide it.
 			half := len(lags) / 2
 			b.note(l.p50, fmt.Sprintf("p50 of the first half of the samples %.0f ms, of the second %.0f ms.", percentile(lags[:half], 50), percentile(lags[half:], 50)))
 			if b.seconds < 60 {
 				b.note(l.p50, fmt.Sprintf("It runs for %d s, not for 60. By hand: `make bench ARGS=\"-only '^backlog' -seconds 60 -deadline 6m -runs 1\"`.", b.seconds))
 			}
 		}
+		// A client that falls behind would measure itself instead of the controller.
 		const enough = 0.95
 		if rate < enough*float64(l.rate) {
 			for _, row := range []string{l.p50, l.p99} {
@@ -77,9 +80,11 @@ const samples = 6
 // At the end it waits until the target has caught up, so that the next measurement starts without a
 // backlog.
 func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate float64, err error) {
+	// Only the clients end with it. The samples run on until the backlog is gone.
 	busy, stop := context.WithTimeout(ctx, time.Duration(s.bench.seconds)*time.Second)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
+	// The reader ends after the last sample has arrived.
 	looking, enough := context.WithCancel(gctx)
 	arrivals := &arrivals{stamps: make([]int64, samples), came: make(chan struct{})}
 	g.Go(func() error { return arrivals.look(looking, s.targets()[0]) })
@@ -100,11 +105,13 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 					if _, err := app.col.UpdateByID(wctx, key(i), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err != nil {
 						return err
 					}
+					// The lag counts from here: before that no client can rely on the write.
 					acked := time.Now()
 					arrived, err := arrivals.await(wctx, i, stamp)
 					if err != nil {
 						return err
 					}
+					// A write can arrive before its own acknowledgement, which counts as 0.
 					if mu.Lock(); !last {
 						lags = append(lags, max(float64(arrived.Sub(acked).Microseconds())/1000, 0))
 					}
@@ -162,6 +169,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 			}
 		}
 		if changed {
+			// A closed channel wakes all waiting samples, unlike a single value.
 			close(a.came)
 			a.came = make(chan struct{})
 		}

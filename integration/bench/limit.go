@@ -30,6 +30,7 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(b.workers)
 	for _, name := range collections {
+		// The store splits ranges for real copies too, so both have the same parts.
 		info, err := ns.Describe(ctx, record.KindSpec{Name: name, Fixed: true}, name)
 		if err != nil {
 			return 0, err
@@ -55,6 +56,7 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 	if err := g.Wait(); err != nil {
 		return 0, fmt.Errorf("limit: %w", err)
 	}
+	// The counts below are a check and no part of the copy.
 	took := time.Since(begun)
 	n := 0
 	for _, name := range collections {
@@ -73,6 +75,7 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 
 // splice copies one range.
 func splice(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
+	// getMore must run in the session of its find.
 	session, err := from.Client().StartSession()
 	if err != nil {
 		return err
@@ -84,6 +87,7 @@ func splice(ctx context.Context, from, to *mongo.Database, name string, r record
 		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}
 	}
 	const batch = 2000
+	// min and max need the hint, and unlike $gte they compare across types.
 	find := bson.D{{Key: "find", Value: name}, {Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: batch}}
 	if len(r.From) > 0 {
 		find = append(find, bson.E{Key: "min", Value: bound(r.From)})
@@ -97,7 +101,9 @@ func splice(ctx context.Context, from, to *mongo.Database, name string, r record
 			return err
 		}
 		docs := reply.Lookup("cursor", which).Array()
+		// Five bytes are an empty array.
 		if len(docs) > 5 {
+			// The reply's array goes into the command as it is, without decoding.
 			insert := bsoncore.NewDocumentBuilder().AppendString("insert", name).AppendBoolean("ordered", false).
 				AppendArray("documents", bsoncore.Array(docs)).
 				AppendDocument("writeConcern", bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()).Build()

@@ -12,6 +12,7 @@ import (
 // machine describes this machine. Fields stay empty if the system does not provide them.
 func machine() figures.Machine {
 	m := figures.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}
+	// Other systems have no /proc; the page then leaves these out.
 	m.Processor = field("/proc/cpuinfo", "model name")
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64); err == nil {
 		m.MemoryGB = round(kb / 1e6)

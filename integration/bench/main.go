@@ -8,9 +8,9 @@
 // Controllers are processes of bin/dbcontroller, so that their processor time and memory can be
 // measured separately. This process hosts their etcd. The databases are two MongoDB servers of one
 // member each. A scenario sets up one deployment, measures one or several related rows, and removes
-// it. In some scenarios the controllers run in this process, and their rows say so: scenarios that
-// put something between a controller and its database (a slow store, a blocked stream), and
-// scenarios of managed kinds, whose transformers are written in Go.
+// it. In some scenarios the controllers run in this process, and their rows say so. These put
+// something between a controller and its database (a slow store, a blocked stream), or they use
+// managed kinds, whose transformers are written in Go.
 //
 // # Guarantees
 //
@@ -56,6 +56,7 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Before the flags: in this role all arguments belong to the controller.
 	if len(os.Args) > 1 && os.Args[1] == controllerCommand {
 		if err := controllerOfManaged(ctx, os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -134,6 +135,7 @@ func measure(ctx context.Context, o settings) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
+	// A partial run must not overwrite the committed figures.
 	if o.out == "" && o.only == "" {
 		o.out = "docs"
 	}
@@ -142,6 +144,7 @@ func measure(ctx context.Context, o settings) error {
 		return err
 	}
 	defer func() { // all figures are written by then
+		// Clean-up may hang on a server that does not respond, and the figures are safe.
 		closed := make(chan struct{})
 		go func() {
 			b.close()
@@ -169,5 +172,6 @@ func measure(ctx context.Context, o settings) error {
 			fmt.Println(r.String())
 		}
 	}
+	// An interrupted run has printed its figures, but must not count as complete.
 	return ctx.Err()
 }

@@ -35,6 +35,7 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 		return f, err
 	}
 	defer s.close(ctx)
+	// The records go in before the servers start: clients update existing ones only.
 	kind, err := s.kind("v1")
 	if err != nil {
 		return f, err
@@ -53,6 +54,7 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 	go func() { done <- app.run(writing) }()
 	defer func() {
 		stop()
+		// The clients must have ended before their results are read.
 		if rate := <-done; err == nil {
 			err = app.failed
 			// With fewer writes the pause would look shorter than it is.
@@ -81,7 +83,9 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 // switchTo makes one switch. It returns the latencies of the writes under way, and the time for
 // which the Deployment record had no place to write, both in milliseconds.
 func (s *system) switchTo(ctx context.Context, to string, serving *serving) (felt []float64, held float64, err error) {
+	// Before the switch, so that its first write on the new version is not missed.
 	serving.expect(to)
+	// One id for all attempts: a begin whose response was lost is then repeated, not doubled.
 	id := rand.Text()
 	ended, stop := context.WithCancel(ctx)
 	defer stop()
@@ -120,6 +124,7 @@ func (w window) millis() float64 { return float64(w.ended.Sub(w.begun).Microseco
 // window waits for a switch to a version to begin, and then for a record with a place to write.
 func (s *system) window(ctx context.Context, to string) (w window) {
 	for d := range s.store.Watch(ctx) {
+		// The watch may skip states, so each state is judged by itself.
 		switching := d.Upgrade != nil && d.Upgrade.TargetVersion == to && d.Upgrade.State == upgradestate.Switching
 		version, places := upgradestate.WritePlaces(d)
 		switch {
@@ -155,6 +160,7 @@ func pauses(ctx context.Context, b *bench, _ int) error {
 	b.figure("pause.p50", figures.Median(f.p50), how+" By the record writes were held for %.0f ms, of which in its phases %s.", append(args, figures.Median(f.held), f.median())...)
 	b.figure("pause.p99", figures.Median(f.p99), how+" Median of the maxima %.0f ms.", append(args, figures.Median(f.most))...)
 	const asked = 2000
+	// A weaker load cannot meet the bar, whatever the figure.
 	if b.pauseRate < asked {
 		for _, row := range []string{"pause.p50", "pause.p99"} {
 			b.short(row, fmt.Sprintf("It does not count: %d writes/s, not %d.", b.pauseRate, asked))
@@ -174,6 +180,7 @@ func pauseOfMore(ctx context.Context, b *bench, _ int) error {
 		}
 		b.held = figures.Median(f.held)
 	}
+	// The comparison takes the pause of the same process, because machines differ.
 	f, err := b.switchUnderLoad(ctx, more*b.pauseRecords, b.switches)
 	if err != nil {
 		return err
@@ -226,6 +233,7 @@ func (b *bench) switchKinds(ctx context.Context, kinds, records int) (took, held
 	if err := s.awaitReady(ctx, false); err != nil {
 		return 0, 0, "", err
 	}
+	// The bar concerns the switch alone: its data are copied before.
 	ready := time.Since(begun)
 	begun = time.Now()
 	ended, stop := context.WithCancel(ctx)

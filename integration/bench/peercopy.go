@@ -24,6 +24,7 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 		return 0, used, err
 	}
 	into := database
+	// Only a peer that renames can have a database of its own; all others reuse the source's name.
 	if p.renames {
 		into = scratch("peer")
 	}
@@ -36,6 +37,7 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 	}
 	defer b.to.drop(ctx, into)
 	if p.own != "" {
+		// With the state of an earlier run, a peer would resume instead of copying.
 		b.to.drop(ctx, p.own)
 	}
 	before, begun := b.spentNow(b.from, b.to, usage(syscall.RUSAGE_CHILDREN)), time.Now()
@@ -49,6 +51,7 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 	if err != nil {
 		return 0, used, err
 	}
+	// The peer may need a moment before it accepts a command.
 	for _, command := range p.then {
 		if err := b.follow(ctx, command, words); err != nil {
 			return 0, used, err
@@ -95,6 +98,7 @@ func (b *bench) pipe(commands [][]string, words *strings.Replacer, dir string) (
 				_ = f.Close() // the process has its own descriptor
 			}
 		}
+		// The next command reads from this end of the pipe.
 		if in = next; err != nil {
 			return ps, err
 		}
@@ -153,6 +157,7 @@ func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mo
 			if ps.Running() {
 				continue
 			}
+			// A peer that ends with an error may still have copied all records, and yet it failed.
 			if _, err := ps.Wait(); err != nil {
 				return err
 			}
@@ -166,6 +171,7 @@ func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mo
 		switch {
 		case int(n) >= records && (!p.exits || ended == len(ps)):
 			return nil
+		// All processes ended, and records are missing.
 		case ended == len(ps):
 			return fmt.Errorf("it has ended with %d of %d records", n, records)
 		}

@@ -15,9 +15,9 @@ import (
 type peer struct {
 	name string
 	// pipe holds the commands of the copy, connected by pipes. then holds commands to run after
-	// their start. Their arguments may contain {source} and {target} for connection strings,
-	// {database} and {collection} for the copied collection, {into} for the target database, and
-	// {dir} for an empty folder. A tool that cannot rename copies into {database} of the target.
+	// their start. In their arguments {source} and {target} stand for connection strings, and
+	// {database} and {collection} for the copied collection. {into} is the target database, and
+	// {dir} an empty folder. A tool that cannot rename copies into {database} of the target.
 	pipe, then [][]string
 	renames    bool              // copies into {into}
 	files      map[string]string // written to {dir} beforehand, with the same replacements
@@ -118,6 +118,7 @@ func (b *bench) lacks(p peer) string {
 
 // program finds a peer's program, in the folder of peers or on the PATH.
 func (b *bench) program(name string) (string, error) {
+	// A version chosen for the benchmark goes before an installed one.
 	if path := filepath.Join(b.peers, name); b.peers != "" {
 		if _, err := exec.LookPath(path); err == nil {
 			return path, nil
@@ -130,6 +131,7 @@ func (b *bench) program(name string) (string, error) {
 func peerScenarios() (out []scenario) {
 	for _, p := range peers() {
 		out = append(out, scenario{name: "peer " + p.name, rows: []string{peerRow(p), peerSpent(p)}, deadline: 3 * time.Minute, run: func(ctx context.Context, b *bench, round int) error {
+			// An absent peer is no failure: its row has the reason.
 			if b.absent(p) {
 				return nil
 			}
@@ -166,6 +168,7 @@ func (b *bench) absent(p peer) bool {
 
 // comparePeer compares the copies of this run with the fastest peer so far.
 func (b *bench) comparePeer(took time.Duration) {
+	// With -only, copy.fixed may not have run.
 	if len(b.mainCopy) == 0 {
 		return
 	}
@@ -176,6 +179,7 @@ func (b *bench) comparePeer(took time.Duration) {
 		"copy.fixed.peers": func(c copied) float64 { return b.fastest.Seconds() / c.copy },
 		"ready.peers":      func(c copied) float64 { return c.ready / b.fastest.Seconds() },
 	} {
+		// All runs are computed again, because a faster peer changes the earlier ones too.
 		runs := make([]float64, len(b.mainCopy))
 		for i, c := range b.mainCopy {
 			runs[i] = round(value(c))

@@ -102,6 +102,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				continue
 			}
 			for i := range times {
+				// A run that would not end in time gives its time to shorter ones.
 				if left := b.budget - time.Since(b.begun); left < spent[sc.name] {
 					b.say("%s: %v are left, run %d is not made", sc.name, left.Round(time.Second), round+i+1)
 					for _, row := range sc.rows {
@@ -120,6 +121,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				if err != nil && ctx.Err() == nil {
 					for _, row := range sc.rows {
 						b.change(row, func(r *figures.Row) {
+							// A row measured before the failure keeps its figure of this run.
 							if len(r.Runs) < round+i+1 {
 								r.Missing = brief(fmt.Sprintf("run %d failed: %v", round+i+1, err))
 							}
@@ -161,6 +163,7 @@ func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
+			// A panic of one scenario must not lose the figures of all others.
 			if p := recover(); p != nil {
 				done <- fmt.Errorf("panic: %v", p)
 			}
@@ -173,6 +176,7 @@ func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 			return fmt.Errorf("not done after %v: %w", deadline, err)
 		}
 		return err
+	// The goroutine is abandoned: it ignores its context, and cannot be stopped.
 	case <-time.After(deadline + grace):
 		return fmt.Errorf("not done after %v, and did not stop", deadline)
 	}
@@ -192,6 +196,7 @@ func (b *bench) file() figures.File {
 		Rows: slices.Clone(b.rows), Peers: b.known,
 	}
 	for i := range f.Rows {
+		// A row with some runs has a figure, so its failure becomes a note.
 		if len(f.Rows[i].Runs) > 0 && f.Rows[i].Missing != "" {
 			f.Rows[i].Note, f.Rows[i].Missing = strings.TrimSpace(f.Rows[i].Note+" Not every run has a figure: "+f.Rows[i].Missing+"."), ""
 		}

@@ -44,6 +44,7 @@ const answeredBy = "Version"
 // serve starts servers, and returns once they serve.
 func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error) {
 	sv := &serving{}
+	// The servers live until close, beyond the context of the start.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
 	var opened []*mongostore.Namespace
@@ -70,6 +71,8 @@ func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error)
 			databases[version] = vrunner.Database{Client: ns.Client()}
 		}
 		store := deployment.New(s.coord, s.store.Name(), deployment.Config{})
+		// Presence registers the server, so that the controllers know which acknowledgements to
+		// wait for.
 		presence := deployment.NewPresence(store)
 		runner := vrunner.New(struct {
 			*deployment.Store
@@ -80,6 +83,7 @@ func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error)
 		if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) { return runner.Ready() == nil, nil }); err != nil {
 			return nil, fmt.Errorf("start a server: %w", err)
 		}
+		// No port: the network would add its own latency to the pause.
 		sv.clients = append(sv.clients, inprocess.Client(runner))
 	}
 	// A switch must wait for both servers, so both must be registered before it.
@@ -96,6 +100,7 @@ func replacing(version string, views map[string]*vrunner.View) vrunner.Stack {
 		Write: func(*http.Request) bool { return true },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(answeredBy, version)
+			// The body is the new document, so that the handler itself costs almost nothing.
 			doc, err := io.ReadAll(r.Body)
 			if err == nil {
 				err = views[version].Write(r.Context(), []record.Mutation{{Kind: kindName, Key: record.StringKey(r.URL.Path[1:]), Doc: doc}})
@@ -119,6 +124,7 @@ func (sv *serving) update(records, size int) func(ctx context.Context, rng *rand
 		if err != nil {
 			return err
 		}
+		// In turn, so that each switch must reach both servers.
 		res, err := sv.clients[int(sv.next.Add(1))%len(sv.clients)].Do(req)
 		if err != nil {
 			return err
@@ -168,6 +174,7 @@ func (sv *serving) underWay(begun time.Time) (millis []float64, err error) {
 		return nil, errors.New("no write was made on the new version")
 	}
 	for _, w := range sv.writes {
+		// A write outside of this window did not feel the switch.
 		if !w.due.After(sv.first) && !w.acked.Before(begun) {
 			millis = append(millis, float64(w.acked.Sub(w.due).Microseconds())/1000)
 		}

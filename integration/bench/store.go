@@ -53,6 +53,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 		return err
 	}
 	defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch
+	// The store connects here, between the driver's two clients.
 	tok, err := ns.Provision(ctx, record.KindSpec{Name: kindName}, record.PhysicalName(kindName, 1))
 	if err != nil {
 		return err
@@ -72,6 +73,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 		doc := document(i, b.size)
 		if change {
 			changed++
+			// Same size, other content.
 			doc[slices.IndexFunc(doc, func(e bson.E) bool { return e.Key == "at" })].Value = changed
 		}
 		return doc
@@ -101,6 +103,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 	// that none has an advantage.
 	measured := func(ops int, driver func(client, i int) error, own func(i int) error) (took [3][]float64, err error) {
 		ways, rng := [3]func(int) error{func(i int) error { return driver(0, i) }, func(i int) error { return driver(1, i) }, own}, rand.New(rand.NewPCG(1, 1))
+		// n*7 spreads successive operations over the records.
 		for n := range ops {
 			for _, way := range rng.Perm(len(ways)) {
 				begun := time.Now()
@@ -120,6 +123,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 	get := func(i int) error { _, err := store.Get(ctx, tok, record.StringKey(key(i))); return err }
 	majority, err := measured(reads, finds(readconcern.Majority()), func(i int) error {
 		found, err := store.Select(ctx, record.SelectRequest{Tokens: toks, AsList: true, Select: []record.Selector{{Kind: kindName, Key: record.StringKey(key(i))}}})
+		// FindOne fails without a record, so this read must fail as well.
 		if err == nil && len(found) != 1 {
 			err = record.ErrNotFound
 		}
@@ -142,6 +146,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 			return err
 		}
 	}
+	// Few, because each linearizable read of the driver waits for a write of its own.
 	linear, err := measured(20, finds(readconcern.Linearizable()), get)
 	if err != nil {
 		return err

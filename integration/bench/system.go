@@ -96,9 +96,11 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 	defer cancel()
 	s := &system{spec: sp, bench: b, target: scratch("new"), coord: b.coord}
 	s.controllers = cmp.Or(s.controllers, 1)
+	// A name of its own, so that nothing of an earlier deployment in etcd is reused.
 	name := "services/" + service + "/deployments/" + strings.ReplaceAll(s.target, "_", "-")
 	etcd := fmt.Sprintf("etcd: {endpoints: [%q]}\n", b.etcd.Endpoints()[0])
 	if s.inside {
+		// Inside, etcd would only add its own time to this process.
 		s.coord, etcd = memcoord.New(), ""
 	}
 	folder := filepath.Join(b.dir, s.target)
@@ -119,6 +121,7 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 			return nil, err
 		}
 	}
+	// The benchmark drives the deployment as an operator would, through its record.
 	s.store = deployment.New(s.coord, name, deployment.Config{})
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
@@ -181,6 +184,7 @@ func (s *system) start(ctx context.Context, file string) error {
 		}
 		program, args := filepath.Join(s.bench.programs, "dbcontroller"), []string{"run", "--config", file, "--id", id}
 		if len(s.kinds) == 0 {
+			// dbcontroller has no Go transformers, so this program serves as the controller.
 			if program, err = os.Executable(); err != nil {
 				return err
 			}
@@ -190,6 +194,7 @@ func (s *system) start(ctx context.Context, file string) error {
 		for name, value := range env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
+		// Nothing else, so that a variable of the caller cannot change the figures.
 		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME"), "PATH="+os.Getenv("PATH"))
 		log, err := os.Create(filepath.Join(filepath.Dir(file), id+".log"))
 		if err != nil {
@@ -232,6 +237,7 @@ func warnings() *zap.Logger {
 // halt stops the controllers.
 func (s *system) halt() {
 	s.stop()
+	// Stop waits for each process, so none disturbs the next scenario.
 	for _, p := range s.processes {
 		p.Stop(grace / 3)
 	}

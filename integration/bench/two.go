@@ -28,6 +28,7 @@ func twoControllers(ctx context.Context, b *bench, round int) error {
 	d := b.small("other", b.others/2)
 	speeds := [3]float64{}
 	for i := range 2 {
+		// The order alternates with the round.
 		n := 1 + (i+round)%2
 		c, err := b.copyOnce(ctx, copying{data: d, spec: spec{
 			inside: true, controllers: n, wrap: func(_ string, ns record.Namespace) record.Namespace { return slow{ns} },

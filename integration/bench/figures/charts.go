@@ -40,12 +40,15 @@ func (f *File) bars() string {
 		}
 		l := line{label: r.Name, length: longest, colour: bad}
 		switch {
+		// A bar of at least: the more, the longer.
 		case r.Bar.Most == 0:
 			l.length = got / r.Bar.Least
+		// A bar of at most: the less, the longer. A figure of 0 gets the full length.
 		case got > 0:
 			l.length = r.Bar.Most / got
 		}
 		l.text = fmt.Sprintf("%.2f", l.length)
+		// One very good figure would otherwise squeeze all others.
 		if l.length > longest {
 			l.length, l.text = longest, l.text+" (the bar is cut)"
 		}
@@ -65,6 +68,7 @@ func (f *File) copies() string {
 	var lines []line
 	longest := 0.0
 	for _, r := range f.Rows {
+		// Only copies have a limit.
 		if r.Value == nil || r.RatioToLimit == nil {
 			continue
 		}
@@ -85,6 +89,7 @@ func (f *File) latencies() string {
 			continue
 		}
 		colour := plain
+		// Rows without a bar are neither good nor bad.
 		if r.Met != nil && !*r.Met {
 			colour = bad
 		}
@@ -99,6 +104,7 @@ func (f *File) latencies() string {
 // bytes on any machine.
 func chart(title string, lines []line, longest, mark float64) string {
 	const width, left, right, row, top = 960, 190, 220, 22, 44
+	// Room for one line, even without any figure.
 	height := top + row*max(len(lines), 1) + 16
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" role="img" aria-label="%s">`+"\n",
@@ -108,6 +114,7 @@ func chart(title string, lines []line, longest, mark float64) string {
 	if len(lines) == 0 {
 		fmt.Fprintf(&b, `<text x="12" y="%d" fill="#1f2328">nothing was measured</text>`+"\n", top+14)
 	}
+	// Without figures longest is 0, and a division would give NaN in the file.
 	scale := 0.0
 	if longest > 0 {
 		scale = (width - left - right) / longest

@@ -93,8 +93,10 @@ const disturbed = "It does not count: the limit was slower than the copy, so som
 
 // Close computes all derived fields from the runs.
 func (r *Row) Close() {
+	// Close runs after each round, so nothing of an earlier call may stay.
 	r.Value, r.RatioToLimit, r.Met, r.Min, r.Max = nil, nil, nil, 0, 0
 	if len(r.Runs) == 0 {
+		// A scenario may have given a better reason.
 		if r.Missing == "" {
 			r.Missing = "no run was made"
 		}
@@ -102,6 +104,7 @@ func (r *Row) Close() {
 	}
 	value := Median(r.Runs)
 	r.Value, r.Min, r.Max = &value, slices.Min(r.Runs), slices.Max(r.Runs)
+	// A ratio of medians would mix runs; each run has its own limit.
 	if len(r.Limits) == len(r.Runs) {
 		ratios := make([]float64, len(r.Runs))
 		for i, l := range r.Limits {
@@ -116,6 +119,7 @@ func (r *Row) Close() {
 		}
 	}
 	if got, ok := r.judged(); ok {
+		// A figure taken under weaker conditions never meets its bar.
 		met := r.Short == "" && (r.Bar.Least == 0 || got >= r.Bar.Least) && (r.Bar.Most == 0 || got <= r.Bar.Most)
 		r.Met = &met
 	}
@@ -184,6 +188,7 @@ func (f *File) Write(folder string) error {
 	if err != nil {
 		return err
 	}
+	// The empty name means Benchmarks.
 	name := cmp.Or(f.Name, Benchmarks)
 	files := map[string]string{name + ".json": string(text), name + ".md": f.Page()}
 	for chart, svg := range f.Charts() {
@@ -210,6 +215,7 @@ func (r *Row) String() string {
 	if r.RatioToLimit != nil {
 		s += fmt.Sprintf(", %.2f of the limit", *r.RatioToLimit)
 	}
+	// The range shows how far the median can be trusted.
 	s += fmt.Sprintf(" (%d runs, %s to %s)", len(r.Runs), number(r.Min), number(r.Max))
 	if r.Met != nil {
 		s += fmt.Sprintf("; %s: %s", r.Bar, map[bool]string{true: "met", false: "missed"}[*r.Met])

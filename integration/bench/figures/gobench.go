@@ -17,6 +17,7 @@ func (f *File) GoBench() string {
 		if u := unit(r.Unit); len(r.Runs) > 0 && !slices.Contains(units, u) {
 			units = append(units, u)
 			better := "lower"
+			// Rates of records and changes: more is better. Requests to etcd are a cost.
 			if strings.HasSuffix(u, "s/s") && u != "requests/s" {
 				better = "higher"
 			}
@@ -30,6 +31,7 @@ func (f *File) GoBench() string {
 		// benchstat takes only names with an upper-case letter after "Benchmark".
 		name[0] = unicode.ToUpper(name[0])
 		for i, v := range r.Runs {
+			// Each run is a line of its own, from which benchstat computes the variation.
 			fmt.Fprintf(&b, "Benchmark%s 1 %g %s", string(name), v, unit(r.Unit))
 			if len(r.Limits) == len(r.Runs) && r.Limits[i] > 0 {
 				fmt.Fprintf(&b, " %g ratio-to-limit", v/r.Limits[i])

@@ -39,11 +39,13 @@ func (f *File) missed(b *strings.Builder) {
 		if r.Met == nil || *r.Met {
 			continue
 		}
+		// No heading if all bars are met.
 		if !begun {
 			begun = true
 			b.WriteString("\n## Missed bars\n\nWhy, and what it would take. Profiles are of `perf record -F 299 -g -a`, over all processes of the machine.\n")
 		}
 		why := reason(r.Name)
+		// A missed bar without an explanation must still show.
 		if why == "" {
 			why = "Not looked into."
 		}

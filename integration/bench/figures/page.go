@@ -25,6 +25,7 @@ func (f *File) Page() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "<!-- Written by make bench from %s.json: change integration/bench/figures instead. -->\n# %s\n\n", name, title)
+	// A note qualifies all figures, so it comes first.
 	if f.Note != "" {
 		fmt.Fprintf(&b, "> **%s**\n\n", f.Note)
 	}
@@ -65,6 +66,7 @@ func (f *File) summary(b *strings.Builder) {
 	for _, r := range f.Rows {
 		switch {
 		case r.Bar == nil:
+		// A row with a bar and no run.
 		case r.Met == nil:
 			open = append(open, "`"+r.Name+"`")
 		case *r.Met:
@@ -121,6 +123,7 @@ func (f *File) said(b *strings.Builder, group string) {
 		if r.Group != group {
 			continue
 		}
+		// Empty parts would leave double blanks.
 		parts := slices.DeleteFunc([]string{r.Measured, r.Note, r.Short, prefixed("Not measured: ", r.Missing)}, func(s string) bool { return s == "" })
 		text := strings.Join(parts, " ")
 		if text != before {
@@ -169,6 +172,7 @@ func (f *File) peers(b *strings.Builder) {
 	}
 	b.WriteString("\nThey copy the records of copy.fixed, in the same rounds. What is told to one that did not run was not tried.\n\n| tool | what it does less | here |\n| --- | --- | --- |\n")
 	for _, p := range f.Peers {
+		// Figures are in the rows; this table only says what the tool lacks.
 		here := "ran, see the rows above"
 		if p.Absent != "" {
 			here = "**did not run**: " + p.Absent
@@ -205,6 +209,7 @@ func number(v float64) string {
 	for i := len(whole) - 3; i > 0; i -= 3 {
 		whole = whole[:i] + "," + whole[i:]
 	}
+	// Trailing zeros would suggest a precision that the figure does not have.
 	if rest = strings.TrimRight(rest, "0"); !found || rest == "" {
 		return whole
 	}

@@ -26,6 +26,7 @@ func Sizes(largest int) (sizes []int) {
 	for ; len(sizes) < Steps; largest /= 10 {
 		sizes = append(sizes, largest)
 	}
+	// The smallest comes first, as in the table.
 	slices.Reverse(sizes)
 	return sizes
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// growth models the time of a copy as a function of its records, from three copies of which each is
-// ten times as large as the one before. A copy has a fixed cost and a cost per record. The second
-// step shows the full cost of a further record; the first step may still be cheaper.
+// growth models the time of a copy as a function of its records. It uses three copies, each ten
+// times as large as the one before. A copy has a fixed cost and a cost per record. The second step
+// shows the full cost of a further record; the first step may still be cheaper.
 type growth struct {
 	fixed   float64 // seconds
 	records [Steps]float64
@@ -32,6 +32,7 @@ func (g growth) dearer() float64 { return max(g.further()-g.first(), 0) }
 // again, as the depth of an index does.
 func (g growth) at(tenfolds int) (least, most float64) {
 	least, most = g.took[Steps-1], g.took[Steps-1]
+	// Nine tenths of a copy ten times as large are new records.
 	n, dear := g.records[Steps-1], g.further()
 	for range tenfolds {
 		dear += g.dearer()
@@ -54,12 +55,14 @@ func (f *File) trend(b *strings.Builder) {
 	times := func(what string, seconds func(r Row, n float64) float64) (g growth, ok bool) {
 		for i, size := range Sizes(largest) {
 			r, _ := f.Row(Cost(size, what))
+			// The model needs all three sizes.
 			if r.Value == nil {
 				return g, false
 			}
 			g.records[i] = float64(size)
 			g.took[i] = seconds(r, g.records[i])
 		}
+		// What the smallest copy takes beyond the cost of its records.
 		g.fixed = max(g.took[0]-g.records[0]*g.first(), 0)
 		return g, g.first() > 0
 	}
@@ -86,6 +89,7 @@ func (f *File) trend(b *strings.Builder) {
 // span formats a range of durations, or one duration if both ends look equal.
 func span(least, most float64) string {
 	a, z := duration(least), duration(most)
+	// Rounding can make both ends equal.
 	if a == z {
 		return a
 	}

@@ -46,6 +46,7 @@ var branches = typed.Group[oldLibrary, newBranch]{
 var books = typed.Group[oldBook, newBook]{
 	Name: "books", Revision: "1", CodecOf: protodoc.Kinds, KeepRest: "_rest",
 	Up: func(old oldBook, have newBook) (newBook, error) {
+		// Copies without their book cannot become a v2 record, so the group is parked.
 		if old.Book == nil {
 			return newBook{}, errors.New("copies of no book")
 		}

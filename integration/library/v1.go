@@ -43,6 +43,7 @@ func mountV1(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 }
 
 func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
+	// A client may leave the copies out; their record must exist all the same.
 	if b.Copies == nil {
 		b.Copies = &v1.Copies{}
 	}
@@ -78,6 +79,7 @@ var (
 )
 
 func (s *serviceV1) DeleteLibrary(ctx context.Context, req *connect.Request[v1.DeleteRequest]) (*connect.Response[emptypb.Empty], error) {
+	// A book of a deleted library would refer to nothing.
 	page, err := s.books.List(ctx, &v1.ListRequest{Filter: fmt.Sprintf("library == %q", req.Msg.GetName()), PageSize: 1})
 	if err == nil && len(page.Items) > 0 {
 		err = errHasBooks

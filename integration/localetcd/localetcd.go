@@ -60,6 +60,7 @@ func Main(m *testing.M) int {
 
 // Remove removes the built program. A TestMain with more to run than Main calls it.
 func Remove() {
+	// No test has needed an etcd, so nothing was built.
 	if program.path == "" {
 		return
 	}
@@ -110,6 +111,7 @@ func Open(dir string, o Options) (*Server, error) {
 	if o.Bytes > 0 {
 		args = append(args, "-max-request-bytes", fmt.Sprint(o.Bytes))
 	}
+	// No context: etcd lives until Close, or until this process ends.
 	s := &Server{cmd: exec.Command(program.path, args...), said: &bytes.Buffer{}}
 	s.cmd.Stderr = s.said
 	var err error
@@ -138,6 +140,7 @@ func Open(dir string, o Options) (*Server, error) {
 func (s *Server) Close() error {
 	late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
 	defer late.Stop()
+	// etcd ends when its standard input closes, so that it also ends with a killed test.
 	_ = s.alive.Close()
 	if err := s.cmd.Wait(); err != nil {
 		return fmt.Errorf("etcd: %w\n%s", err, s.said.String())

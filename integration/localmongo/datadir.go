@@ -45,6 +45,7 @@ func makeDataDir(parent string) (*dataDir, error) {
 }
 
 func (d *dataDir) remove() error {
+	// The lock is held until the folder is gone, so that no sweep competes.
 	defer d.lock.Close()
 	if err := os.RemoveAll(d.path); err != nil {
 		return fmt.Errorf("remove data folder: %w", err)
@@ -81,6 +82,8 @@ func tryLock(path string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		// The lock is another process's, or the system cannot lock. In both cases the folder is not
+		// ours.
 		f.Close()
 		return nil, err
 	}

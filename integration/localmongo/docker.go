@@ -38,6 +38,7 @@ func complaint(stderr string) string {
 	first := ""
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSpace(line)
+		// Progress of a download comes first, and advice last.
 		if strings.HasPrefix(line, "docker: ") {
 			return line
 		}
@@ -114,6 +115,7 @@ func runContainer(o Options) (*container, error) {
 		"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
 		"--oplogSize", strconv.Itoa(o.OplogMB))
 	cmd.Stderr = c.said
+	// dockerScript watches this pipe. If this process dies, the kernel closes it and mongod ends.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("run container: %w", err)
@@ -142,11 +144,13 @@ func (c *container) address(ctx context.Context) (addr string, err error) {
 		case <-ctx.Done():
 		}
 	}()
+	// Docker publishes the port only once the container runs.
 	err = poll(ctx, func() error {
 		out, err := docker(ctx, "port", c.name, dockerPort)
 		addr, _, _ = strings.Cut(out, "\n") // IPv4 comes first
 		return err
 	})
+	// The container's own error says more than the end of the poll.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}

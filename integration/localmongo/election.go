@@ -24,6 +24,8 @@ func (s *Server) Primary(ctx context.Context) (*Node, error) {
 	err := poll(ctx, func() error {
 		found = nil
 		latest := ""
+		// Election ids grow, and their hexadecimal form has a fixed length, so they compare as
+		// texts.
 		for i, h := range s.askAll(ctx) {
 			if h.IsWritablePrimary && h.ElectionID.Hex() > latest {
 				found, latest = s.nodes[i], h.ElectionID.Hex()
@@ -63,6 +65,7 @@ func (s *Server) askAll(ctx context.Context) []hello {
 	for i, n := range s.nodes {
 		go func() {
 			defer func() { answered <- struct{}{} }()
+			// A stopped node has no role, and a connection attempt would take until the limit.
 			if n.Pid() == 0 {
 				return
 			}
@@ -95,6 +98,7 @@ func (n *Node) StepDown(ctx context.Context) error {
 		return err
 	}
 	defer disconnect(ctx, client)
+	// force: the node steps down even if no other one catches up in time.
 	cmd := bson.D{{Key: "replSetStepDown", Value: stepDownSeconds}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}, {Key: "force", Value: true}}
 	if err := client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
 		return fmt.Errorf("step mongod %s down: %w", n.addr, err)

@@ -129,6 +129,7 @@ func (f finder) connectionString(_ context.Context, o Options) (place, error) {
 	if uri == "" {
 		return place{}, errors.New("not set")
 	}
+	// The variable is reported as set but unused, to save a user the search for the reason.
 	if why := o.private(); why != "" {
 		return place{}, fmt.Errorf("set, but not used: %s", why)
 	}
@@ -140,6 +141,7 @@ func (f finder) onPath(ctx context.Context, o Options) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	// A mongos of another version would not join, so both must come from the same place.
 	p := place{mongod: path}
 	if o.Shards > 0 {
 		if p.mongos, err = f.lookPath("mongos"); err != nil {
@@ -154,6 +156,7 @@ func (f finder) cached(ctx context.Context, o Options) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	// The folder may be missing; probe then reports that.
 	root := filepath.Join(dir, filepath.FromSlash(cacheFolder))
 	p := place{mongod: filepath.Join(root, "bin", "mongod"), libs: filepath.Join(root, "lib")}
 	if o.Shards > 0 {
@@ -180,6 +183,7 @@ func probe(ctx context.Context, p place) error {
 		}
 		out, err := command(ctx, p, program, "--version").CombinedOutput()
 		if err != nil {
+			// The first line names a missing library, for instance.
 			first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 			return fmt.Errorf("%s --version: %w: %s", program, err, first)
 		}

@@ -28,6 +28,7 @@ func memoryDir() string {
 	if info, err := os.ReadFile("/proc/meminfo"); err != nil || available(string(info)) < memoryRoom {
 		return ""
 	}
+	// W_OK of access(2): a container may mount the folder read-only.
 	const write = 2
 	if syscall.Access(memoryFolder, write) != nil {
 		return ""

@@ -144,6 +144,7 @@ func (n *Node) signal(sig syscall.Signal) error {
 func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// A second mongod on the same data would fail with a lock error.
 	if n.proc != nil && n.proc.Running() {
 		return nil
 	}
@@ -181,6 +182,7 @@ func (n *Node) awaitListening(ctx context.Context) error {
 			}
 			return backoff.Permanent(fmt.Errorf("start mongod %s: %w; its log ends:\n%s", n.addr, err, subprocess.Tail(n.LogPath(), 8)))
 		}
+		// A connection shows that mongod has started. Its role in the set comes later.
 		conn, err := dialer.DialContext(ctx, "tcp", n.addr)
 		if err != nil {
 			return fmt.Errorf("reach mongod: %w", err)

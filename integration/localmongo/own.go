@@ -83,6 +83,7 @@ func makeNodeDir(parent string, i int, secret string, o Options) (string, error)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make node folder: %w", err)
 	}
+	// mongod refuses a key file that others can read.
 	if o.Auth && !o.Standalone {
 		if err := os.WriteFile(filepath.Join(dir, keyFileName), []byte(secret), 0o400); err != nil {
 			return "", fmt.Errorf("write key file: %w", err)
@@ -93,6 +94,7 @@ func makeNodeDir(parent string, i int, secret string, o Options) (string, error)
 
 // startAll starts nodes at the same time, and returns when all accept connections.
 func startAll(ctx context.Context, nodes []*Node) error {
+	// All start before the first wait, so that they come up in parallel.
 	for _, n := range nodes {
 		if err := n.start(); err != nil {
 			return err
@@ -124,6 +126,7 @@ func (s *Server) configure(ctx context.Context, o Options, secret string) error 
 			return err
 		}
 	}
+	// Only a primary can create the user.
 	if err := awaitElected(ctx, s.nodes, first); err != nil {
 		return err
 	}

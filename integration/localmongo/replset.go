@@ -38,6 +38,7 @@ func poll(ctx context.Context, try func() error) error {
 		last = try()
 		return last
 	}, backoff.WithContext(b, ctx))
+	// The end of ctx alone would not tell why the attempts failed.
 	if err != nil && ctx.Err() != nil && !errors.Is(last, ctx.Err()) {
 		return errors.Join(ctx.Err(), last)
 	}

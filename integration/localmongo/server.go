@@ -57,6 +57,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, &NotFoundError{Tried: append(tried, Attempt{Place: p.String(), Reason: err}), Sharded: o.Shards > 0}
 		}
 	}
+	// This is also the first request by the URI that callers get, so a wrong one fails here.
 	if s.version, err = askVersion(ctx, s.uri); err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
@@ -82,6 +83,7 @@ func (s *Server) Shards() []Shard { return append([]Shard(nil), s.shards...) }
 // Stop ends a server that Start has started and removes its data. Later calls do nothing and return
 // the same error. A server reached by a connection string keeps running.
 func (s *Server) Stop(ctx context.Context) error {
+	// Tests often stop a server both themselves and by a deferred call.
 	s.stopOnce.Do(func() {
 		if s.stop != nil {
 			s.stopErr = s.stop(ctx)
@@ -101,6 +103,7 @@ func (s *Server) checkForeign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// mongos has no set name, but this message.
 	if h.SetName == "" && h.Msg != "isdbgrid" {
 		return errors.New("it is a standalone server; a replica set or mongos is needed for change streams")
 	}

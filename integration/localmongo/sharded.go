@@ -56,6 +56,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		}
 		switch {
 		case i < members:
+			// The members of a shard are neighbours in the list of nodes.
 			name := fmt.Sprintf("shard%d", i/o.Nodes)
 			n := newNode(p, dir, port, name, o)
 			// By default, a range that moved away is deleted after 15 minutes, and cannot move back
@@ -79,6 +80,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 			s.nodes = append(s.nodes, newRouter(p, dir, port, s.nodes[members], o))
 		}
 	}
+	// The shards and the config server first; mongos needs a config server that is up.
 	if err := startAll(ctx, s.nodes[:members+1]); err != nil {
 		return nil, err
 	}
@@ -173,11 +175,13 @@ func (s *Server) join(ctx context.Context) error {
 	defer disconnect(ctx, client)
 	admin := client.Database("admin")
 	for _, shard := range s.shards {
+		// One member suffices: the cluster discovers the others.
 		list := shard.Name + "/" + shard.nodes[0].addr
 		if err := admin.RunCommand(ctx, bson.D{{Key: "addShard", Value: list}, {Key: "name", Value: shard.Name}}).Err(); err != nil {
 			return fmt.Errorf("add %s to the cluster: %w", shard.Name, err)
 		}
 	}
+	// Tests place chunks themselves, and a balancer would move them at any time.
 	if err := admin.RunCommand(ctx, bson.D{{Key: "balancerStop", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("stop the balancer: %w", err)
 	}

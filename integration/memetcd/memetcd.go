@@ -82,6 +82,7 @@ func (s *Server) Compact() {
 func (s *Server) compact(revision int64) {
 	s.compacted = revision
 	for key, versions := range s.history {
+		// The newest version at or before the revision stays: reads at the revision still need it.
 		keep := 0
 		for keep < len(versions)-1 && versions[keep+1].ModRevision <= revision {
 			keep++
@@ -96,6 +97,7 @@ func (s *Server) compact(revision int64) {
 		}
 		s.history[key] = versions
 	}
+	// Events of the compacted revision itself stay, because a watch may begin there.
 	s.events = slices.DeleteFunc(s.events, func(e *clientv3.Event) bool { return e.Kv.ModRevision < revision })
 	s.wake()
 }
@@ -130,6 +132,7 @@ func (s *Server) within(key, end []byte) []string {
 		return nil
 	case len(end) == 0:
 		return s.keys[from : from+1]
+	// etcd's range end for "all keys from here on".
 	case string(end) == "\x00":
 		return s.keys[from:]
 	}
@@ -156,6 +159,7 @@ func (k kv) Range(ctx context.Context, req *pb.RangeRequest, _ ...grpc.CallOptio
 }
 
 func (k kv) Put(ctx context.Context, req *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
+	// As in etcd, a single put is a transaction of one operation.
 	resp, err := k.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: req}}}})
 	if err != nil {
 		return nil, err
@@ -206,6 +210,7 @@ func (s *Server) enter(ctx context.Context, req proto.Message) error {
 func (s *Server) read(req *pb.RangeRequest, newest int64) (*pb.RangeResponse, error) {
 	revision := req.Revision
 	switch {
+	// etcd refuses a future revision instead of waiting for it.
 	case revision > s.revision:
 		return nil, rpctypes.ErrGRPCFutureRev
 	case revision <= 0:
@@ -226,6 +231,7 @@ func (s *Server) read(req *pb.RangeRequest, newest int64) (*pb.RangeResponse, er
 		case req.Limit > 0 && resp.Count > req.Limit:
 			resp.More = true
 		default:
+			// The caller may change its response, but not the history.
 			kv = proto.Clone(kv).(*mvccpb.KeyValue)
 			if req.KeysOnly {
 				kv.Value = nil

@@ -44,6 +44,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 			}
 		}
 	}
+	// All operations of a transaction share one revision.
 	w := &writing{s: s, at: s.revision + 1}
 	for _, op := range ops {
 		switch r := op.Request.(type) {
@@ -89,6 +90,7 @@ func disjoint(ops []*pb.RequestOp) error {
 		if d == nil {
 			continue
 		}
+		// A delete may overlap other deletes, but no put.
 		for key := range seen {
 			if covers(d.Key, d.RangeEnd, key) {
 				return rpctypes.ErrGRPCDuplicateKey
@@ -108,6 +110,7 @@ func (s *Server) holds(c *pb.Compare) bool {
 		}
 	}
 	if len(kvs) == 0 {
+		// A missing key has no value, so not even "not equal" is true.
 		if c.Target == pb.Compare_VALUE {
 			return false
 		}
@@ -161,12 +164,14 @@ func (w *writing) add(kv *mvccpb.KeyValue, kind mvccpb.Event_EventType) {
 func (w *writing) put(r *pb.PutRequest) {
 	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, CreateRevision: w.at, ModRevision: w.at, Version: 1}
 	if was := w.s.at(string(r.Key), w.at); was != nil {
+		// A key that was deleted in between starts again at version 1.
 		kv.CreateRevision, kv.Version = was.CreateRevision, was.Version+1
 	}
 	w.add(kv, mvccpb.PUT)
 }
 
 func (w *writing) remove(r *pb.DeleteRangeRequest) (n int64) {
+	// A clone, because add may insert into the slice of keys.
 	for _, key := range slices.Clone(w.s.within(r.Key, r.RangeEnd)) {
 		if w.s.at(key, w.at) == nil {
 			continue

@@ -39,6 +39,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	}
 	on.begin[&op] = op.Rev()
 	next, seen := op.Rev(), on.asked
+	// Without a revision a watch begins with the next change.
 	if next == 0 {
 		next = s.revision + 1
 	}
@@ -47,6 +48,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			// The last watch of a stream closes it, so that Streams shows leaks.
 			if delete(on.begin, &op); len(on.begin) == 0 {
 				delete(s.streams, name)
 			}
@@ -58,6 +60,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 			s.mu.Lock()
 			resp, some := s.since(op, next)
 			switch {
+			// Without a connection nothing arrives. The events are delivered after Cut ends.
 			case s.cut:
 				some = false
 			case some:
@@ -67,6 +70,8 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 			lost := some && resp.CompactRevision != 0
 			if some {
 				waiting = append(waiting, resp)
+				// Everything up to this revision is in the response, whether or not it was for this
+				// watch.
 				next = max(next, s.revision+1)
 			}
 			changed := s.changed
@@ -82,6 +87,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 			select {
 			case to <- first:
 				waiting = waiting[1:]
+				// As in clientv3, the channel closes after the report of a compaction.
 				if first.CompactRevision != 0 {
 					return
 				}
@@ -132,6 +138,7 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 		return nil
 	}
 	for _, from := range on.begin {
+		// etcd sends no progress for a stream while one of its watches has not begun.
 		if from > w.s.revision {
 			return nil
 		}

@@ -104,6 +104,8 @@ func Addresses(log string) (api, operator string, err error) {
 		return "", "", err
 	}
 	for line := range bytes.Lines(text) {
+		// A line of the log that is no JSON, or has no addresses, is not the one that announces
+		// them.
 		var said struct{ API, Operator string }
 		if json.Unmarshal(line, &said) == nil && said.API != "" && said.Operator != "" {
 			return said.API, said.Operator, nil

@@ -65,6 +65,7 @@ func (l *Ledger[S]) change(key string, do func(*entry[S])) {
 		l.entries[key] = e
 		l.keys = append(l.keys, key)
 	}
+	// Every event counts, so that a read notices a write that both began and ended during it.
 	e.changes++
 	do(e)
 }
@@ -92,6 +93,7 @@ func (l *Ledger[S]) Ack(key string) {
 // Refuse records that the client's latest write was refused, so it had no effect.
 func (l *Ledger[S]) Refuse(key string) {
 	l.change(key, func(e *entry[S]) {
+		// The refused state stays known: a record that shows it is a fault of its own kind.
 		last := len(e.maybe) - 1
 		e.refused, e.maybe, e.writing = append(e.refused, e.maybe[last]), e.maybe[:last], false
 	})

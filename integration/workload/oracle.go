@@ -66,6 +66,7 @@ func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 		found = append(found, Finding{kind, l.Name + " " + key, fmt.Sprintf(format, args...)})
 	}
 	for key, s := range seen {
+		// An entry exists from Begin on, so even a write of unknown outcome makes its record known.
 		e, ok := l.entries[key]
 		if !ok {
 			add(Foreign, key, "nobody has written it, and %s holds %.200q", place, s.print)
@@ -87,6 +88,7 @@ func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 			add(kind, key, "it is not in %s, acknowledged is %.200q", place, printOf(e.acked, as))
 		}
 	}
+	// Maps have random order, and reports must be comparable.
 	slices.SortStableFunc(found, func(a, b Finding) int { return strings.Compare(a.Record, b.Record) })
 	return found
 }
@@ -151,6 +153,7 @@ func (r Reading[S]) Check(print string, as func(S) string) error {
 	if e == nil {
 		e = &entry[S]{} // unknown record: must be absent
 	}
+	// Any change of the entry means that a write began or ended during the read.
 	if r.writing || e.changes != r.changes || e.judge(print, as) == "" {
 		return nil
 	}

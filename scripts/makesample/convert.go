@@ -40,6 +40,7 @@ func convert(s stanza, i int) (bson.D, error) {
 // id returns the package's name for most records. Three in a hundred get another type, since real
 // collections mix types too: half of them a sub-document, the others a 32- or 64-bit integer.
 func id(s stanza, i int) any {
+	// The prefix makes this choice independent of choose, which hashes the bare name.
 	switch hash("id of "+s.name()) % 200 {
 	case 0, 1, 2:
 		return bson.D{{Key: "name", Value: s.name()}, {Key: "arch", Value: s.get("Architecture")}}
@@ -121,6 +122,7 @@ func tags(s string) bson.D {
 	values := map[string]bson.A{}
 	for _, tag := range strings.Split(s, ",") {
 		facet, value, ok := strings.Cut(strings.TrimSpace(tag), "::")
+		// The order of the index is kept, which a map alone would lose.
 		if _, seen := values[facet]; !seen {
 			d = append(d, bson.E{Key: facet})
 		}
@@ -152,6 +154,7 @@ func relation(s string) (bson.A, error) {
 		}
 		alternatives := bson.A{}
 		for _, one := range strings.Split(group, "|") {
+			// An unknown form stops the conversion, instead of entering the sample as free text.
 			m := oneRelation.FindStringSubmatch(strings.TrimSpace(one))
 			if m == nil {
 				return nil, fmt.Errorf("relation %q is not understood", strings.TrimSpace(one))

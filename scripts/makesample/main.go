@@ -55,6 +55,7 @@ func run(index io.Reader, output string, count int) error {
 		if err != nil {
 			return fmt.Errorf("convert %s: %w", s.name(), err)
 		}
+		// Relaxed form without escapes of HTML: packages.transcode reads exactly this.
 		line, err := bson.MarshalExtJSON(doc, false, false)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", s.name(), err)
@@ -78,6 +79,7 @@ func choose(all []stanza, count int) []stanza {
 	slices.SortStableFunc(all, func(a, b stanza) int {
 		return cmp.Or(cmp.Compare(hash(a.name()), hash(b.name())), cmp.Compare(a.name(), b.name()))
 	})
+	// An index may list several versions of a package; the first one stays.
 	all = slices.CompactFunc(all, func(a, b stanza) bool { return a.name() == b.name() })
 	chosen := all[:min(count, len(all))]
 	slices.SortFunc(chosen, func(a, b stanza) int { return cmp.Compare(a.name(), b.name()) })

@@ -59,6 +59,7 @@ func parseIndex(r io.Reader) ([]stanza, error) {
 			current = append(current, field{name: name, value: strings.TrimSpace(value)})
 		}
 	}
+	// The last stanza may lack the empty line.
 	finish()
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read index: %w", err)

@@ -32,6 +32,7 @@ func write(w io.Writer, program, version string) error {
 	if err != nil {
 		return fmt.Errorf("read modules of %s: %w", program, err)
 	}
+	// An empty list would look like a program without dependencies.
 	if len(info.Deps) == 0 {
 		return fmt.Errorf("%s names no modules: build it with the go command", program)
 	}
@@ -41,6 +42,7 @@ func write(w io.Writer, program, version string) error {
 	}}
 	refs := make([]string, 0, len(info.Deps))
 	components := make([]cyclonedx.Component, 0, len(info.Deps)+1)
+	// The standard library is linked too, and has vulnerabilities of its own.
 	for _, m := range append(info.Deps, &debug.Module{Path: "std", Version: info.GoVersion}) {
 		// Only the replacement was linked, so the original must not be listed.
 		for m.Replace != nil {

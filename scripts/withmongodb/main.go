@@ -36,6 +36,7 @@ const (
 
 func main() {
 	signals := make(chan os.Signal, 2)
+	// From the very start, so that a signal during the start of MongoDB leaves no server behind.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(os.Args[1:], signals, os.Stderr))
 }
@@ -59,6 +60,7 @@ func run(args []string, signals <-chan os.Signal, stderr io.Writer) int {
 		options.Log = stderr
 	}
 	server, signalled, err := start(options, signals)
+	// No command was run; the code is that of a program ended by the signal.
 	if signalled != 0 {
 		return 128 + int(signalled)
 	}
@@ -107,6 +109,7 @@ func command(args []string, uri string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), localmongo.URIVariable+"="+uri)
+	// Without a group of its own, a terminal's interrupt would reach the command twice.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return exitOwn, fmt.Errorf("run command: %w", err)
@@ -126,6 +129,7 @@ func command(args []string, uri string, signals <-chan os.Signal) (int, error) {
 			return exitCode(cmd.ProcessState), nil
 		case s := <-signals:
 			_ = syscall.Kill(group, s.(syscall.Signal))
+			// Further signals are forwarded, but do not extend the time.
 			if timeout == nil {
 				timeout = time.After(grace)
 			}

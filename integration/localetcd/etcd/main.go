@@ -47,6 +47,7 @@ func run() error {
 	}
 	defer server.Close()
 	<-server.Server.ReadyNotify()
+	// The parent waits for this line, so it must come after etcd is ready.
 	fmt.Println(at.String())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err

@@ -58,6 +58,7 @@ var (
 // Main runs the tests, stops the shared servers and exits with the tests' code. It exits with 1 if
 // a goroutine is left over.
 func Main(m *testing.M) {
+	// Run stops the servers first: a goroutine waits for each of their processes.
 	code := Run(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -117,6 +118,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
+		// goleak in Main would report the connections of a client that stays open.
 		if err := client.Disconnect(ctx); err != nil {
 			t.Errorf("disconnect from MongoDB: %v", err)
 		}
@@ -131,6 +133,7 @@ func drop(uri, name string) error {
 	if err != nil {
 		return err
 	}
+	// A client of its own, because the test's clients may be closed already.
 	dropErr := client.Database(name).Drop(ctx)
 	if err := client.Disconnect(ctx); dropErr == nil {
 		return err
@@ -141,6 +144,7 @@ func drop(uri, name string) error {
 // start starts the server on the first call. A failed start is not retried.
 func (l *lazy) start(t testing.TB, o localmongo.Options) *localmongo.Server {
 	t.Helper()
+	// Without Main no code would stop the server at the end.
 	if !mainSeen.Load() {
 		t.Fatal("mongotest needs: func TestMain(m *testing.M) { mongotest.Main(m) }")
 	}
@@ -151,6 +155,7 @@ func (l *lazy) start(t testing.TB, o localmongo.Options) *localmongo.Server {
 		// Not this test's context: the server outlives the test.
 		l.server, l.err = localmongo.Start(context.Background(), o)
 	}
+	// Each test fails with the first error. A second start would only take long to fail again.
 	if l.err != nil {
 		t.Fatal(l.err)
 	}

@@ -82,6 +82,7 @@ func (c *Cluster) ShardRanged(t testing.TB, db, collection string, splits ...any
 	for _, at := range splits {
 		c.run(t, bson.D{{Key: "split", Value: db + "." + collection}, {Key: "middle", Value: bson.D{{Key: "_id", Value: at}}}})
 	}
+	// After a split all chunks lie on one shard, and the balancer is off.
 	for i, chunk := range c.Chunks(t, db, collection) {
 		c.Move(t, db, collection, chunk, i%len(c.Shards()))
 	}
@@ -115,6 +116,7 @@ func (c *Cluster) chunks(ctx context.Context, db, collection string) ([]Chunk, e
 		UUID bson.Binary `bson:"uuid"`
 	}
 	config := c.client.Database("config")
+	// The entries of chunks refer to their collection by UUID.
 	if err := config.Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: db + "." + collection}}).Decode(&entry); err != nil {
 		return nil, fmt.Errorf("find %s.%s among the sharded collections: %w", db, collection, err)
 	}
@@ -224,11 +226,15 @@ func (c *Cluster) otherShard(t testing.TB, db string) string {
 // number of moves.
 func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
 	t.Helper()
+	// Not the test's context: it ends before clean-up functions run, and stop must still return a
+	// count.
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan int, 1)
 	go func() {
 		moved := 0
 		for ctx.Err() == nil {
+			// Failed moves are expected, since a test may rename or drop the collection at any
+			// time.
 			if err := c.moveOne(ctx, db); err == nil {
 				moved++
 			}
@@ -277,6 +283,7 @@ func (c *Cluster) moveOne(ctx context.Context, db string) error {
 	chunk := chunks[rand.IntN(len(chunks))]
 	shards := c.Shards()
 	to := shards[rand.IntN(len(shards))].Name
+	// A move to its own shard would do nothing.
 	for to == chunk.Shard {
 		to = shards[rand.IntN(len(shards))].Name
 	}

@@ -122,7 +122,7 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 	took := time.Since(begun).Seconds()
 	out.copy, out.speed = took, float64(records)/took
 	out.processors, out.asked = s.spentNow().since(before), (etcdRequests()-asked)/took
-	// The clients write during the copy alone, so that ready is comparable with the quiet run.
+	// The clients write during the copy alone.
 	stop()
 	if c.ready {
 		if err := s.awaitReady(ctx, true); err != nil {

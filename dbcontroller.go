@@ -1,22 +1,24 @@
-// Package dbcontroller is how a service in Go uses the library: it says in a Service which
-// versions of its API and its data there are, and what leads from each to the next. From
-// that come two programs of one call each,
+// Package dbcontroller is the entry point for a service written in Go. A Service value declares the
+// versions of the service's API and data, and the transformers between neighbouring versions. Two
+// programs of one call each follow from it:
 //
 //	func main() { dbcontroller.Serve(service) }      // a server: as many as you like
 //	func main() { dbcontroller.Controller(service) } // a controller, with all commands of an operator
 //
-// A server reads the configuration, finds etcd, opens the databases that are needed, serves
-// both versions of the API on whichever version is active, holds writes at a switch, changes
-// the handlers at the flip, runs the background work of the active version, counts who calls
-// which version, and has an operator port for health and metrics. It ends in order when it
-// is told to. Nothing of that is written by a service.
+// A server reads the configuration, connects to etcd and opens the databases that it needs. It
+// serves all declared versions of the API over the active version's data, except discontinued ones.
+// A switch makes another version active: the server holds writes during the switch and replaces the
+// handlers at the flip, the moment at which the new version becomes active. It also runs the
+// background work of the active version, counts the callers of each version, and serves health and
+// metrics on an operator port. It shuts down in order on SIGINT and SIGTERM. The service implements
+// none of this itself.
 //
-// docs/library.md builds a service in an hour, 'dbcontroller init service' writes one that
-// runs. The names of this package are stable, and so are those of the packages that
-// docs/library.md lists; all others may change with any version.
+// docs/library.md builds a service in an hour, and 'dbcontroller init service' generates one that
+// runs. The names of this package and of the packages that docs/library.md lists are stable. All
+// others may change with any version.
 //
-// The package wires, and decides nothing: what a switch is, who may write and which version
-// is active is said by the packages below it.
+// The package only wires others together. Package upgradestate owns the steps of a switch, and
+// package vrunner owns the active version and the gate for writes. Begin to read at Service.
 package dbcontroller
 
 import (
@@ -34,12 +36,13 @@ import (
 	servercli "dbcontroller.dev/cmd/server/cli"
 )
 
-// Serve is the main function of a service's server. It returns when the process was told to
-// end and has ended in order, and exits with 1 and one line about what is wrong if it cannot
-// start or go on.
+// Serve is the main function of a service's server. It returns after an orderly shutdown on SIGINT
+// or SIGTERM. If the server cannot start or cannot go on, it prints one line with the reason and
+// exits with code 1.
 func Serve(s Service) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := ServeCommand(s).ExecuteContext(ctx)
+	// os.Exit runs no deferred calls, so the signal handler is released here.
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program(), err)
@@ -47,11 +50,12 @@ func Serve(s Service) {
 	}
 }
 
-// ServeCommand is the command that Serve runs, for a program with further commands and for
-// tests: it serves until the context it is executed with ends, which is no error.
+// ServeCommand is the command that Serve runs, for tests and for programs with further commands. It
+// serves until its context ends, which it does not report as an error.
 func ServeCommand(s Service) *cobra.Command {
 	short := fmt.Sprintf("Serve %s in all its versions, on the active version of its database", s.Name)
 	cmd := servercli.Command(program(), short, s.Server(), serverapp.Options{Listening: s.Listening})
+	// A broken Service must fail before the server opens a port or a database.
 	cmd.PreRunE = func(*cobra.Command, []string) error { return s.check() }
 	if s.Flags != nil {
 		s.Flags(cmd.Flags())
@@ -59,15 +63,17 @@ func ServeCommand(s Service) *cobra.Command {
 	return cmd
 }
 
-// Controller is the main function of a service's controller: the program dbcontroller, with
-// the transformers of the service in it. Like Serve it returns or exits.
+// Controller is the main function of a service's controller: the program dbcontroller with the
+// service's transformers built in. Like Serve, it returns after an orderly shutdown or exits with
+// code 1.
 func Controller(s Service) { controllercli.Main(s.register) }
 
-// ControllerCommand is the command that Controller runs, with all its subcommands, for tests:
-// its subcommand 'run' is the controller, which works until the context ends.
+// ControllerCommand is the command that Controller runs, with all its subcommands, for tests. The
+// subcommand 'run' is the controller; it runs until the context ends.
 func ControllerCommand(s Service) *cobra.Command { return controllercli.Command(s.register) }
 
-// VersionHeader names, in each response of a server, the version whose handlers answered.
+// VersionHeader is the response header that names the version whose handlers answered. A server
+// sets it in each response.
 const VersionHeader = serverapp.VersionHeader
 
 func program() string { return filepath.Base(os.Args[0]) }

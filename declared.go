@@ -12,12 +12,13 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// checkKinds mounts each version once over a store that holds nothing. A table of a kind that
-// nothing declares would pass all tests in memory, and fail with every write of a client.
+// checkKinds mounts each version once over an empty store. A resource table for an undeclared kind
+// would pass all tests in memory, and then fail each write of a client.
 func (s Service) checkKinds() error {
+	// A fresh registry: these checks must not register anything for the server itself.
 	registry := transform.NewRegistry(s.Name)
 	if s.register(registry) != nil {
-		return nil // the controller says what is wrong
+		return nil // the controller reports this error
 	}
 	for _, v := range s.Versions {
 		if v.Mount == nil {
@@ -28,7 +29,7 @@ func (s Service) checkKinds() error {
 			kinds[k.Name] = true
 		}
 		if len(kinds) == 0 {
-			continue // one version, whose kinds the configuration may say
+			continue // a single version: the configuration may declare its kinds
 		}
 		if what := v.mountFails(kinds); what != "" {
 			return fmt.Errorf("dbcontroller.Service: version %s: %s", v.Name, what)
@@ -37,10 +38,11 @@ func (s Service) checkKinds() error {
 	return nil
 }
 
-// mountFails returns what a table of the version panics with. Other panics are the business of the
-// handlers, which may want more than this store.
+// mountFails returns the panic text of package resource, or "" if mounting succeeds. It ignores
+// other panics: handlers may need more than this empty store offers.
 func (v Version) mountFails(data Store) (what string) {
 	defer func() {
+		// A handler may panic because this store is empty. That is no fault of the service.
 		if text, ok := recover().(string); ok && strings.HasPrefix(text, "resource: ") {
 			what = text
 		}
@@ -49,7 +51,7 @@ func (v Version) mountFails(data Store) (what string) {
 	return ""
 }
 
-// declared is a store without records that knows the kinds of its version.
+// declared is an empty store that knows the kinds of its version.
 type declared map[string]bool
 
 var _ resource.Declared = declared{}

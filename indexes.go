@@ -9,15 +9,17 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// checkIndexes refuses declared fields that are none, or that are of no kind of their version.
+// checkIndexes refuses invalid index fields, and kinds that their version does not have.
 func (s Service) checkIndexes() error {
 	registry := transform.NewRegistry(s.Name)
 	if s.register(registry) != nil {
-		return nil // the controller says what is wrong
+		return nil // the controller reports this error
 	}
 	for _, v := range s.Versions {
 		known := registry.Kinds(v.Name)
 		for _, kind := range slices.Sorted(maps.Keys(v.Indexes)) {
+			// A version without known kinds may get them from the configuration, so any kind is
+			// accepted.
 			if len(known) > 0 && !slices.ContainsFunc(known, func(k record.KindSpec) bool { return k.Name == kind }) {
 				return fmt.Errorf("dbcontroller.Service: Indexes of version %s: the version has no kind %s", v.Name, kind)
 			}
@@ -34,8 +36,8 @@ func (s Service) checkIndexes() error {
 	return nil
 }
 
-// indexed returns transformers from the version before the i-th whose kinds have their declared
-// fields. Those that were given stay as they are.
+// indexed returns specs, the transformers into version i, with the declared index fields of their
+// kinds on both sides. It copies specs and leaves the argument unchanged.
 func (s Service) indexed(i int, specs []transform.Spec) []transform.Spec {
 	declare := func(kinds []transform.GroupedKind, fields map[string][]string) []transform.GroupedKind {
 		kinds = slices.Clone(kinds)

@@ -16,92 +16,97 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Store is the data of one version, as its handlers read and write them. It takes care of
-// tokens and switches: a handler returns the errors of a Store as they are, with
-// apiversion.CodeError around them.
+// Store gives the handlers of one version access to its data. It handles tokens and switches
+// itself. A handler returns a Store's error unchanged, wrapped in apiversion.CodeError.
 type Store = vrunner.Store
 
-// Service is a service, as its server and its controller need it.
+// Service declares everything that the server and the controller of a service need.
 type Service struct {
-	// Name of the service, as the servers of databases show its processes.
+	// Name of the service. Database servers show its connections under this name.
 	Name string
-	// Versions, from the oldest to the newest. The configuration says which of them have a
-	// database, under the same names (apiVersion).
+	// Versions, from the oldest to the newest. The configuration assigns a database to a version by
+	// the same name (apiVersion).
 	Versions []Version
-	// Watches are the streams that go on over a flip. Nil: those of the APIs that have the
-	// usual form, as resource.MountWatches finds them.
+	// Watches mounts the streams that continue across a flip. Nil: resource.MountWatches finds them
+	// in the APIs that follow the standard form.
 	Watches Watches
-	// Stacks replaces what would be made of the versions. Nil: it is made of them.
+	// Stacks replaces the handlers that the server composes from Versions. Nil: the server composes
+	// them.
 	Stacks Stacks
-	// Tasks are data updates in Go, each of one version.
+	// Tasks are data updates written in Go. Each belongs to one version.
 	Tasks []transform.Task
-	// Flags adds flags of the service's own to its server. They are parsed before anything
-	// else of the service is called. Nil: there are none.
+	// Flags adds the service's own flags to its server. The server parses them before it calls any
+	// other function of the service. Nil: no flags.
 	Flags func(*pflag.FlagSet)
-	// Listening is called when a server's ports are open, with their addresses: a test that
-	// has it listen at port 0 learns here which one it is. It may be nil.
+	// Listening is called with the addresses of a server's ports once they are open. A test that
+	// listens on port 0 learns the real port here. It may be nil.
 	Listening func(api, operator string)
 }
 
-// Version is one version of a service: of its API and of its data.
+// Version is one version of a service's API and of its data.
 type Version struct {
-	// Name, such as v2. It is the last part of the proto packages, too.
+	// Name, such as v2. It is also the last part of the version's proto packages.
 	Name string
-	// APIs are the proto services of the version. Methods that only read must say so
-	// (idempotency_level = NO_SIDE_EFFECTS): all others are writes, and held at a switch.
+	// APIs are the proto services of the version. Read-only methods must declare idempotency_level
+	// = NO_SIDE_EFFECTS. All other methods count as writes, and the server holds them during a
+	// switch.
 	APIs []protoreflect.ServiceDescriptor
-	// Mount mounts the handlers of APIs, which work on data of this version, and passes
-	// opts to each. It is called with the data of the version, and with those of newer
-	// versions that Before shows as this one's. Further routes may be mounted too. Every client
-	// that may call the APIs may call them, and they count as writes: they are held at a switch.
+	// Mount mounts the handlers of APIs over data of this version, and passes opts to each. The
+	// server calls it with the version's own data. It also calls it with newer versions' data that
+	// Before presents in this version's form. Mount may add further routes. Any client that may
+	// call the APIs may call them too. They count as writes, so the server holds them during a
+	// switch.
 	Mount func(mux *http.ServeMux, data Store, opts ...connect.HandlerOption)
-	// Transformers lead from the version before to this one, and back. The first version has
-	// none.
+	// Transformers convert records between the previous version and this one, in both directions.
+	// The first version has none.
 	Transformers Transformers
-	// Adapt is how data of this version are shown as the version before has them, for that
-	// one's handlers, by the Transformers. The zero value is enough where names are the same.
+	// Adapt configures how Transformers present this version's data to the handlers of the previous
+	// version. The zero value suffices if both versions use the same names.
 	Adapt adapt.Config
-	// Before shows them another way. Nil: it is made of the Transformers.
+	// Before replaces that presentation with the service's own. Nil: the server builds it from
+	// Transformers and Adapt.
 	Before func(data Store) Store
-	// Discontinued: the versions before are not served any longer once this one is active.
+	// Discontinued stops service of the previous versions once this version is active.
 	Discontinued bool
-	// Kinds of records that the Transformers do not name: all kinds of a service with one
-	// version, and those that a later version introduces. Nothing is copied into an introduced
-	// kind. After a rollback its records stay where they are, and nobody reads or writes them
-	// until the version is active again.
+	// Kinds are the record kinds that Transformers do not name: all kinds of a service with one
+	// version, and kinds that a later version introduces. The controller copies nothing into an
+	// introduced kind. After a rollback its records stay in place, and no client reads or writes
+	// them until the version is active again.
 	Kinds []string
-	// Indexes are the fields, of each kind, by which the version's handlers find and order records,
-	// as their proto names with dots: {"tickets": {"status", "owner.email"}}. Package resource serves
-	// filters and orders of lists by them. Controllers build an index of each in the version's
-	// database, also where the kind has records already, and a switch waits for those of its target.
-	// A database that has no such indexes, and one that is encrypted, is read without.
+	// Indexes maps each kind to the fields by which handlers find and order its records, as proto
+	// names with dots: {"tickets": {"status", "owner.email"}}. Package resource uses them for
+	// filters and orders of lists. Controllers build one index for each field in the version's
+	// database, even if the kind already has records. A switch waits until the target version has
+	// all of its indexes. Encrypted databases, and databases that support no such indexes, are read
+	// without them.
 	Indexes map[string][]string
-	// Controllers are the version's background work, which runs while it is active. Nil:
-	// there is none.
+	// Controllers returns the version's background work, which runs while the version is active.
+	// Nil: none.
 	Controllers func(data Store) []vrunner.Controller
-	// Fixtures are records that the version starts with, once in its life.
+	// Fixtures are initial records. The server writes them once in the version's life.
 	Fixtures []record.Record
 }
 
-// Transformers are those between two versions that follow each other: of lenses, of package
-// transform/typed, or of Go functions on documents.
+// Transformers convert records between two adjacent versions. They come from lenses, from package
+// transform/typed, or from Go functions on documents.
 type Transformers []transform.Spec
 
-// Stacks returns what serves all APIs while version is active. stores has the data of each
-// version that has a database; those of versions that are not active cannot be written. opts
-// belong to each handler. It is for services whose versions are not served as Mount and
-// Before say, but by translated requests (package apiversion), for instance.
+// Stacks returns the handler that serves all APIs while version is active. stores maps each version
+// that has a database to its data. Writes to the stores of inactive versions fail. Each handler
+// gets opts. Use it if Mount and Before cannot express how versions are served, for instance if
+// requests are translated (package apiversion).
 type Stacks func(version string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler
 
-// Watches mounts the watches of all versions in front of the runner, so that a client's
-// stream goes on over a flip (vrunner.NewWatchHandler), and passes opts to each.
+// Watches mounts the watches of all versions in front of the runner, so that a client's stream
+// continues across a flip (vrunner.NewWatchHandler). It passes opts to each watch.
 type Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 
-// check finds what a server of the service could not be made of.
+// check returns an error if no server can be built from the service.
 func (s Service) check() error {
 	if len(s.Versions) == 0 {
 		return errors.New("dbcontroller.Service: it has no Versions")
 	}
+	// These checks name the missing field. Later ones would fail with less helpful messages.
 	seen := map[string]bool{}
 	for i, v := range s.Versions {
 		var missing string
@@ -120,12 +125,15 @@ func (s Service) check() error {
 		}
 		seen[v.Name] = true
 	}
+	// The following checks build registries and adapters, so they need versions with names and
+	// mounts.
 	if err := s.checkIndexes(); err != nil {
 		return err
 	}
 	if err := s.checkKinds(); err != nil {
 		return err
 	}
+	// before panics if an adapter cannot be built, so each one is built here once.
 	for i, v := range s.Versions {
 		if s.Stacks == nil && i > 0 && v.Before == nil && !v.Discontinued {
 			if _, err := s.adapter(i, nil); err != nil {
@@ -136,13 +144,14 @@ func (s Service) check() error {
 	return nil
 }
 
-// register adds what the controller of the service works with.
+// register adds the service's kinds, transformers and tasks to a controller's registry.
 func (s Service) register(r *transform.Registry) error {
 	for i, v := range s.Versions {
 		var kinds []record.KindSpec
 		for _, k := range v.Kinds {
 			kinds = append(kinds, record.KindSpec{Name: k, Indexed: v.Indexes[k]})
 		}
+		// Kinds without a transformer are unknown to the registry unless they are declared here.
 		if len(kinds) > 0 {
 			if err := r.Declare(v.Name, kinds...); err != nil {
 				return err
@@ -151,6 +160,7 @@ func (s Service) register(r *transform.Registry) error {
 		if i == 0 {
 			continue
 		}
+		// Introduced kinds get a spec of their own, since no transformer leads to them.
 		if err := r.Add(s.Versions[i-1].Name, v.Name, s.indexed(i, append(v.introduced(), v.Transformers...))...); err != nil {
 			return err
 		}
@@ -158,10 +168,11 @@ func (s Service) register(r *transform.Registry) error {
 	return r.AddTasks(s.Tasks...)
 }
 
-// introduced declares the kinds of a version that its transformers do not make.
+// introduced returns specs that declare the kinds of v that no transformer produces.
 func (v Version) introduced() []transform.Spec {
 	var specs []transform.Spec
 	for _, name := range v.Kinds {
+		// A kind that a transformer produces is declared by that transformer already.
 		makes := func(sp transform.Spec) bool {
 			return slices.ContainsFunc(sp.New.Kinds, func(k transform.GroupedKind) bool { return k.Name == name })
 		}

@@ -17,8 +17,8 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Server is the service as package cmd/server/app serves it, which tests of this project
-// start with stores of their own. It is not part of what is stable.
+// Server returns the service in the form that package cmd/server/app serves. Tests of this project
+// start it with their own stores. It is not part of the stable API.
 func (s Service) Server() serverapp.Service {
 	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Watches: s.Watches}
 	if out.Watches == nil {
@@ -26,12 +26,13 @@ func (s Service) Server() serverapp.Service {
 			resource.MountWatches(mux, r, s.apis(), opts...)
 		}
 	}
+	// The server reads lists by these fields only. The controller builds their indexes.
 	out.Indexes = map[string]map[string][]string{}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
 		out.Indexes[v.Name] = v.Indexes
 	}
-	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller says what is wrong
+	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller reports this error
 		out.Kinds = map[string][]string{}
 		for _, v := range s.Versions {
 			for _, k := range r.Kinds(v.Name) {
@@ -42,8 +43,9 @@ func (s Service) Server() serverapp.Service {
 	return out
 }
 
-// Handler is what serves all APIs while a version is active, over stores of the versions that
-// have data, as a server has it behind its port: for tests of a service.
+// Handler returns the handler that serves all APIs while the active version's data is in use,
+// exactly as a server does behind its port. stores has one entry for each version with data. It is
+// for tests of a service.
 func (s Service) Handler(active string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler {
 	if s.Stacks != nil {
 		return s.Stacks(active, stores, opts...)
@@ -51,14 +53,16 @@ func (s Service) Handler(active string, stores map[string]Store, opts ...connect
 	return s.composed(active, stores, opts)
 }
 
-// stack builds what belongs to a version while it is active.
+// stack builds the handler, fixtures and background work of a version for the time it is active.
 func (s Service) stack(active string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack {
+	// A version without a database has no view, and nothing may be mounted over it.
 	stores := map[string]Store{}
 	for _, v := range s.Versions {
 		if store := vrunner.StoreOf(views[v.Name]); store != nil {
 			stores[v.Name] = store
 		}
 	}
+	// The gate holds writes at a switch. Unknown paths count as writes: they might change data.
 	reads := apiversion.Readers(s.apis()...)
 	streams := s.streams()
 	out := vrunner.Stack{
@@ -77,7 +81,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 	return out
 }
 
-// apis are those of all versions.
+// apis returns the APIs of all versions.
 func (s Service) apis() []protoreflect.ServiceDescriptor {
 	var all []protoreflect.ServiceDescriptor
 	for _, v := range s.Versions {
@@ -86,7 +90,7 @@ func (s Service) apis() []protoreflect.ServiceDescriptor {
 	return all
 }
 
-// streams are the procedures that read and answer with a stream.
+// streams returns the procedures that only read and respond with a stream.
 func (s Service) streams() map[string]bool {
 	out := map[string]bool{}
 	for _, api := range s.apis() {
@@ -99,12 +103,13 @@ func (s Service) streams() map[string]bool {
 	return out
 }
 
-// composed serves the active version over its data, the older ones over what they see of
-// these, and the next one over the data that sync has brought, to be read. All others are told
-// which these are.
+// composed returns the default handler. It serves the active version over its data, and older
+// versions over the same data converted to their form. It serves the next version read-only over
+// the data that sync has copied so far. A call to any other version gets an error that names the
+// served ones.
 func (s Service) composed(active string, stores map[string]Store, opts []connect.HandlerOption) http.Handler {
 	mux, reads := http.NewServeMux(), apiversion.Readers(s.apis()...)
-	var served []protoreflect.ServiceDescriptor // from the oldest to the newest
+	var served []protoreflect.ServiceDescriptor // oldest first
 	for i, v := range s.Versions {
 		if v.Name != active {
 			continue
@@ -112,16 +117,21 @@ func (s Service) composed(active string, stores map[string]Store, opts []connect
 		data := stores[active]
 		v.Mount(mux, data, opts...)
 		served = v.APIs
+		// Each step converts the data once more, until a version that discontinued its
+		// predecessors.
 		for at := i; at > 0 && !s.Versions[at].Discontinued; at-- {
 			data = s.before(at, data)
 			s.Versions[at-1].Mount(mux, data, opts...)
 			served = slices.Concat(s.Versions[at-1].APIs, served)
 		}
 		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
+			// A client can compare the copied data with its own before the switch.
 			next := s.Versions[i+1]
 			ahead := http.NewServeMux()
 			next.Mount(ahead, stores[next.Name], opts...)
 			why := fmt.Sprintf("%s is the active version: write through %s until the upgrade to %s has completed", active, names(v.APIs), next.Name)
+			// Until the flip, sync owns the next version's data: a client's write there would be
+			// overwritten.
 			readOnly := apiversion.ReadOnly(ahead, reads, why, opts...)
 			for _, api := range next.APIs {
 				mux.Handle("/"+string(api.FullName())+"/", readOnly)
@@ -132,7 +142,7 @@ func (s Service) composed(active string, stores map[string]Store, opts []connect
 	return apiversion.NewRange(served, s.apis()).Handler(mux)
 }
 
-// before shows data of a version as the one before has them.
+// before presents data of version i in the form of the version before it.
 func (s Service) before(i int, data Store) Store {
 	v := s.Versions[i]
 	if v.Before != nil {
@@ -140,20 +150,21 @@ func (s Service) before(i int, data Store) Store {
 	}
 	a, err := s.adapter(i, data)
 	if err != nil {
-		panic(err) // check has tried it
+		panic(err) // check has already built it once
 	}
 	return vrunner.Over(data, a)
 }
 
-var _ adapt.PagingStore = (*vrunner.View)(nil) // lists are made of what it can
+var _ adapt.PagingStore = (*vrunner.View)(nil) // lists need these optional methods
 
-// adapter makes what before shows, of the transformers.
+// adapter builds the conversion that before uses, from the transformers between both versions.
 func (s Service) adapter(i int, data Store) (*adapt.Adapter, error) {
 	r := transform.NewRegistry(s.Name)
 	if err := s.register(r); err != nil {
 		return nil, err
 	}
 	older, newer := s.Versions[i-1].Name, s.Versions[i].Name
+	// Reads need the conversion to the older version, and writes the one back.
 	show, err := r.Direction(newer, older)
 	if err != nil {
 		return nil, err

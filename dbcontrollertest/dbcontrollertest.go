@@ -1,7 +1,7 @@
-// Package dbcontrollertest is what tests of a service need that has no database: the data of a
-// version in memory, over which dbcontroller.Service.Handler serves the APIs as a server does.
+// Package dbcontrollertest supports tests of a service without a database. It keeps the data of one
+// version in memory, and dbcontroller.Service.Handler serves the APIs over it as a server does.
 //
-// It knows nothing of a switch: a service's handlers do not, either.
+// It does not simulate switches, because handlers never see one. Begin to read at NewStore.
 package dbcontrollertest
 
 import (
@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/sample/sampletest"
 )
 
-// NewStore makes the data of a version with these kinds of records, of which there are none
-// yet. What is written is there at once, and seen by watches.
+// NewStore returns an empty store for a version with these kinds of records. Writes take effect at
+// once, and watches see them.
 func NewStore(t testing.TB, kinds ...string) dbcontroller.Store {
 	t.Helper()
 	return sampletest.New(t, kinds...)

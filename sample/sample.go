@@ -1,6 +1,6 @@
-// Package sample is what the programs of the sample services have in common: the
-// transformers that their controllers work with. It belongs to the demonstration and to
-// tests; the program dbcontroller does not know it.
+// Package sample combines the transformers of the two sample services, for the controllers of the
+// demonstration and of tests. The program dbcontroller does not import it. The services themselves
+// are in packages bbs and secrets; begin to read there.
 //
 // It is not for users and may change with any version.
 package sample
@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Register adds the transformers of the sample services to the registry of theirs, and
-// leaves that of any other service as it is.
+// Register adds the sample services' transformers to their registry. It leaves the registry of any
+// other service unchanged.
 func Register(r *transform.Registry) error {
 	if r.Service() != bbs.Service {
 		return nil

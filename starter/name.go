@@ -14,13 +14,13 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// own is the name that the service has in this module.
+// own is the service's name in this module.
 const own = "tasks"
 
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9]{0,39}$`)
 
-// CheckName refuses a name that a service cannot have. The name becomes a Go package, a proto
-// package and a part of the deployment's name.
+// CheckName refuses invalid names of a service. The name becomes a Go package, a proto package and
+// a part of the deployment's name.
 func CheckName(name string) error {
 	switch {
 	case !nameForm.MatchString(name):
@@ -31,19 +31,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// mentions are where the files of the service say its name. The other words "tasks" are the
-// resource that it keeps.
+// mentions matches the places where the service's files contain its name. Any other "tasks" is the
+// resource that the service keeps.
 var mentions = regexp.MustCompile(`\btasks\.v[12]\b|tasksv[12]|[fF]ile_tasks_v[12]|\btasks/v[12]\b|\btasks/\$version|gen/tasks/|;tasks\$version|` +
 	`\btasks/(service|service_test|lens)\.|"tasks/lens|/tasks"|\btasks\.Service\b|\bpackage tasks\b|\bPackage tasks\b|Name: "tasks"|NewRegistry\("tasks"\)|` +
 	`services/tasks\.|namespace: tasks/|/tmp/tasks-db|^# tasks\n`)
 
-// named is a file of the service, or the name of one, under the name of another service.
+// named renames the service in the text or the path of a file.
 func named(text, name string) string {
 	return mentions.ReplaceAllStringFunc(text, func(found string) string { return strings.Replace(found, own, name, 1) })
 }
 
-// renamed is a Go file of the service under another name. Generated files hold the descriptor of
-// their messages, in which every text follows its length.
+// renamed renames the service in a Go file. A generated file holds the descriptor of its messages,
+// where the length of a string precedes it. The descriptor is therefore decoded and encoded again.
 func renamed(text, name string) (string, error) {
 	raw, literal, err := descriptor(text)
 	if err != nil || raw == "" {
@@ -53,17 +53,19 @@ func renamed(text, name string) (string, error) {
 	if err := proto.Unmarshal([]byte(raw), &file); err != nil {
 		return "", fmt.Errorf("descriptor: %w", err)
 	}
+	// Deterministic: the same name must always give the same file.
 	renameTexts(file.ProtoReflect(), name)
 	made, err := proto.MarshalOptions{Deterministic: true}.Marshal(&file)
 	if err != nil {
 		return "", fmt.Errorf("descriptor: %w", err)
 	}
+	// Only the texts around the descriptor may be renamed as text.
 	before, after, _ := strings.Cut(text, literal)
 	return named(before, name) + strconv.Quote(string(made)) + named(after, name), nil
 }
 
-// descriptor returns the value and the source of the constant that holds a file's descriptor;
-// nothing where there is none.
+// descriptor returns the value and the source text of a file's descriptor constant. Both are empty
+// if the file has none.
 func descriptor(text string) (value, literal string, err error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", text, 0)
@@ -76,6 +78,7 @@ func descriptor(text string) (value, literal string, err error) {
 			continue
 		}
 		for _, s := range g.Specs {
+			// protoc-gen-go names the constant file_..._rawDesc.
 			v, ok := s.(*ast.ValueSpec)
 			if !ok || len(v.Names) != 1 || !strings.HasSuffix(v.Names[0].Name, "_rawDesc") {
 				continue
@@ -87,7 +90,7 @@ func descriptor(text string) (value, literal string, err error) {
 	return "", "", nil
 }
 
-// joined is the value of string literals that are added up.
+// joined returns the value of concatenated string literals.
 func joined(e ast.Expr) (string, error) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -104,7 +107,7 @@ func joined(e ast.Expr) (string, error) {
 	}
 }
 
-// renameTexts renames the service in all texts of a message: packages, paths and names of types.
+// renameTexts renames the service in all strings of a message: packages, paths and type names.
 func renameTexts(m protoreflect.Message, name string) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -113,6 +116,7 @@ func renameTexts(m protoreflect.Message, name string) {
 				switch fd.Kind() {
 				case protoreflect.MessageKind:
 					renameTexts(v.List().Get(i).Message(), name)
+				// Lists of strings hold dependencies, which are paths of other files.
 				case protoreflect.StringKind:
 					v.List().Set(i, protoreflect.ValueOfString(named(v.List().Get(i).String(), name)))
 				default:

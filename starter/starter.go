@@ -1,9 +1,9 @@
-// Package starter is the service that 'dbcontroller init service' writes: small, in two
-// versions, with tests that pass. What it writes is what stands below service/, which is built
-// and tested with everything else, so that it cannot grow old; only the paths of its imports
-// are changed.
+// Package starter holds the service that 'dbcontroller init service' generates: small, in two
+// versions, with passing tests. The files below service/ are the template. They are built and
+// tested with all other code, so they cannot become outdated. Write changes only the name of the
+// service, its import paths, and the version of this library.
 //
-// It does not know how to make modules or fetch any.
+// The package does not create or download Go modules. Begin to read at Write.
 //
 // It is not for users and may change with any version.
 package starter
@@ -23,24 +23,26 @@ import (
 //go:embed service
 var files embed.FS
 
-// here is what the packages of the service are called in this module.
+// here is the import path of the service in this module.
 const here = "dbcontroller.dev/starter/service"
 
-// goMod is the module of a written service. What it requires, go get adds.
+// goMod is the go.mod of a generated service. 'go get' adds the requirements.
 const goMod = `module %s
 
 go 1.26.0
 `
 
-// gitignore is what processes and builds leave in the folder.
+// gitignore covers the files that processes and builds leave in the folder.
 const gitignore = "/bin/\n/data/\n"
 
-// Write writes a service of a name into a folder that is not there yet, or is empty, as a module,
-// and returns the names of its files. version is what README says to get of this library.
+// Write generates a service with this name as a module in dir, and returns the names of its files.
+// dir must be absent or empty. version is the version of this library that README tells the user to
+// get.
 func Write(dir, name, module, version string) ([]string, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
+	// An existing project must not be overwritten.
 	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
 		return nil, fmt.Errorf("%s is not empty: name a folder that is not there yet", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -61,6 +63,7 @@ func Write(dir, name, module, version string) ([]string, error) {
 		if err != nil {
 			return err
 		}
+		// File paths contain the service's name too.
 		rel := named(strings.TrimPrefix(file, "service/"), name)
 		made := string(text)
 		if path.Ext(rel) == ".go" {
@@ -73,7 +76,7 @@ func Write(dir, name, module, version string) ([]string, error) {
 		written = append(written, rel)
 		made = Text(made, module, version)
 		if path.Ext(rel) == ".go" {
-			// The order of imports follows from their paths: as the generator would have it.
+			// The import paths have changed, and with them the order of imports.
 			formatted, err := format.Source([]byte(made))
 			if err != nil {
 				return fmt.Errorf("%s: %w", rel, err)
@@ -85,7 +88,7 @@ func Write(dir, name, module, version string) ([]string, error) {
 	return written, err
 }
 
-// Text is a file of the service in a module.
+// Text adapts a file of the service to its module and to the version of this library.
 func Text(text, module, version string) string {
 	return strings.NewReplacer(here, module, "@VERSION", "@"+version).Replace(text)
 }
@@ -95,6 +98,7 @@ func put(file, text string) error {
 		return err
 	}
 	mode := fs.FileMode(0o644)
+	// The README runs this script directly.
 	if path.Base(file) == "generate" {
 		mode = 0o755
 	}

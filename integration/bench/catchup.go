@@ -15,7 +15,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// gate holds streams of changes back while it is closed.
+// gate blocks streams of changes while it is closed.
 type gate struct{ closed atomic.Pointer[chan struct{}] }
 
 func (g *gate) close() {
@@ -57,15 +57,16 @@ type gatedStream struct {
 	gate *gate
 }
 
-// Next waits before it asks: what it was told already is from before the gate was closed.
+// Next waits before the request. A batch received earlier dates from before the gate was closed.
 func (g gatedStream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	g.gate.wait(ctx)
 	return g.Stream.Next(ctx)
 }
 
-// catchUp holds the stream, changes records, and takes the time from its release until the target has
-// all of it.
+// catchUp blocks the stream, changes records, and measures the time from the release of the stream
+// until the target has all changes.
 func catchUp(ctx context.Context, b *bench, round int) error {
+	// A dataset of its own, because the changes stay in it.
 	d := b.small("changed", max(b.changes, b.hot))
 	if err := b.fill(ctx, d); err != nil {
 		return err
@@ -74,6 +75,7 @@ func catchUp(ctx context.Context, b *bench, round int) error {
 	s, err := b.deploy(ctx, spec{
 		from: b.from, to: b.to, database: d.name, kinds: map[string]bool{kindName: true}, lens: d.lens, inside: true,
 		wrap: func(version string, ns record.Namespace) record.Namespace {
+			// Only the stream of the source is blocked.
 			if version == "v1" {
 				return gated{ns, g}
 			}
@@ -88,6 +90,7 @@ func catchUp(ctx context.Context, b *bench, round int) error {
 	if err := s.begin(ctx, true); err != nil {
 		return err
 	}
+	// The copy must be over, or the changes would be part of it.
 	if err := s.awaitReady(ctx, true); err != nil {
 		return err
 	}
@@ -97,12 +100,14 @@ func catchUp(ctx context.Context, b *bench, round int) error {
 		changes, keys int
 	}{{"catchup.distinct", b.changes, b.changes}, {"catchup.hot", 3 * b.changes, b.hot}} {
 		g.close()
-		rest(ctx, 1500*time.Millisecond) // what was asked before is answered within a second
+		rest(ctx, 1500*time.Millisecond) // a request sent before the close returns within a second
+		// A value that no earlier round has written, so that awaitChanges cannot match an old one.
 		mark := int64(1_000_000*(2*round+i+1)) + time.Now().UnixNano()
 		last, err := changeAll(ctx, source, l.changes, l.keys, mark)
 		if err != nil {
 			return err
 		}
+		// The time starts with the release, not with the changes.
 		begun := time.Now()
 		g.open()
 		if err := s.awaitChanges(ctx, last, l.keys); err != nil {
@@ -113,13 +118,15 @@ func catchUp(ctx context.Context, b *bench, round int) error {
 	return nil
 }
 
-// changeAll makes changes, in order over the records, again and again, and returns what was written last.
+// changeAll makes the changes, round after round over the records, and returns each record's last
+// value.
 func changeAll(ctx context.Context, col *mongo.Collection, changes, keys int, mark int64) (map[string]int64, error) {
 	const batch = 1000
 	last := map[string]int64{}
 	var mu sync.Mutex
-	for from := 0; from < changes; from += keys { // a record's changes come after each other
+	for from := 0; from < changes; from += keys { // the changes of one record must be ordered
 		g, gctx := errgroup.WithContext(ctx)
+		// Batches of one pass touch different records, so they may run in parallel.
 		g.SetLimit(8)
 		end := min(changes, from+keys)
 		for at := from; at < end; at += batch {
@@ -129,6 +136,7 @@ func changeAll(ctx context.Context, col *mongo.Collection, changes, keys int, ma
 					models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: key(i % keys)}}).
 						SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: mark + int64(i)}}}}))
 				}
+				// The parallel batches share this map.
 				mu.Lock()
 				for i := at; i < min(end, at+batch); i++ {
 					last[key(i%keys)] = mark + int64(i)
@@ -145,8 +153,8 @@ func changeAll(ctx context.Context, col *mongo.Collection, changes, keys int, ma
 	return last, nil
 }
 
-// awaitChanges waits until the target has what was written last. It looks at some records, and at all
-// of them once these are there.
+// awaitChanges waits until the target has the last value of each record. It polls a few records,
+// and reads all of them only once these match.
 func (s *system) awaitChanges(ctx context.Context, last map[string]int64, keys int) error {
 	target := s.targets()[0]
 	differ := func(ids bson.A) (bool, error) {
@@ -169,6 +177,7 @@ func (s *system) awaitChanges(ctx context.Context, last map[string]int64, keys i
 	}
 	some := bson.A{}
 	for i := range 64 {
+		// The last key of each 64th, since each pass changes the records in order.
 		some = append(some, key(keys*(i+1)/64-1))
 	}
 	return s.poll(ctx, 10*time.Millisecond, func() (bool, error) {

@@ -9,32 +9,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// copying is one copy.
+// copying describes one copy.
 type copying struct {
 	data dataset
-	spec spec // without what follows from data
-	// managed: the records are those of a managed kind, in a database of its own.
+	spec spec // the fields that do not follow from data
+	// managed: the records belong to a managed kind, in a database of its own.
 	managed bool
-	limit   bool // taken as well
-	ready   bool // is waited for
-	rest    time.Duration
-	// meanwhile runs from right before the copy begins until it is over.
+	limit   bool          // also measure the limit
+	ready   bool          // also wait until ready
+	rest    time.Duration // at rest after the copy, to count etcd requests; 0: none
+	// meanwhile runs during the copy. Its context ends with the copy.
 	meanwhile func(ctx context.Context)
 }
 
-// copied is what one copy took.
+// copied holds the results of one copy.
 type copied struct {
-	speed, limit float64 // records a second
+	speed, limit float64 // records per second
 	copy, ready  float64 // seconds
-	memory       float64 // MB, at most, until the end
-	asked        float64 // requests a second at etcd while copying
-	rest         float64 // and at rest
-	// processors is what the copy took of them, limits what the limit did, and until what all of
-	// it until ready did.
+	memory       float64 // MB, peak until the end
+	asked        float64 // etcd requests per second during the copy
+	rest         float64 // the same at rest
+	// processors is the processor time of the copy, limits of the limit, and until of everything
+	// until ready.
 	processors, limits, until spent
 }
 
-// copyOnce makes a copy, and takes the limit in every other round before it and otherwise after it.
+// copyOnce makes one copy. It measures the limit before the copy in odd rounds and after it in even
+// ones, so that neither always finds the warmer cache.
 func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied, err error) {
 	sp := c.spec
 	if sp.from == nil {
@@ -48,6 +49,7 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 		sp.database = scratch("old")
 	} else {
 		if sp.database, sp.lens, sp.kinds = c.data.name, c.data.lens, map[string]bool{}; sp.from == b.from {
+			// A source in another cluster is filled by its scenario.
 			if err := b.fill(ctx, c.data); err != nil {
 				return out, err
 			}
@@ -76,6 +78,8 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 	}
 	defer s.close(ctx)
 	if c.managed {
+		// Only the deployment knows the name of a managed collection, so it is filled after the
+		// start.
 		ns, _ := s.latest.Load().Namespace("v1")
 		kind, _ := ns.Kind(kindName)
 		names = []string{kind.Physical}
@@ -86,8 +90,9 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 	if err := s.copy(ctx, c, records, &out); err != nil {
 		return out, err
 	}
+	// The limit must not share the machine with a controller that compares.
 	s.halt()
-	s.to.drop(ctx, s.target) // the limit has the memory that the copy had
+	s.to.drop(ctx, s.target) // frees the memory of the copy for the limit
 	if round%2 == 0 || c.managed {
 		err = limit()
 	}
@@ -97,6 +102,7 @@ func (b *bench) copyOnce(ctx context.Context, c copying, round int) (out copied,
 func (s *system) copy(ctx context.Context, c copying, records int, out *copied) error {
 	beside, stop := context.WithCancel(ctx)
 	defer stop()
+	// It runs before the copy begins, so that the copy meets clients at full rate.
 	if c.meanwhile != nil {
 		done := make(chan struct{})
 		go func() {
@@ -112,9 +118,11 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 	if err := s.awaitCopied(ctx, records); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
+	// Up to the last record. Indexes and comparison count for ready only.
 	took := time.Since(begun).Seconds()
 	out.copy, out.speed = took, float64(records)/took
 	out.processors, out.asked = s.spentNow().since(before), (etcdRequests()-asked)/took
+	// The clients write during the copy alone.
 	stop()
 	if c.ready {
 		if err := s.awaitReady(ctx, true); err != nil {
@@ -123,6 +131,7 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 		out.ready, out.until = time.Since(begun).Seconds(), s.spentNow().since(before)
 	}
 	if c.rest > 0 {
+		// The upgrade is ready now and has no work, so these requests are its cost at rest.
 		asked = etcdRequests()
 		rest(ctx, c.rest)
 		out.rest = (etcdRequests() - asked) / c.rest.Seconds()
@@ -131,10 +140,11 @@ func (s *system) copy(ctx context.Context, c copying, records int, out *copied) 
 	return nil
 }
 
-// etcdRequests is how many messages the etcd of this process has received so far: requests, and
-// what comes on streams, such as the renewals of leases.
+// etcdRequests returns the number of messages that this process's etcd has received: requests, and
+// messages on streams, such as lease renewals.
 func etcdRequests() (n float64) {
-	families, _ := prometheus.DefaultGatherer.Gather() // those without an error are there
+	// etcd's gRPC server registers its counters in this process's default registry.
+	families, _ := prometheus.DefaultGatherer.Gather() // partial results suffice
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "grpc_server_msg_received_total") {
 			for _, m := range f.GetMetric() {
@@ -145,7 +155,7 @@ func etcdRequests() (n float64) {
 	return n
 }
 
-// rest waits, or less if ctx ends.
+// rest sleeps for d, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -183,7 +193,7 @@ func copyManaged(ctx context.Context, b *bench, round int) error {
 	return err
 }
 
-// copyOf measures a copy whose row is all that is wanted of it.
+// copyOf returns a scenario that measures a copy for a single row.
 func copyOf(row, how string, data func(*bench) (dataset, error)) func(context.Context, *bench, int) error {
 	return func(ctx context.Context, b *bench, round int) error {
 		d, err := data(b)
@@ -199,6 +209,7 @@ func copyOf(row, how string, data func(*bench) (dataset, error)) func(context.Co
 }
 
 func copyLarge(ctx context.Context, b *bench, round int) error {
+	// 10 KiB is far above the usual size, so a buffer counted in records would show up in memory.
 	d := one("large", b.large, func(i int) any { return document(i, 10<<10) })
 	c, err := b.copyOnce(ctx, copying{data: d, limit: true, ready: true}, round)
 	if err == nil {

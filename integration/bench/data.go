@@ -14,17 +14,17 @@ import (
 	"dbcontroller.dev/sample/packages"
 )
 
-// dataset is collections of the source cluster that stay from run to run: copying changes nothing
-// in them.
+// dataset is a set of collections in the source cluster. It stays from run to run, since a copy
+// does not change it.
 type dataset struct {
 	name  string         // of its database
-	sizes map[string]int // records by collection
+	sizes map[string]int // number of records by collection
 	make  func(i int) any
-	order func(i int) int // which record is inserted as the i-th; nil: in their order
+	order func(i int) int // index of the i-th inserted record; nil: in order
 	lens  string
 }
 
-// records is how many there are in all.
+// records returns the total number of records.
 func (d dataset) records() (n int) {
 	for _, size := range d.sizes {
 		n += size
@@ -41,7 +41,7 @@ func (d dataset) collections() (names []string) {
 
 const kindName = "documents"
 
-// identity is a lens that changes nothing.
+// identity is a lens without changes.
 const identity = "lens: 1\noperations: []\n"
 
 func one(name string, records int, by func(int) any) dataset {
@@ -52,7 +52,7 @@ func (b *bench) small(name string, records int) dataset {
 	return one(name, records, func(i int) any { return document(i, b.size) })
 }
 
-// wide has 40 fields; three of them are what its lens changes.
+// wide returns records with 40 fields, of which its lens changes three.
 func (b *bench) wide() dataset {
 	d := one("wide", b.others, func(i int) any {
 		doc := bson.D{{Key: "_id", Value: key(i)}}
@@ -70,13 +70,14 @@ operations:
 	return d
 }
 
-// many has 30 collections whose sizes grow from 10 to a third of all records.
+// many returns 30 collections whose sizes grow from 10 to a third of all records.
 func (b *bench) many() dataset {
 	d := b.small("many", 0)
 	d.sizes = map[string]int{}
 	const collections = 30
+	// A geometric series, because a few large and many small collections are common.
 	size, growth := 10.0, 1.0
-	for growth = 1.01; ; growth += 0.005 { // the growth that makes the sum
+	for growth = 1.01; ; growth += 0.005 { // search the growth factor for the wanted total
 		sum, s := 0.0, size
 		for range collections {
 			sum, s = sum+s, s*growth
@@ -92,7 +93,7 @@ func (b *bench) many() dataset {
 	return d
 }
 
-// shuffled has its ids inserted in no order.
+// shuffled returns records inserted in random order of their ids.
 func (b *bench) shuffled() dataset {
 	d := b.small("shuffled", b.others/2)
 	order := rand.New(rand.NewPCG(1, 2)).Perm(d.records())
@@ -100,8 +101,9 @@ func (b *bench) shuffled() dataset {
 	return d
 }
 
-// real is the committed real data, in several rounds.
+// real returns the committed real data, repeated for several rounds.
 func (b *bench) real() (dataset, error) {
+	// At least one record, so that a small run still has a row.
 	docs, err := packages.Load(max(min(b.others/2, 4*packages.Available), 1))
 	if err != nil {
 		return dataset{}, err
@@ -113,7 +115,7 @@ func (b *bench) real() (dataset, error) {
 
 func key(i int) string { return fmt.Sprintf("document-%09d", i) }
 
-// text is what fillers are cut from: databases compress what repeats.
+// text is the source of fillers. It is random because databases compress repetitions.
 var text = func() string {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var b strings.Builder
@@ -127,11 +129,12 @@ func filler(i, size int) string {
 	if size <= 0 {
 		return ""
 	}
+	// A prime step, so that neighbouring records get different texts.
 	at := i * 7919 % (len(text) - size)
 	return text[at : at+size]
 }
 
-// document is a record of about size bytes.
+// document returns a record of about size bytes.
 func document(i, size int) bson.D {
 	return bson.D{
 		{Key: "_id", Value: key(i)}, {Key: "n", Value: int64(i)}, {Key: "at", Value: int64(0)},
@@ -141,7 +144,7 @@ func document(i, size int) bson.D {
 	}
 }
 
-// fill makes a dataset in the source cluster, unless it is there.
+// fill creates a dataset in the source cluster unless it exists.
 func (b *bench) fill(ctx context.Context, d dataset) error {
 	b.filling.Lock()
 	defer b.filling.Unlock()
@@ -149,6 +152,7 @@ func (b *bench) fill(ctx context.Context, d dataset) error {
 		return nil
 	}
 	if err := d.insert(ctx, b.from.client.Database(d.name)); err != nil {
+		// A partial dataset would count as complete in the next run.
 		b.from.drop(ctx, d.name)
 		return fmt.Errorf("fill %s: %w", d.name, err)
 	}
@@ -156,7 +160,7 @@ func (b *bench) fill(ctx context.Context, d dataset) error {
 	return nil
 }
 
-// insert writes all records. Sharded collections are made beforehand.
+// insert writes all records. Sharded collections must already exist.
 func (d dataset) insert(ctx context.Context, db *mongo.Database) error {
 	for name, size := range d.sizes {
 		if err := d.insertInto(ctx, db.Collection(name), size); err != nil {
@@ -167,7 +171,7 @@ func (d dataset) insert(ctx context.Context, db *mongo.Database) error {
 }
 
 func (d dataset) insertInto(ctx context.Context, col *mongo.Collection, size int) error {
-	col = collection(col, 1) // a majority, which is one member, has it before it is copied; not at once
+	col = collection(col, 1) // faster than w:majority, and the server has one member
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	const batch = 1000

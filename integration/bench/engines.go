@@ -18,25 +18,27 @@ import (
 	"dbcontroller.dev/record/etcdstore"
 )
 
-// engineRecords is how many records go from etcd to MongoDB, and from MongoDB to etcd.
+// engineRecords is the number of records copied in each direction between etcd and MongoDB.
 const engineRecords = 100_000
 
-// atOnce is how many records a transaction of etcd has: as many as it takes by default.
+// atOnce is the number of records in one etcd transaction: etcd's default limit.
 const atOnce = 128
 
-// acrossEngines copies from etcd to MongoDB and from MongoDB to etcd, each compared with what etcd itself
-// reads and writes of the same size in the same run.
+// acrossEngines copies from etcd to MongoDB and back. It compares each copy with etcd's own reads
+// or writes of the same size in the same run.
 func acrossEngines(ctx context.Context, b *bench, round int) error {
 	server, err := embedetcd.Start(ctx, embedetcd.Config{Dir: filepath.Join(b.dir, scratch("records"))})
 	if err != nil {
 		return err
 	}
-	defer server.Close() //nolint:errcheck // its folder goes with the others
+	// An etcd of its own, because the records would crowd the coordination's one.
+	defer server.Close() //nolint:errcheck // its folder is removed with all others
 	conn, err := etcdconn.Open(ctx, etcdconn.Config{Endpoints: server.Endpoints()})
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close() //nolint:errcheck // no request is in progress
+	// The limits come from the same run as the copies.
 	writes, reads, err := b.bareEtcd(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("etcd alone: %w", err)
@@ -56,7 +58,8 @@ func acrossEngines(ctx context.Context, b *bench, round int) error {
 	return nil
 }
 
-// bareEtcd writes records with nothing but a client of etcd, and reads them; in records a second.
+// bareEtcd writes records with a plain etcd client and reads them again. It returns records per
+// second.
 func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, reads float64, err error) {
 	name := func(i int) string { return "/bare/" + key(i) }
 	each := func(do func(ctx context.Context, from, to int) error) (float64, error) {
@@ -78,6 +81,7 @@ func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, read
 				}
 				ops = append(ops, clientv3.OpPut(name(i), string(doc)))
 			}
+			// No condition: the limit is the fastest possible write.
 			if _, err := conn.Txn(ctx).Then(ops...).Commit(); err != nil {
 				return err
 			}
@@ -98,11 +102,12 @@ func (b *bench) bareEtcd(ctx context.Context, conn *etcdconn.Conn) (writes, read
 	if err != nil {
 		return 0, 0, err
 	}
+	// The copies must find etcd empty.
 	_, err = conn.Delete(ctx, "/bare/", clientv3.WithPrefix())
 	return writes, reads, err
 }
 
-// acrossEngines copies from v1 to v2, of which the one named is in etcd, in records a second.
+// acrossEngines copies from v1 to v2, and returns records per second. The given version is in etcd.
 func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version string) (float64, error) {
 	prefix := "/" + scratch("records")
 	s, err := b.deploy(ctx, spec{from: b.from, to: b.to, database: scratch("old"), inside: true, inEtcd: map[string]string{version: prefix}, etcd: conn.Endpoints()[0]})
@@ -114,19 +119,21 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 	if err != nil {
 		return 0, err
 	}
-	at := func(version string) record.Token { // it moves when the copy is over
+	at := func(version string) record.Token { // the token changes at the end of the copy
 		ns, _ := s.now().Namespace(version)
 		kind, _ := ns.Kind(kindName)
 		return record.Token{Kind: kindName, Name: kind.Physical, ID: kind.ID}
 	}
+	// The target in MongoDB is counted by metadata; etcd needs a request.
 	copied := func() error { return s.awaitCopied(ctx, engineRecords) }
 	if version == "v1" {
 		err = b.fillEtcd(ctx, store, at("v1"))
 	} else {
 		err = b.small("", engineRecords).insertInto(ctx, b.from.client.Database(s.database).Collection(at("v1").Name), engineRecords)
 		copied = func() error {
-			return s.poll(ctx, 50*time.Millisecond, func() (bool, error) { // counting is not free here
+			return s.poll(ctx, 50*time.Millisecond, func() (bool, error) { // a count has a cost here
 				size, err := store.Size(ctx, at("v2"))
+				// The token may change between the read of the record and this request.
 				if errors.Is(err, record.ErrFenced) {
 					err = nil
 				}
@@ -145,6 +152,7 @@ func (b *bench) acrossEngines(ctx context.Context, conn *etcdconn.Conn, version 
 		return 0, fmt.Errorf("copy: %w", err)
 	}
 	took := time.Since(begun)
+	// A controller that still compares would disturb the deletion, and the next copy.
 	s.halt()
 	_, err = conn.Delete(ctx, prefix+"/", clientv3.WithPrefix())
 	return engineRecords / took.Seconds(), err
@@ -157,6 +165,7 @@ func (b *bench) fillEtcd(ctx context.Context, store *etcdstore.Store, tok record
 		all[i] = i
 	}
 	for some := range slices.Chunk(all, 10*atOnce) {
+		// Load needs the token that the controller has given the collection.
 		batch := record.Batch{Tokens: record.Tokens{kindName: tok}, Epoch: 1}
 		for _, i := range some {
 			doc, err := bson.Marshal(document(i, b.size))

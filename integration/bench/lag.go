@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// following measures while an upgrade that is ready waits for its switch.
+// following measures the lag of an upgrade that is ready and waits for its switch.
 func following(ctx context.Context, b *bench, _ int) error {
 	d := b.small("hot", b.hot)
 	if err := b.fill(ctx, d); err != nil {
@@ -40,6 +40,7 @@ func following(ctx context.Context, b *bench, _ int) error {
 		{"backlog.single", "", 3000, 0, 1},
 		{"backlog.bulk", "", 5000, 10, 1},
 	} {
+		// All rates run over the same deployment, since a copy for each would take too long.
 		app := &clients{col: collection(source, l.w), keys: b.hot, rate: l.rate, bulk: l.bulk}
 		lags, rate, err := s.lag(ctx, app)
 		if err != nil {
@@ -51,12 +52,14 @@ func following(ctx context.Context, b *bench, _ int) error {
 		if l.p99 != "" {
 			b.figure(l.p99, percentile(lags, 99), "%s", how)
 		} else {
+			// A growing backlog shows in the second half, where one median could hide it.
 			half := len(lags) / 2
 			b.note(l.p50, fmt.Sprintf("p50 of the first half of the samples %.0f ms, of the second %.0f ms.", percentile(lags[:half], 50), percentile(lags[half:], 50)))
 			if b.seconds < 60 {
 				b.note(l.p50, fmt.Sprintf("It runs for %d s, not for 60. By hand: `make bench ARGS=\"-only '^backlog' -seconds 60 -deadline 6m -runs 1\"`.", b.seconds))
 			}
 		}
+		// A client that falls behind would measure itself instead of the controller.
 		const enough = 0.95
 		if rate < enough*float64(l.rate) {
 			for _, row := range []string{l.p50, l.p99} {
@@ -69,15 +72,19 @@ func following(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
-// samples are records that are written apart from all others, to see when they arrive.
+// samples is the number of records that are written separately, to observe their arrival at the
+// target.
 const samples = 6
 
-// lag has clients write for a while and, meanwhile, writes samples now and then and waits until they
-// are there. What is left behind at the end is waited for, so that the next one begins level.
+// lag runs the clients for a while. Meanwhile it writes sample records and waits for their arrival.
+// At the end it waits until the target has caught up, so that the next measurement starts without a
+// backlog.
 func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate float64, err error) {
+	// Only the clients end with it. The samples run on until the backlog is gone.
 	busy, stop := context.WithTimeout(ctx, time.Duration(s.bench.seconds)*time.Second)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
+	// The reader ends after the last sample has arrived.
 	looking, enough := context.WithCancel(gctx)
 	arrivals := &arrivals{stamps: make([]int64, samples), came: make(chan struct{})}
 	g.Go(func() error { return arrivals.look(looking, s.targets()[0]) })
@@ -93,16 +100,18 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 			writing.Go(func() error {
 				for last := false; !last; {
 					rest(busy, 20*time.Millisecond)
-					last = busy.Err() != nil // this one sees the rest of it arrive, and does not count
+					last = busy.Err() != nil // the last sample only waits for the backlog to drain, and does not count
 					stamp := time.Now().UnixNano()
 					if _, err := app.col.UpdateByID(wctx, key(i), bson.D{{Key: "$set", Value: bson.D{{Key: "stamp", Value: stamp}}}}); err != nil {
 						return err
 					}
+					// The lag counts from here: before that no client can rely on the write.
 					acked := time.Now()
 					arrived, err := arrivals.await(wctx, i, stamp)
 					if err != nil {
 						return err
 					}
+					// A write can arrive before its own acknowledgement, which counts as 0.
 					if mu.Lock(); !last {
 						lags = append(lags, max(float64(arrived.Sub(acked).Microseconds())/1000, 0))
 					}
@@ -119,15 +128,15 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 	return lags, rate, err
 }
 
-// arrivals are the samples as the target has them.
+// arrivals tracks the samples in the target.
 type arrivals struct {
 	mu     sync.Mutex
 	stamps []int64
-	at     time.Time     // of the latest look
-	came   chan struct{} // closed at the next look that sees another one
+	at     time.Time     // time of the latest read
+	came   chan struct{} // closed by the next read that sees a change
 }
 
-// look reads the samples in the target every millisecond, until ctx ends.
+// look reads the samples from the target every millisecond until ctx ends.
 func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 	ids := bson.A{}
 	for i := range samples {
@@ -148,6 +157,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 		if err != nil {
 			return err
 		}
+		// The time is taken after the read, so a lag may be overstated, but never understated.
 		a.mu.Lock()
 		a.at = time.Now()
 		changed := false
@@ -159,6 +169,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 			}
 		}
 		if changed {
+			// A closed channel wakes all waiting samples, unlike a single value.
 			close(a.came)
 			a.came = make(chan struct{})
 		}
@@ -167,7 +178,7 @@ func (a *arrivals) look(ctx context.Context, target *mongo.Collection) error {
 	return nil
 }
 
-// await returns when the look was that saw a sample's stamp.
+// await returns the time of the read that first saw the sample's stamp.
 func (a *arrivals) await(ctx context.Context, i int, stamp int64) (time.Time, error) {
 	for {
 		a.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"dbcontroller.dev/record/mongostore"
 )
 
-// limit copies collections with nothing but a reader that splices the batches it gets into insert
-// commands, and returns records a second.
+// limit copies collections with a bare reader that turns each batch it reads into an insert
+// command. It returns records per second. No copy through this project can be faster.
 func (b *bench) limit(ctx context.Context, from, to *cluster, database string, records int, collections []string) (float64, error) {
 	ns, err := mongostore.Open(ctx, mongostore.Config{URI: from.server.URI(), Database: database})
 	if err != nil {
@@ -30,10 +30,13 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(b.workers)
 	for _, name := range collections {
+		// The store splits ranges for real copies too, so both have the same parts.
 		info, err := ns.Describe(ctx, record.KindSpec{Name: name, Fixed: true}, name)
 		if err != nil {
 			return 0, err
 		}
+		// The workers are shared among several collections by size, so that all finish at about the
+		// same time.
 		parts := b.workers
 		if len(collections) > 1 {
 			size, err := ns.Size(ctx, info.Token)
@@ -53,6 +56,7 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 	if err := g.Wait(); err != nil {
 		return 0, fmt.Errorf("limit: %w", err)
 	}
+	// The counts below are a check and no part of the copy.
 	took := time.Since(begun)
 	n := 0
 	for _, name := range collections {
@@ -62,25 +66,28 @@ func (b *bench) limit(ctx context.Context, from, to *cluster, database string, r
 		}
 		n += int(has)
 	}
+	// A limit that lost records would be a wrong yardstick.
 	if n != records {
 		return 0, fmt.Errorf("limit: %d of %d records were copied", n, records)
 	}
 	return float64(records) / took.Seconds(), nil
 }
 
-// splice copies a range.
+// splice copies one range.
 func splice(ctx context.Context, from, to *mongo.Database, name string, r record.Range) error {
+	// getMore must run in the session of its find.
 	session, err := from.Client().StartSession()
 	if err != nil {
 		return err
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	// With a deadline the driver bounds each command, which getMore refuses.
+	// With a deadline in the context the driver sets maxTimeMS, which getMore refuses.
 	read := mongo.NewSessionContext(context.WithoutCancel(ctx), session)
 	bound := func(c record.Cursor) bson.D {
 		return bson.D{{Key: "_id", Value: bson.RawValue{Type: bson.Type(c[0]), Value: c[1:]}}}
 	}
 	const batch = 2000
+	// min and max need the hint, and unlike $gte they compare across types.
 	find := bson.D{{Key: "find", Value: name}, {Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: batch}}
 	if len(r.From) > 0 {
 		find = append(find, bson.E{Key: "min", Value: bound(r.From)})
@@ -94,7 +101,9 @@ func splice(ctx context.Context, from, to *mongo.Database, name string, r record
 			return err
 		}
 		docs := reply.Lookup("cursor", which).Array()
+		// Five bytes are an empty array.
 		if len(docs) > 5 {
+			// The reply's array goes into the command as it is, without decoding.
 			insert := bsoncore.NewDocumentBuilder().AppendString("insert", name).AppendBoolean("ordered", false).
 				AppendArray("documents", bsoncore.Array(docs)).
 				AppendDocument("writeConcern", bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()).Build()

@@ -25,10 +25,10 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// otherwise is a lens whose names sort otherwise in the new version.
+// otherwise is a lens that changes the sort order of names in the new version.
 const otherwise = "lens: 1\nkey: {from: \"projects/{project}/secrets/{secret}\", to: \"secrets/{secret}/projects/{project}\"}\noperations: []\n"
 
-// namespaceStore is a version's namespace as handlers have it, of which nothing is moved.
+// namespaceStore gives handlers the namespace of a version. It ignores switches.
 type namespaceStore struct {
 	client *mongostore.Client
 	tokens record.Tokens
@@ -80,7 +80,8 @@ func (s namespaceStore) Changes(context.Context, ...string) (vrunner.Subscriptio
 	return nil, errors.New("lists need no changes")
 }
 
-// secretsIn is a database of kinds, filled with what each secret is in them.
+// secretsIn creates the kinds in a database and fills them with the secrets. of converts each v1
+// secret to the records of these kinds.
 func (b *bench) secretsIn(ctx context.Context, ns *mongostore.Namespace, database string, kinds []record.KindSpec, of func(record.Record) ([]record.Record, error)) (namespaceStore, error) {
 	s := namespaceStore{ns.Client(), record.Tokens{}}
 	for _, kind := range kinds {
@@ -116,7 +117,7 @@ func (b *bench) secretsIn(ctx context.Context, ns *mongostore.Namespace, databas
 	return s, g.Wait()
 }
 
-// secret is one of v1, as its handlers store it.
+// secret returns the i-th secret, as v1's handlers store it.
 func secret(i int) record.Record {
 	const projects = 100
 	name := fmt.Sprintf("projects/p%02d/secrets/s%06d", i%projects, i/projects)
@@ -126,12 +127,12 @@ func secret(i int) record.Record {
 		{Key: "labels", Value: bson.D{{Key: "env", Value: "prod"}, {Key: "tier", Value: "backend"}}}, {Key: "revision", Value: int64(i + 1)},
 	})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // only strings and numbers
 	}
 	return record.Record{Kind: secrets.Kind, Key: record.StringKey(name), Doc: doc}
 }
 
-// moved makes what a direction makes of a record that is a group of its own.
+// moved returns a function that transforms a record which is a group of its own.
 func moved(d transform.Direction) func(record.Record) ([]record.Record, error) {
 	return func(r record.Record) ([]record.Record, error) {
 		id, _, err := d.GroupOf(r.Kind, r.Key)
@@ -142,7 +143,7 @@ func moved(d transform.Direction) func(record.Record) ([]record.Record, error) {
 	}
 }
 
-// ways are a transformer both ways.
+// ways returns both directions of a transformer.
 func ways(name string, specs ...transform.Spec) (up, down transform.Direction, err error) {
 	reg := transform.NewRegistry(name)
 	if err = reg.Add(secrets.V1, secrets.V2, specs...); err != nil {
@@ -155,11 +156,11 @@ func ways(name string, specs ...transform.Spec) (up, down transform.Direction, e
 	return up, down, err
 }
 
-// versions is the kind of v2 that a secret's payloads are in, where it is several records.
+// versions is the v2 kind that holds a secret's payloads in the transformer several.
 const versions = "versions"
 
-// several is a transformer of which v2 has a secret and, under its name, the payloads that it has
-// had, here two, of which "v2" is the present one.
+// several is a transformer with one v2 secret and two records of its payloads below its name. "v2"
+// is the current payload.
 func several() transform.Spec {
 	return transform.Spec{
 		Name: "several", Revision: "1",
@@ -211,12 +212,12 @@ func several() transform.Spec {
 	}
 }
 
-// with is a document with fields of these values, at its end; without those of the zero value.
+// with returns doc with the given fields at its end. Fields with a zero value are removed.
 func with(doc bson.Raw, fields ...any) bson.Raw {
 	_, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+512))
 	elements, err := doc.Elements()
 	if doc != nil && err != nil {
-		panic(err) // our own
+		panic(err) // built by this program
 	}
 	for _, e := range elements {
 		if !slices.Contains(fields, any(e.Key())) {
@@ -231,12 +232,12 @@ func with(doc bson.Raw, fields ...any) bson.Raw {
 	}
 	out, err = bsoncore.AppendDocumentEnd(out, 0)
 	if err != nil {
-		panic(err) // it was begun
+		panic(err) // dst starts with our own AppendDocumentStart
 	}
 	return out
 }
 
-// lists has the handlers of v1 list its secrets over its own data and over those of v2, in turn.
+// lists compares v1's lists of secrets over its own data with its lists over v2's data.
 func lists(ctx context.Context, b *bench, _ int) error {
 	one, _, err := ways("secrets", secrets.Specs()...)
 	if err != nil {
@@ -296,12 +297,12 @@ func lists(ctx context.Context, b *bench, _ int) error {
 
 // adapted is v1 over v2's data.
 type adapted struct {
-	rows   string // what is added to the names of their rows
+	rows   string // suffix of its row names
 	how    string
 	client secretsv1connect.SecretServiceClient
 }
 
-// listed measures first pages and whole lists.
+// listed measures first pages and complete lists.
 func (b *bench) listed(ctx context.Context, own secretsv1connect.SecretServiceClient, over []adapted) error {
 	const pageOf, allOf, firsts, walks = 10, 1000, 200, 3
 	clients := []secretsv1connect.SecretServiceClient{own}
@@ -318,6 +319,8 @@ func (b *bench) listed(ctx context.Context, own secretsv1connect.SecretServiceCl
 		felt := make([][]float64, len(clients))
 		for n := range times {
 			for i := range clients {
+				// The order rotates, so that no client always finds the cache that another one has
+				// warmed.
 				at := (n + i) % len(clients)
 				begun := time.Now()
 				if err := listPages(ctx, clients[at], size, want); err != nil {
@@ -349,7 +352,7 @@ func (b *bench) listed(ctx context.Context, own secretsv1connect.SecretServiceCl
 	return nil
 }
 
-// listPages lists so many secrets, page by page.
+// listPages lists that many secrets, page by page.
 func listPages(ctx context.Context, c secretsv1connect.SecretServiceClient, size, want int) error {
 	req := &secretsv1.ListSecretsRequest{PageSize: int32(size)} //nolint:gosec // a constant
 	for n := 0; n < want; {

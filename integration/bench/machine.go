@@ -9,9 +9,10 @@ import (
 	"dbcontroller.dev/integration/bench/figures"
 )
 
-// machine says where this runs, as far as the system tells.
+// machine describes this machine. Fields stay empty if the system does not provide them.
 func machine() figures.Machine {
 	m := figures.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}
+	// Other systems have no /proc; the page then leaves these out.
 	m.Processor = field("/proc/cpuinfo", "model name")
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64); err == nil {
 		m.MemoryGB = round(kb / 1e6)
@@ -22,7 +23,7 @@ func machine() figures.Machine {
 	return m
 }
 
-// field is the value of a line "name: value" of a file; empty if there is none.
+// field returns the value of a line "name: value" of a file, or "".
 func field(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -36,22 +37,22 @@ func field(path, name string) string {
 	return ""
 }
 
-// peakMemory is the most memory in MB that a process has held; 0 where the system does not tell.
+// peakMemory returns a process's peak resident memory in MB; 0 if the system does not provide it.
 func peakMemory(pid int) float64 {
 	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/"+strconv.Itoa(pid)+"/status", "VmHWM"), " kB"), 64)
 	return kb / 1024
 }
 
-// processorTime is how many seconds of processors a process has used; 0 where the system does not
-// tell.
+// processorTime returns the processor seconds that a process has used; 0 if the system does not
+// provide them.
 func processorTime(pid int) float64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // behind the name, which may hold anything
+	_, rest, _ := strings.Cut(string(text), ") ") // skip the name, which may contain any character
 	fields := strings.Fields(rest)
-	const user, system, ticks = 11, 12, 100 // USER_HZ is 100 on every platform of Linux
+	const user, system, ticks = 11, 12, 100 // USER_HZ is 100 on each platform of Linux
 	if len(fields) <= system {
 		return 0
 	}

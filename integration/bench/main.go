@@ -1,26 +1,26 @@
-// Command bench measures what users pay for, against the bars that this project has set itself,
-// and writes docs/benchmarks.json, and of it the page and its charts (package figures). With -scale
-// it measures how the cost of a record grows instead, which takes large copies, and writes
+// Command bench measures what matters to users, against the bars (targets) of this project. It
+// writes docs/benchmarks.json, and from it the page and its charts (package figures). With -scale
+// it instead measures how the cost of a record grows, which takes large copies, and writes
 // docs/scale.json.
 //
 // # What runs
 //
-// Controllers are processes of bin/dbcontroller over an etcd that this process hosts, so that
-// their processor time and memory are theirs alone; the databases are two servers of one member
-// each. A scenario sets one deployment up, measures one row or several that belong together, and
-// removes it. Where something has to stand between a controller and its database (a slow store, a
-// stream that is held), and for managed kinds, whose transformers are Go, controllers run in this
-// process; their rows say so.
+// Controllers are processes of bin/dbcontroller, so that their processor time and memory can be
+// measured separately. This process hosts their etcd. The databases are two MongoDB servers of one
+// member each. A scenario sets up one deployment, measures one or several related rows, and removes
+// it. In some scenarios the controllers run in this process, and their rows say so. These put
+// something between a controller and its database (a slow store, a blocked stream), or they use
+// managed kinds, whose transformers are written in Go.
 //
-// # What it guarantees
+// # Guarantees
 //
-// Every scenario is run once in each round, so that runs of different rows are interleaved, and
-// the limit is taken within the run that it is the limit of. A scenario has a deadline: what does
-// not end, or fails, is a row that says so, and the rest goes on. When the time for all of it is
-// nearly over, what is left is not run, and its rows have fewer runs. Figures are written after
-// each round.
+// Each scenario runs once in each round, so that runs of different rows are interleaved. A row and
+// its limit, the speed of a bare copy, come from the same run. Each scenario has a deadline. If one
+// fails or does not end, its rows say so, and the others go on. When the total time is nearly over,
+// the rest does not run, and its rows have fewer runs. The figures are written after each round.
 //
-// It does not own bars and rows: figures.Rows and figures.ScaleRows have them.
+// The command does not own bars and rows: see figures.Rows and figures.ScaleRows. Begin to read at
+// scenarios.
 package main
 
 import (
@@ -37,10 +37,10 @@ import (
 	"dbcontroller.dev/integration/bench/figures"
 )
 
-// settings are the flags. Sizes are records.
+// settings are the flags. Sizes are in records.
 type settings struct {
 	records, others, large, hot, changes int
-	size, workers, calls                 int // bytes of a record; workers of a copy; calls of a kind by one client
+	size, workers, calls                 int // bytes per record; workers per copy; calls of each kind by one client
 	runs, seconds                        int
 	switches, pauseRate, pauseRecords    int
 	kinds, kindRecords, lists            int
@@ -56,6 +56,7 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Before the flags: in this role all arguments belong to the controller.
 	if len(os.Args) > 1 && os.Args[1] == controllerCommand {
 		if err := controllerOfManaged(ctx, os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -134,6 +135,7 @@ func measure(ctx context.Context, o settings) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
+	// A partial run must not overwrite the committed figures.
 	if o.out == "" && o.only == "" {
 		o.out = "docs"
 	}
@@ -141,7 +143,8 @@ func measure(ctx context.Context, o settings) error {
 	if err != nil {
 		return err
 	}
-	defer func() { // everything is written by then
+	defer func() { // all figures are written by then
+		// Clean-up may hang on a server that does not respond, and the figures are safe.
 		closed := make(chan struct{})
 		go func() {
 			b.close()
@@ -169,5 +172,6 @@ func measure(ctx context.Context, o settings) error {
 			fmt.Println(r.String())
 		}
 	}
+	// An interrupted run has printed its figures, but must not count as complete.
 	return ctx.Err()
 }

@@ -11,13 +11,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// felt is what clients felt of switches, in milliseconds, each switch by itself.
+// felt holds the effects of switches on clients, in milliseconds, one value for each switch.
 type felt struct {
 	p50, p99, most, held []float64
-	phases               map[string][]float64 // by the driver
+	phases               map[string][]float64 // phases as the driver reports them
 }
 
-// median is that of each phase, for people.
+// median formats the median of each phase.
 func (f felt) median() string {
 	medians := map[string]float64{}
 	for phase, millis := range f.phases {
@@ -26,8 +26,8 @@ func (f felt) median() string {
 	return fmt.Sprint(medians)[len("map"):]
 }
 
-// switchUnderLoad has clients write through two servers while their data are switched to v2, back
-// to v1, and so on.
+// switchUnderLoad makes clients write through two servers while the active version switches to v2,
+// back to v1, and so on.
 func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f felt, err error) {
 	sp := spec{from: b.from, to: b.to, database: scratch("old"), controllers: 2, auto: true}
 	s, err := b.deploy(ctx, sp)
@@ -35,6 +35,7 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 		return f, err
 	}
 	defer s.close(ctx)
+	// The records go in before the servers start: clients update existing ones only.
 	kind, err := s.kind("v1")
 	if err != nil {
 		return f, err
@@ -53,9 +54,10 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 	go func() { done <- app.run(writing) }()
 	defer func() {
 		stop()
+		// The clients must have ended before their results are read.
 		if rate := <-done; err == nil {
 			err = app.failed
-			// Otherwise it would be a pause of fewer clients than it says.
+			// With fewer writes the pause would look shorter than it is.
 			if least := 0.9 * float64(b.pauseRate); err == nil && rate < least {
 				err = fmt.Errorf("clients made %.0f writes/s of %d: this machine is too slow for them", rate, b.pauseRate)
 			}
@@ -64,7 +66,7 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 	f.phases = map[string][]float64{}
 	to, from := "v2", "v1"
 	for range switches {
-		rest(ctx, time.Second) // what writes were held for is over
+		rest(ctx, time.Second) // the held writes have been served
 		felt, held, err := s.switchTo(ctx, to, serving)
 		if err != nil {
 			return f, errors.Join(fmt.Errorf("switch to %s: %w", to, err), app.problem())
@@ -78,20 +80,23 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 	return f, nil
 }
 
-// switchTo makes one switch, and returns what the clients felt of it, and for how long the record
-// had no place to write: both in milliseconds.
+// switchTo makes one switch. It returns the latencies of the writes under way, and the time for
+// which the Deployment record had no place to write, both in milliseconds.
 func (s *system) switchTo(ctx context.Context, to string, serving *serving) (felt []float64, held float64, err error) {
+	// Before the switch, so that its first write on the new version is not missed.
 	serving.expect(to)
+	// One id for all attempts: a begin whose response was lost is then repeated, not doubled.
 	id := rand.Text()
 	ended, stop := context.WithCancel(ctx)
 	defer stop()
+	// The watch must run before the switch begins, or it could miss the beginning.
 	window := make(chan window, 1)
 	go func() { window <- s.window(ended, to) }()
 	err = s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		_, err := s.store.Apply(ctx, upgradestate.Begin{ID: id, TargetVersion: to})
 		var refused *upgradestate.RefusedError
 		if errors.As(err, &refused) {
-			return false, nil // after a switch it is offered a little later
+			return false, nil // right after a switch, the next one is not offered yet
 		}
 		return err == nil, err
 	})
@@ -103,7 +108,7 @@ func (s *system) switchTo(ctx context.Context, to string, serving *serving) (fel
 		if err := ctx.Err(); err != nil {
 			return nil, 0, s.failed(err)
 		}
-		rest(ctx, time.Second) // until what was held is acknowledged
+		rest(ctx, time.Second) // until the held writes are acknowledged
 		felt, err = serving.underWay(w.begun)
 		return felt, w.millis(), err
 	case <-ctx.Done():
@@ -111,22 +116,22 @@ func (s *system) switchTo(ctx context.Context, to string, serving *serving) (fel
 	}
 }
 
-// window is when writes were held, by the record.
+// window is the time in which writes were held, according to the record.
 type window struct{ begun, ended time.Time }
 
 func (w window) millis() float64 { return float64(w.ended.Sub(w.begun).Microseconds()) / 1000 }
 
-// window waits for a switch to a version to begin, and for the record that has a place to write
-// again.
+// window waits for a switch to a version to begin, and then for a record with a place to write.
 func (s *system) window(ctx context.Context, to string) (w window) {
 	for d := range s.store.Watch(ctx) {
+		// The watch may skip states, so each state is judged by itself.
 		switching := d.Upgrade != nil && d.Upgrade.TargetVersion == to && d.Upgrade.State == upgradestate.Switching
 		version, places := upgradestate.WritePlaces(d)
 		switch {
 		case switching && w.begun.IsZero():
 			w.begun = time.Now()
 		case !switching && d.Upgrade != nil && version != to:
-			w = window{} // an attempt that was given up
+			w = window{} // that attempt was aborted
 		case !w.begun.IsZero() && version == to && len(places) > 0:
 			w.ended = time.Now()
 			return w
@@ -135,7 +140,7 @@ func (s *system) window(ctx context.Context, to string) (w window) {
 	return w
 }
 
-// kind is the managed kind of a version.
+// kind returns the managed kind of a version.
 func (s *system) kind(version string) (upgradestate.Kind, error) {
 	ns, _ := s.now().Namespace(version)
 	k, ok := ns.Kind(kindName)
@@ -155,6 +160,7 @@ func pauses(ctx context.Context, b *bench, _ int) error {
 	b.figure("pause.p50", figures.Median(f.p50), how+" By the record writes were held for %.0f ms, of which in its phases %s.", append(args, figures.Median(f.held), f.median())...)
 	b.figure("pause.p99", figures.Median(f.p99), how+" Median of the maxima %.0f ms.", append(args, figures.Median(f.most))...)
 	const asked = 2000
+	// A weaker load cannot meet the bar, whatever the figure.
 	if b.pauseRate < asked {
 		for _, row := range []string{"pause.p50", "pause.p99"} {
 			b.short(row, fmt.Sprintf("It does not count: %d writes/s, not %d.", b.pauseRate, asked))
@@ -164,7 +170,7 @@ func pauses(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
-// pauseOfMore: how long writes are held must not depend on how much there is.
+// pauseOfMore checks that the pause does not depend on the amount of data.
 func pauseOfMore(ctx context.Context, b *bench, _ int) error {
 	const more = 10
 	if b.held == 0 {
@@ -174,6 +180,7 @@ func pauseOfMore(ctx context.Context, b *bench, _ int) error {
 		}
 		b.held = figures.Median(f.held)
 	}
+	// The comparison takes the pause of the same process, because machines differ.
 	f, err := b.switchUnderLoad(ctx, more*b.pauseRecords, b.switches)
 	if err != nil {
 		return err
@@ -184,7 +191,7 @@ func pauseOfMore(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
-// manyKinds switches many collections of an application, once all are copied and compared.
+// manyKinds switches many collections of an application, after all are copied and compared.
 func manyKinds(ctx context.Context, b *bench, _ int) error {
 	took, held, how, err := b.switchKinds(ctx, b.kinds, b.kindRecords)
 	if err == nil {
@@ -194,8 +201,8 @@ func manyKinds(ctx context.Context, b *bench, _ int) error {
 	return err
 }
 
-// thousandKinds shows that they work, and what they take: ten times the kinds with a tenth of
-// the records each.
+// thousandKinds shows that a thousand kinds work, and their cost: ten times the kinds with a tenth
+// of the records each.
 func thousandKinds(ctx context.Context, b *bench, _ int) error {
 	took, held, how, err := b.switchKinds(ctx, 10*b.kinds, b.kindRecords/10)
 	if err == nil {
@@ -204,8 +211,8 @@ func thousandKinds(ctx context.Context, b *bench, _ int) error {
 	return err
 }
 
-// switchKinds returns the seconds from the beginning of an upgrade to its switch, the
-// milliseconds for which writes were held, and how it was done.
+// switchKinds returns the seconds from the start of an upgrade to its switch, the milliseconds for
+// which writes were held, and a description.
 func (b *bench) switchKinds(ctx context.Context, kinds, records int) (took, held float64, how string, err error) {
 	d := b.small("", 0)
 	sp := spec{from: b.from, to: b.to, database: scratch("kinds"), kinds: map[string]bool{}, lens: d.lens, auto: true}
@@ -226,6 +233,7 @@ func (b *bench) switchKinds(ctx context.Context, kinds, records int) (took, held
 	if err := s.awaitReady(ctx, false); err != nil {
 		return 0, 0, "", err
 	}
+	// The bar concerns the switch alone: its data are copied before.
 	ready := time.Since(begun)
 	begun = time.Now()
 	ended, stop := context.WithCancel(ctx)

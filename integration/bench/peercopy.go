@@ -17,13 +17,14 @@ import (
 	"dbcontroller.dev/integration/subprocess"
 )
 
-// peerCopy copies a collection with a peer, from its start until it is copied.
+// peerCopy copies a collection with a peer. The time counts from the start of the peer.
 func (b *bench) peerCopy(ctx context.Context, p peer, database string, records int) (took time.Duration, used spent, err error) {
 	dir, err := os.MkdirTemp(b.dir, "peer")
 	if err != nil {
 		return 0, used, err
 	}
 	into := database
+	// Only a peer that renames can have a database of its own; all others reuse the source's name.
 	if p.renames {
 		into = scratch("peer")
 	}
@@ -36,6 +37,7 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 	}
 	defer b.to.drop(ctx, into)
 	if p.own != "" {
+		// With the state of an earlier run, a peer would resume instead of copying.
 		b.to.drop(ctx, p.own)
 	}
 	before, begun := b.spentNow(b.from, b.to, usage(syscall.RUSAGE_CHILDREN)), time.Now()
@@ -49,6 +51,7 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 	if err != nil {
 		return 0, used, err
 	}
+	// The peer may need a moment before it accepts a command.
 	for _, command := range p.then {
 		if err := b.follow(ctx, command, words); err != nil {
 			return 0, used, err
@@ -59,18 +62,19 @@ func (b *bench) peerCopy(ctx context.Context, p peer, database string, records i
 		return 0, used, fmt.Errorf("%s: %w: %s", p.name, err, subprocess.Tail(filepath.Join(dir, "log"), 2))
 	}
 	took, used = time.Since(begun), b.spentNow(b.from, b.to, 0)
+	// Only children that have been waited for count in their processor time.
 	kill()
 	used.client = usage(syscall.RUSAGE_CHILDREN)
 	return took, used.since(before), nil
 }
 
-// pipe starts commands, each one's output the next one's input. What they say goes to a log.
+// pipe starts commands connected by pipes. Their error output goes to a log.
 func (b *bench) pipe(commands [][]string, words *strings.Replacer, dir string) (ps []*subprocess.Process, err error) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // the processes have it
+	defer log.Close() //nolint:errcheck // the processes have their own descriptors
 	var in *os.File
 	for i, command := range commands {
 		cmd, err := b.command(command, words)
@@ -91,9 +95,10 @@ func (b *bench) pipe(commands [][]string, words *strings.Replacer, dir string) (
 		p, err := subprocess.Start(cmd)
 		for _, f := range []*os.File{in, out} {
 			if f != nil {
-				_ = f.Close() // the process has its own
+				_ = f.Close() // the process has its own descriptor
 			}
 		}
+		// The next command reads from this end of the pipe.
 		if in = next; err != nil {
 			return ps, err
 		}
@@ -111,10 +116,10 @@ func (b *bench) command(command []string, words *strings.Replacer) (*exec.Cmd, e
 	for i, a := range command[1:] {
 		args[i] = words.Replace(a)
 	}
-	return exec.Command(path, args...), nil //nolint:noctx // it is killed in the end
+	return exec.Command(path, args...), nil //nolint:noctx // killed at the end
 }
 
-// follow runs a command that tells a started peer to begin, again until it is heard.
+// follow runs a command that starts a peer's copy, and retries until the peer accepts it.
 func (b *bench) follow(ctx context.Context, command []string, words *strings.Replacer) error {
 	const patience = 10 * time.Second
 	for begun := time.Now(); ; rest(ctx, 100*time.Millisecond) {
@@ -141,7 +146,7 @@ func (b *bench) follow(ctx context.Context, command []string, words *strings.Rep
 	}
 }
 
-// awaitPeer waits until a peer has copied. One that ends before, or badly, has failed.
+// awaitPeer waits until a peer has copied. A peer that ends early or with an error has failed.
 func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mongo.Collection, records int) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -152,6 +157,7 @@ func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mo
 			if ps.Running() {
 				continue
 			}
+			// A peer that ends with an error may still have copied all records, and yet it failed.
 			if _, err := ps.Wait(); err != nil {
 				return err
 			}
@@ -159,12 +165,13 @@ func awaitPeer(ctx context.Context, p peer, ps []*subprocess.Process, target *mo
 		}
 		if has, err := target.EstimatedDocumentCount(ctx); err == nil {
 			n = has
-		} else if !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the driver gives up before ctx ends
+		} else if !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the driver gives up shortly before ctx ends
 			return err
 		}
 		switch {
 		case int(n) >= records && (!p.exits || ended == len(ps)):
 			return nil
+		// All processes ended, and records are missing.
 		case ended == len(ps):
 			return fmt.Errorf("it has ended with %d of %d records", n, records)
 		}

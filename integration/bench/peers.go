@@ -11,27 +11,26 @@ import (
 	"dbcontroller.dev/integration/bench/figures"
 )
 
-// peer is another tool that copies a collection between clusters. It has to be there already.
+// peer is another tool that copies a collection between clusters. It must already be installed.
 type peer struct {
 	name string
-	// pipe are the commands that copy, each one's output the next one's input. then are commands
-	// that follow once these run. In their arguments {source} and {target} stand for connection
-	// strings, {database} and {collection} for what is copied, {into} for the database that it
-	// goes to (a tool that cannot rename copies into {database} of the target), {dir} for an
-	// empty folder.
+	// pipe holds the commands of the copy, connected by pipes. then holds commands to run after
+	// their start. In their arguments {source} and {target} stand for connection strings, and
+	// {database} and {collection} for the copied collection. {into} is the target database, and
+	// {dir} an empty folder. A tool that cannot rename copies into {database} of the target.
 	pipe, then [][]string
-	renames    bool              // it copies into {into}
-	files      map[string]string // written into {dir} before, with the same words replaced
-	// exits: it has copied when all of the pipe have ended well; otherwise when the target has as
-	// many records as the source.
+	renames    bool              // copies into {into}
+	files      map[string]string // written to {dir} beforehand, with the same replacements
+	// exits: the copy is done when all commands of the pipe have succeeded. Otherwise it is done
+	// when the target has as many records as the source.
 	exits bool
-	own   string // database in the target where it remembers what it did; removed before each run
-	less  string // what it does less than this project
+	own   string // database in the target with the tool's own state; removed before each run
+	less  string // features of this project that it lacks
 }
 
 const noGuards = "no transformation, no fence, no comparison"
 
-// peers are those known, by the order of their rows.
+// peers returns the known peers, in the order of their rows.
 func peers() []peer {
 	const sharedFiles = `conf.version = 10
 id = mongoshake
@@ -97,7 +96,7 @@ func clusterSync(name string, flags []string, how string) peer {
 func peerRow(p peer) string   { return "peer." + p.name }
 func peerSpent(p peer) string { return "cpu.all." + p.name }
 
-// peerRows are those of all peers, so that it is seen which did not run.
+// peerRows returns the rows of all peers, so that the page also shows which ones did not run.
 func peerRows() (rows []figures.Row) {
 	for _, p := range peers() {
 		rows = append(rows, figures.Row{
@@ -107,7 +106,7 @@ func peerRows() (rows []figures.Row) {
 	return rows
 }
 
-// lacks is why a peer cannot run; empty if it can.
+// lacks returns the reason why a peer cannot run, or "".
 func (b *bench) lacks(p peer) string {
 	for _, command := range slices.Concat(p.pipe, p.then) {
 		if _, err := b.program(command[0]); err != nil {
@@ -117,8 +116,9 @@ func (b *bench) lacks(p peer) string {
 	return ""
 }
 
-// program is a peer's program: that in the folder of peers, or on the PATH.
+// program finds a peer's program, in the folder of peers or on the PATH.
 func (b *bench) program(name string) (string, error) {
+	// A version chosen for the benchmark goes before an installed one.
 	if path := filepath.Join(b.peers, name); b.peers != "" {
 		if _, err := exec.LookPath(path); err == nil {
 			return path, nil
@@ -127,10 +127,11 @@ func (b *bench) program(name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// peerScenarios are those of all peers; absent ones say so.
+// peerScenarios returns the scenarios of all peers. The rows of absent ones say so.
 func peerScenarios() (out []scenario) {
 	for _, p := range peers() {
 		out = append(out, scenario{name: "peer " + p.name, rows: []string{peerRow(p), peerSpent(p)}, deadline: 3 * time.Minute, run: func(ctx context.Context, b *bench, round int) error {
+			// An absent peer is no failure: its row has the reason.
 			if b.absent(p) {
 				return nil
 			}
@@ -151,7 +152,7 @@ func peerScenarios() (out []scenario) {
 	return out
 }
 
-// absent notes what a row of a peer that is not here says.
+// absent reports whether a peer is not installed, and notes that in its row.
 func (b *bench) absent(p peer) bool {
 	why := b.lacks(p)
 	if why != "" {
@@ -165,8 +166,9 @@ func (b *bench) absent(p peer) bool {
 	return why != ""
 }
 
-// comparePeer sets the copies of this run next to the fastest peer so far.
+// comparePeer compares the copies of this run with the fastest peer so far.
 func (b *bench) comparePeer(took time.Duration) {
+	// With -only, copy.fixed may not have run.
 	if len(b.mainCopy) == 0 {
 		return
 	}
@@ -177,6 +179,7 @@ func (b *bench) comparePeer(took time.Duration) {
 		"copy.fixed.peers": func(c copied) float64 { return b.fastest.Seconds() / c.copy },
 		"ready.peers":      func(c copied) float64 { return c.ready / b.fastest.Seconds() },
 	} {
+		// All runs are computed again, because a faster peer changes the earlier ones too.
 		runs := make([]float64, len(b.mainCopy))
 		for i, c := range b.mainCopy {
 			runs[i] = round(value(c))

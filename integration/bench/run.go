@@ -15,20 +15,20 @@ import (
 	"dbcontroller.dev/integration/bench/figures"
 )
 
-// scenario measures rows that belong together.
+// scenario measures related rows.
 type scenario struct {
 	name string
 	rows []string
-	// once: it takes all its runs in the first round, because what it needs is dear to start.
+	// once: all its runs happen in the first round, because its setup is expensive.
 	once bool
-	// rounds are those in which it has a run; 0: all.
+	// rounds limits the rounds in which it runs; 0: all.
 	rounds int
-	// deadline of one run; 0: as the flag says.
+	// deadline of one run; 0: the flag's.
 	deadline time.Duration
 	run      func(ctx context.Context, b *bench, round int) error
 }
 
-// sheet gathers rows. Its methods may be called concurrently.
+// sheet collects rows. Its methods may be called concurrently.
 type sheet struct {
 	mu   sync.Mutex
 	rows []figures.Row
@@ -39,12 +39,12 @@ func (s *sheet) change(name string, by func(*figures.Row)) {
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.rows, func(r figures.Row) bool { return r.Name == name })
 	if i < 0 {
-		panic("no row is called " + name) // a mistake in this program
+		panic("no row is called " + name) // programming error
 	}
 	by(&s.rows[i])
 }
 
-// figure notes a figure of one run, and how it was measured.
+// figure adds the figure of one run, and states how it was measured.
 func (s *sheet) figure(name string, value float64, how string, args ...any) {
 	s.change(name, func(r *figures.Row) {
 		r.Runs = append(r.Runs, round(value))
@@ -52,13 +52,13 @@ func (s *sheet) figure(name string, value float64, how string, args ...any) {
 	})
 }
 
-// against is figure, with the limit of the same run.
+// against is figure with the limit of the same run.
 func (s *sheet) against(name string, value, limit float64, how string, args ...any) {
 	s.figure(name, value, how, args...)
 	s.change(name, func(r *figures.Row) { r.Limits = append(r.Limits, round(limit)) })
 }
 
-// round keeps what counts of a figure, so that files can be read.
+// round drops insignificant digits, so that the files stay readable.
 func round(v float64) float64 {
 	const digits = 1000
 	if math.Abs(v) > digits {
@@ -67,7 +67,7 @@ func round(v float64) float64 {
 	return math.Round(v*digits) / digits
 }
 
-// note says something next to a figure, once.
+// note adds a text to a row, once.
 func (s *sheet) note(name, text string) {
 	s.change(name, func(r *figures.Row) { r.Note = withNote(r.Note, text) })
 }
@@ -82,13 +82,13 @@ func withNote(note, text string) string {
 func (s *sheet) short(name, text string)   { s.change(name, func(r *figures.Row) { r.Short = text }) }
 func (s *sheet) missing(name, text string) { s.change(name, func(r *figures.Row) { r.Missing = text }) }
 
-// cutShort is the note of rows that have fewer runs than were asked for.
+// cutShort is the note of rows with fewer runs than requested.
 const cutShort = "The time for the whole was over before all runs were made."
 
-// grace is what a run has after its deadline to remove what it made.
+// grace is the time for clean-up after a run's deadline.
 const grace = 45 * time.Second
 
-// run makes the rounds of those scenarios that have a row which only matches.
+// run runs the rounds of all scenarios with a row that matches only.
 func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 	all = slices.DeleteFunc(all, func(sc scenario) bool { return !slices.ContainsFunc(sc.rows, only.MatchString) })
 	spent := map[string]time.Duration{}
@@ -102,6 +102,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				continue
 			}
 			for i := range times {
+				// A run that would not end in time gives its time to shorter ones.
 				if left := b.budget - time.Since(b.begun); left < spent[sc.name] {
 					b.say("%s: %v are left, run %d is not made", sc.name, left.Round(time.Second), round+i+1)
 					for _, row := range sc.rows {
@@ -120,6 +121,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				if err != nil && ctx.Err() == nil {
 					for _, row := range sc.rows {
 						b.change(row, func(r *figures.Row) {
+							// A row measured before the failure keeps its figure of this run.
 							if len(r.Runs) < round+i+1 {
 								r.Missing = brief(fmt.Sprintf("run %d failed: %v", round+i+1, err))
 							}
@@ -128,6 +130,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 				}
 			}
 		}
+		// After each round, so that an interrupted benchmark keeps its figures.
 		if f := b.file(); b.out != "" {
 			if err := f.Write(b.out); err != nil {
 				b.say("%v", err)
@@ -136,7 +139,7 @@ func (b *bench) run(ctx context.Context, all []scenario, only *regexp.Regexp) {
 	}
 }
 
-// brief is a text on one line that a page can show.
+// brief shortens a text to one line of a page.
 func brief(text string) string {
 	const most = 400
 	text = strings.Join(strings.Fields(text), " ")
@@ -146,13 +149,13 @@ func brief(text string) string {
 	return text
 }
 
-// runOnce gives a run its time and leaves one that does not come back.
+// runOnce runs a scenario once within its deadline, and abandons a run that does not return.
 func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 	deadline := sc.deadline
 	if deadline == 0 {
 		deadline = b.deadline
 	}
-	// Whatever hangs, the whole ends about in time.
+	// Even if a run hangs, the whole benchmark must end about in time.
 	const least = 20 * time.Second
 	deadline = min(deadline, max(b.budget-time.Since(b.begun), least))
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -160,6 +163,7 @@ func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
+			// A panic of one scenario must not lose the figures of all others.
 			if p := recover(); p != nil {
 				done <- fmt.Errorf("panic: %v", p)
 			}
@@ -172,6 +176,7 @@ func (b *bench) runOnce(ctx context.Context, sc scenario, round int) error {
 			return fmt.Errorf("not done after %v: %w", deadline, err)
 		}
 		return err
+	// The goroutine is abandoned: it ignores its context, and cannot be stopped.
 	case <-time.After(deadline + grace):
 		return fmt.Errorf("not done after %v, and did not stop", deadline)
 	}
@@ -181,7 +186,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }
 
-// file is what was measured so far.
+// file returns the figures measured so far.
 func (b *bench) file() figures.File {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,6 +196,7 @@ func (b *bench) file() figures.File {
 		Rows: slices.Clone(b.rows), Peers: b.known,
 	}
 	for i := range f.Rows {
+		// A row with some runs has a figure, so its failure becomes a note.
 		if len(f.Rows[i].Runs) > 0 && f.Rows[i].Missing != "" {
 			f.Rows[i].Note, f.Rows[i].Missing = strings.TrimSpace(f.Rows[i].Note+" Not every run has a figure: "+f.Rows[i].Missing+"."), ""
 		}
@@ -199,7 +205,7 @@ func (b *bench) file() figures.File {
 	return f
 }
 
-// args are the flags that were given, as make takes them.
+// args returns this process's flags in the form that make takes.
 func (b *bench) args() string {
 	if len(os.Args) < 2 {
 		return ""

@@ -8,15 +8,15 @@ import (
 	"dbcontroller.dev/integration/bench/figures"
 )
 
-// scaleScenarios copy more and more records of one kind. The largest ones take minutes, so that
-// they are no part of what measures the bars.
+// scaleScenarios returns copies of growing numbers of records of one kind. The largest take
+// minutes, so the normal benchmark leaves them out.
 func scaleScenarios(largest int) (all []scenario) {
 	for _, size := range figures.Sizes(largest) {
 		sc := scenario{name: fmt.Sprintf("copy of %d records", size), run: func(ctx context.Context, b *bench, round int) error { return copyScaled(ctx, b, size, round) }}
 		for _, what := range []string{"copy", "ready", "cpu", "memory"} {
 			sc.rows = append(sc.rows, figures.Cost(size, what))
 		}
-		// The first run makes the records as well, and the slowest disk should not be what fails.
+		// The first run also creates the records, and a slow disk must not make it fail.
 		const slow = 5_000 // records a second
 		sc.deadline = time.Minute + time.Duration(size/slow)*time.Second
 		all = append(all, sc)

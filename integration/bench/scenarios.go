@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// scenarios are all of them; those with bars come first, so that they have all their runs if the time
-// is over before the end.
+// scenarios returns all scenarios. Those with bars come first, so that they get all their runs if
+// time runs out.
 func scenarios() []scenario {
 	return append([]scenario{
 		{name: "copy of a fixed-name kind", rows: []string{"copy.fixed", "cpu.record", "cpu.all.copy", "cpu.all.ready", "cpu.all.limit", "ready.multiple", "memory.small", "etcd.copying", "etcd.rest"}, deadline: 3 * time.Minute, run: copyFixed},
@@ -34,7 +34,7 @@ func scenarios() []scenario {
 	}, peerScenarios()...)
 }
 
-// neverMeasured says why some rows have no figure, until one has.
+// neverMeasured gives some rows the reason why they have no figure. A measurement replaces it.
 func neverMeasured(s *sheet) {
 	const none = "no peer is on this machine (see below)."
 	for _, row := range []string{"copy.fixed.peers", "ready.peers"} {

@@ -22,28 +22,29 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// serving are servers of a service in this process, which replace records of the managed kind, and
-// what their clients were told. It is what a service in Go embeds, without its port.
+// serving holds servers of a service in this process, which replace records of the managed kind,
+// and the results of their clients. They are set up as in a Go service, but without a port.
 type serving struct {
 	clients []*http.Client
 	next    atomic.Uint32
 	close   func(ctx context.Context)
 
 	mu     sync.Mutex
-	to     string    // which version is expected to answer next
-	first  time.Time // when it did; zero: not yet
+	to     string    // version expected to answer next
+	first  time.Time // time of its first answer; zero: none yet
 	writes []timed
 }
 
-// timed is a write that was acknowledged.
+// timed is an acknowledged write.
 type timed struct{ due, acked time.Time }
 
-// answeredBy is the header that names the version which answered.
+// answeredBy is the header with the version that answered.
 const answeredBy = "Version"
 
-// serve starts servers, and returns when they serve.
+// serve starts servers, and returns once they serve.
 func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error) {
 	sv := &serving{}
+	// The servers live until close, beyond the context of the start.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var g errgroup.Group
 	var opened []*mongostore.Namespace
@@ -70,6 +71,8 @@ func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error)
 			databases[version] = vrunner.Database{Client: ns.Client()}
 		}
 		store := deployment.New(s.coord, s.store.Name(), deployment.Config{})
+		// Presence registers the server, so that the controllers know which acknowledgements to
+		// wait for.
 		presence := deployment.NewPresence(store)
 		runner := vrunner.New(struct {
 			*deployment.Store
@@ -80,20 +83,24 @@ func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error)
 		if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) { return runner.Ready() == nil, nil }); err != nil {
 			return nil, fmt.Errorf("start a server: %w", err)
 		}
+		// No port: the network would add its own latency to the pause.
 		sv.clients = append(sv.clients, inprocess.Client(runner))
 	}
+	// A switch must wait for both servers, so both must be registered before it.
 	return sv, s.poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		there, err := s.store.Servers(ctx)
 		return len(there) == servers, err
 	})
 }
 
-// replacing is the stack of a version: the path is a record's name, and the body what it becomes.
+// replacing returns the stack of a version. The path of a request is a record's name, the body its
+// new content.
 func replacing(version string, views map[string]*vrunner.View) vrunner.Stack {
 	return vrunner.Stack{
 		Write: func(*http.Request) bool { return true },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(answeredBy, version)
+			// The body is the new document, so that the handler itself costs almost nothing.
 			doc, err := io.ReadAll(r.Body)
 			if err == nil {
 				err = views[version].Write(r.Context(), []record.Mutation{{Kind: kindName, Key: record.StringKey(r.URL.Path[1:]), Doc: doc}})
@@ -105,7 +112,7 @@ func replacing(version string, views map[string]*vrunner.View) vrunner.Stack {
 	}
 }
 
-// update replaces a random record through one server after the other.
+// update returns a function that replaces a random record, through the servers in turn.
 func (sv *serving) update(records, size int) func(ctx context.Context, rng *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		i := rng.IntN(records)
@@ -117,11 +124,12 @@ func (sv *serving) update(records, size int) func(ctx context.Context, rng *rand
 		if err != nil {
 			return err
 		}
+		// In turn, so that each switch must reach both servers.
 		res, err := sv.clients[int(sv.next.Add(1))%len(sv.clients)].Do(req)
 		if err != nil {
 			return err
 		}
-		defer res.Body.Close() //nolint:errcheck // it is in memory
+		defer res.Body.Close() //nolint:errcheck // the body is in memory
 		said, err := io.ReadAll(res.Body)
 		if err != nil {
 			return err
@@ -142,23 +150,23 @@ func (sv *serving) answered(version string) {
 	}
 }
 
-// timed notes a write.
+// timed records a write.
 func (sv *serving) timed(due, acked time.Time) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.writes = append(sv.writes, timed{due, acked})
 }
 
-// expect begins a switch: what was noted before is forgotten.
+// expect prepares for a switch and discards earlier writes.
 func (sv *serving) expect(to string) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.to, sv.first, sv.writes = to, time.Time{}, nil
 }
 
-// underWay is how long those writes took that were under way at any moment between the beginning of a switch
-// and the first acknowledgement of the new version: due before its end, and acknowledged after
-// its beginning.
+// underWay returns the durations of writes under way at any moment between the beginning of a
+// switch and the new version's first acknowledgement. They are due before that end, and
+// acknowledged after that beginning.
 func (sv *serving) underWay(begun time.Time) (millis []float64, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -166,6 +174,7 @@ func (sv *serving) underWay(begun time.Time) (millis []float64, err error) {
 		return nil, errors.New("no write was made on the new version")
 	}
 	for _, w := range sv.writes {
+		// A write outside of this window did not feel the switch.
 		if !w.due.After(sv.first) && !w.acked.Before(begun) {
 			millis = append(millis, float64(w.acked.Sub(w.due).Microseconds())/1000)
 		}

@@ -9,13 +9,14 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// copySharded copies within a cluster of two shards, where the source is sharded by a hash of its ids.
+// copySharded copies within a cluster of two shards. The source is sharded by a hash of its ids.
 func copySharded(ctx context.Context, b *bench, round int) error {
 	c, err := start(ctx, localmongo.Options{Shards: 2, CacheGB: 0.5, Own: true, Dir: os.TempDir()})
 	if err != nil {
 		return err
 	}
 	defer c.stop()
+	// Sharded before the records, since a later move of chunks would take longer than the copy.
 	d := b.small("sharded", b.others/2)
 	err = c.client.Database("admin").RunCommand(ctx, bson.D{
 		{Key: "shardCollection", Value: d.name + "." + kindName}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},

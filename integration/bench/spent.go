@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// spent is processor time in seconds by who used it. Wall times of a machine that others use say
-// little, and what all processes together use for a record says how fast it can be.
+// spent is processor time in seconds, by user of the time. On a shared machine wall time means
+// little. The processor time of all processes for a record shows how fast a copy can be.
 type spent struct {
-	source, target float64 // servers; in one cluster source has all
-	client         float64 // controllers, or a peer
-	here           float64 // this process: etcd, what waits for the end, and the client of the limit
+	source, target float64 // servers; within one cluster, source holds all
+	client         float64 // controllers or a peer
+	here           float64 // this process: etcd, the wait for the end, and the client of the limit
 }
 
-// spentNow is the account so far, of which differences count; client is what the caller knows.
+// spentNow returns the processor time so far; only differences are meaningful. The caller measures
+// client.
 func (b *bench) spentNow(from, to *cluster, client float64) spent {
 	now := spent{source: from.processorTime(), client: client, here: usage(syscall.RUSAGE_SELF)}
 	if from != to {
@@ -29,7 +30,7 @@ func (c *cluster) processorTime() (seconds float64) {
 	return seconds
 }
 
-// usage is the processor time of this process, or of the children that it has waited for.
+// usage returns the processor time of this process, or of its children that have been waited for.
 func usage(who int) float64 {
 	var r syscall.Rusage
 	if syscall.Getrusage(who, &r) != nil {
@@ -42,7 +43,7 @@ func (s spent) since(before spent) spent {
 	return spent{source: s.source - before.source, target: s.target - before.target, client: s.client - before.client, here: s.here - before.here}
 }
 
-// spent makes a figure of what was spent: µs for each of so many records.
+// spent adds a figure of processor time: µs per record.
 func (b *bench) spent(row string, s spent, records int, what string) {
 	each := 1e6 / float64(records)
 	b.figure(row, (s.source+s.target+s.client+s.here)*each, "%s: source %.2f, target %.2f, client %.2f, etcd and the benchmark itself %.2f µs.",

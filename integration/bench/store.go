@@ -22,12 +22,12 @@ const (
 	defaultReads  = "majority read concern of the driver, and the store's default, which is linearizable"
 )
 
-// storeLatency has one client read and write the same records in turn through the store of a server, and
-// with the driver alone.
+// storeLatency makes one client read and write the same records in turn, through a server's store
+// and with the driver alone.
 //
-// Two clients of the driver that do the same differ by a few percent, and which of them is the
-// faster one stays as it is while they are connected: so the driver has two, one connected before
-// the store's and one after it, and the store is compared with both together.
+// Two identical clients of the driver differ by a few percent, and the faster one stays the faster
+// one as long as both are connected. The driver therefore has two clients, one connected before the
+// store's client and one after it. The store is compared with both together.
 func storeLatency(ctx context.Context, b *bench, _ int) error {
 	records := b.calls
 	reads, writes := records, records
@@ -38,14 +38,14 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 	defer func() {
 		for _, c := range clients {
 			if c != nil {
-				_ = c.Disconnect(context.WithoutCancel(ctx)) // it has only been used here
+				_ = c.Disconnect(context.WithoutCancel(ctx)) // used only here
 			}
 		}
 	}()
 	if clients[0], err = mongo.Connect(options.Client().ApplyURI(b.from.server.URI())); err != nil {
 		return err
 	}
-	if err := clients[0].Ping(ctx, nil); err != nil { // it connects now
+	if err := clients[0].Ping(ctx, nil); err != nil { // connects now, before the store's client
 		return err
 	}
 	ns, err := mongostore.Open(ctx, mongostore.Config{URI: b.from.server.URI(), Database: database})
@@ -53,6 +53,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 		return err
 	}
 	defer ns.Close(context.WithoutCancel(ctx)) //nolint:errcheck // scratch
+	// The store connects here, between the driver's two clients.
 	tok, err := ns.Provision(ctx, record.KindSpec{Name: kindName}, record.PhysicalName(kindName, 1))
 	if err != nil {
 		return err
@@ -66,12 +67,13 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 			SetReadConcern(concern).SetWriteConcern(writeconcern.Majority()))
 	}
 	changed := int64(0)
-	// With change a record is replaced by a different one. By the same one it does not become a
-	// write: nothing is journaled.
+	// With change, the new content differs. A replacement by equal content is not written to the
+	// journal, and would look too fast.
 	content := func(i int, change bool) bson.D {
 		doc := document(i, b.size)
 		if change {
 			changed++
+			// Same size, other content.
 			doc[slices.IndexFunc(doc, func(e bson.E) bool { return e.Key == "at" })].Value = changed
 		}
 		return doc
@@ -93,14 +95,15 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 		docs[i] = document(i, b.size)
 	}
 	for client := range clients {
-		if _, err := bare(client, readconcern.Majority()).InsertMany(ctx, docs); err != nil { // w:majority: what follows reads what a majority has
+		if _, err := bare(client, readconcern.Majority()).InsertMany(ctx, docs); err != nil { // w:majority, so that later majority reads find the records
 			return err
 		}
 	}
-	// measured has the driver's clients and the store do something in an order that nobody has an
-	// advantage of.
+	// measured runs an operation of the driver's two clients and of the store, in random order so
+	// that none has an advantage.
 	measured := func(ops int, driver func(client, i int) error, own func(i int) error) (took [3][]float64, err error) {
 		ways, rng := [3]func(int) error{func(i int) error { return driver(0, i) }, func(i int) error { return driver(1, i) }, own}, rand.New(rand.NewPCG(1, 1))
+		// n*7 spreads successive operations over the records.
 		for n := range ops {
 			for _, way := range rng.Perm(len(ways)) {
 				begun := time.Now()
@@ -120,6 +123,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 	get := func(i int) error { _, err := store.Get(ctx, tok, record.StringKey(key(i))); return err }
 	majority, err := measured(reads, finds(readconcern.Majority()), func(i int) error {
 		found, err := store.Select(ctx, record.SelectRequest{Tokens: toks, AsList: true, Select: []record.Selector{{Kind: kindName, Key: record.StringKey(key(i))}}})
+		// FindOne fails without a record, so this read must fail as well.
 		if err == nil && len(found) != 1 {
 			err = record.ErrNotFound
 		}
@@ -142,6 +146,7 @@ func storeLatency(ctx context.Context, b *bench, _ int) error {
 			return err
 		}
 	}
+	// Few, because each linearizable read of the driver waits for a write of its own.
 	linear, err := measured(20, finds(readconcern.Linearizable()), get)
 	if err != nil {
 		return err

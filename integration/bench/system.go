@@ -35,28 +35,28 @@ const (
 	service = "bench"
 )
 
-// spec is a deployment that is to be.
+// spec describes a deployment.
 type spec struct {
 	from, to    *cluster
 	database    string          // of the source
-	kinds       map[string]bool // fixed-name collections; none: one managed kind, kindName
-	lens        string          // of all of them
-	controllers int             // 0: 1
-	auto        bool            // copies before an upgrade begins
+	kinds       map[string]bool // fixed-name collections; empty: one managed kind, kindName
+	lens        string          // for all of them
+	controllers int             // 0 means 1
+	auto        bool            // copy before an upgrade begins
 	updates     string          // section of the configuration
-	// inEtcd has the prefixes of versions whose records are in etcd, at the endpoint in etcd.
+	// inEtcd has the prefixes of the versions whose records are in etcd, at the endpoint etcd.
 	inEtcd map[string]string
 	etcd   string
-	// inside: the controllers run in this process, over a coordination store in memory.
+	// inside: the controllers run in this process, over an in-memory coordination store.
 	inside bool
-	wrap   func(version string, ns record.Namespace) record.Namespace // only inside
+	wrap   func(version string, ns record.Namespace) record.Namespace // needs inside
 }
 
-// system is a deployment and its controllers.
+// system is a deployment with its controllers.
 type system struct {
 	spec
 	bench    *bench
-	target   string // its database
+	target   string // database of the target
 	coord    coord.Store
 	store    *deployment.Store
 	registry *transform.Registry
@@ -65,11 +65,11 @@ type system struct {
 	processes []*subprocess.Process
 	logs      []string
 	stop      context.CancelFunc
-	running   errgroup.Group // controllers inside, and what follows the record
+	running   errgroup.Group // the inside controllers, and the watch of the record
 }
 
-// configuration is what an operator would write. Copying does not yield to the clients of the
-// databases unless that is what is measured, because how fast it can be is the question.
+// configuration is the configuration file. The throttle is off: unless a scenario measures
+// otherwise, the question is how fast a copy can be, not how well it yields to clients.
 const configuration = `
 deployment: %s
 sharding: {ringSize: %d}
@@ -81,7 +81,7 @@ api: {listen: "127.0.0.1:0"}
 dbs:
 %s%s%s`
 
-// place is the entry of a version.
+// place returns the configuration entry of a version.
 func (sp spec) place(version, endpoint, database string) string {
 	if prefix, ok := sp.inEtcd[version]; ok {
 		return fmt.Sprintf("- {namespace: bench/%[1]s, backend: etcd, apiVersion: %[1]s, etcd: {endpoints: [%[2]q], prefix: %[3]s}}\n", version, sp.etcd, prefix)
@@ -89,16 +89,18 @@ func (sp spec) place(version, endpoint, database string) string {
 	return fmt.Sprintf("- {namespace: bench/%[1]s, backend: mongo, apiVersion: %[1]s, mongo: {endpoint: $(%[2]s), database: %[3]s}}\n", version, endpoint, database)
 }
 
-// deploy starts the controllers, and returns when they own the ring and an upgrade can begin. The
-// collections of the source are there already.
+// deploy starts the controllers. It returns when they own all shards and an upgrade can begin. The
+// source's collections must already exist.
 func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	s := &system{spec: sp, bench: b, target: scratch("new"), coord: b.coord}
 	s.controllers = cmp.Or(s.controllers, 1)
+	// A name of its own, so that nothing of an earlier deployment in etcd is reused.
 	name := "services/" + service + "/deployments/" + strings.ReplaceAll(s.target, "_", "-")
 	etcd := fmt.Sprintf("etcd: {endpoints: [%q]}\n", b.etcd.Endpoints()[0])
 	if s.inside {
+		// Inside, etcd would only add its own time to this process.
 		s.coord, etcd = memcoord.New(), ""
 	}
 	folder := filepath.Join(b.dir, s.target)
@@ -119,6 +121,7 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 			return nil, err
 		}
 	}
+	// The benchmark drives the deployment as an operator would, through its record.
 	s.store = deployment.New(s.coord, name, deployment.Config{})
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
@@ -137,6 +140,7 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 		}
 		return nil
 	})
+	// A copy must not start while shards still move between controllers.
 	return s, s.poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		if d := s.now(); len(d.Available) == 0 {
 			return false, nil
@@ -180,15 +184,17 @@ func (s *system) start(ctx context.Context, file string) error {
 		}
 		program, args := filepath.Join(s.bench.programs, "dbcontroller"), []string{"run", "--config", file, "--id", id}
 		if len(s.kinds) == 0 {
+			// dbcontroller has no Go transformers, so this program serves as the controller.
 			if program, err = os.Executable(); err != nil {
 				return err
 			}
 			args = append([]string{controllerCommand}, args...)
 		}
-		cmd := exec.Command(program, args...) //nolint:noctx // it is stopped in order
+		cmd := exec.Command(program, args...) //nolint:noctx // stopped in order by halt
 		for name, value := range env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
+		// Nothing else, so that a variable of the caller cannot change the figures.
 		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME"), "PATH="+os.Getenv("PATH"))
 		log, err := os.Create(filepath.Join(filepath.Dir(file), id+".log"))
 		if err != nil {
@@ -196,7 +202,7 @@ func (s *system) start(ctx context.Context, file string) error {
 		}
 		cmd.Stdout, cmd.Stderr = log, log
 		p, err := subprocess.Start(cmd)
-		_ = log.Close() // the process has it
+		_ = log.Close() // the process has its own descriptor
 		if err != nil {
 			return err
 		}
@@ -205,7 +211,7 @@ func (s *system) start(ctx context.Context, file string) error {
 	return nil
 }
 
-// controllerCommand makes this program the controller of a service whose transformers are Go.
+// controllerCommand makes this program the controller of a service with Go transformers.
 const controllerCommand = "controller"
 
 func controllerOfManaged(ctx context.Context, args []string) error {
@@ -214,28 +220,30 @@ func controllerOfManaged(ctx context.Context, args []string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-// managed is a kind that only a service's own store reads and writes, and that stays as it is.
+// managed registers a managed kind that stays unchanged: only a service's own store reads and
+// writes it.
 func managed(r *transform.Registry) error {
 	same := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
 	side := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kindName}}}}
 	return r.Add("v1", "v2", transform.Spec{Name: kindName, Revision: "1", Old: side, New: side, Up: same, Down: same})
 }
 
-// warnings shows what a controller that does not get on says.
+// warnings logs warnings to standard error, to explain a controller that makes no progress.
 func warnings() *zap.Logger {
 	form := zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig())
 	return zap.New(zapcore.NewCore(form, zapcore.Lock(os.Stderr), zapcore.WarnLevel))
 }
 
-// halt ends the controllers.
+// halt stops the controllers.
 func (s *system) halt() {
 	s.stop()
+	// Stop waits for each process, so none disturbs the next scenario.
 	for _, p := range s.processes {
 		p.Stop(grace / 3)
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = s.running.Wait() // all that run say what is wrong themselves
+		_ = s.running.Wait() // controllers report their own errors
 		close(ended)
 	}()
 	select {
@@ -246,7 +254,7 @@ func (s *system) halt() {
 	s.processes = nil
 }
 
-// close ends the controllers and removes what they made.
+// close stops the controllers and removes their data.
 func (s *system) close(ctx context.Context) {
 	s.halt()
 	s.to.drop(ctx, s.target)

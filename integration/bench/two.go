@@ -7,11 +7,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// slowness is what each page that is read, and each batch that is written, waits: databases on
-// machines of their own that are not saturated.
+// slowness delays each page read and each batch written. It simulates databases on machines of
+// their own that are not saturated.
 const slowness = 200 * time.Millisecond
 
-// slow is a namespace whose bulk work takes longer.
+// slow is a namespace with delayed bulk work.
 type slow struct{ record.Namespace }
 
 func (s slow) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
@@ -28,6 +28,7 @@ func twoControllers(ctx context.Context, b *bench, round int) error {
 	d := b.small("other", b.others/2)
 	speeds := [3]float64{}
 	for i := range 2 {
+		// The order alternates with the round.
 		n := 1 + (i+round)%2
 		c, err := b.copyOnce(ctx, copying{data: d, spec: spec{
 			inside: true, controllers: n, wrap: func(_ string, ns record.Namespace) record.Namespace { return slow{ns} },

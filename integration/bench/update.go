@@ -14,12 +14,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// updateTask fills a field of each record.
+// updateTask is a data update that fills a field of each record.
 const updateTask = "updates:\n- {name: fill, kind: documents, version: v1, lens: update.yaml, description: a field of each record}\n"
 
 const updateLens = "lens: 1\noperations:\n  - add: {field: schema, value: 2}\n"
 
-// update runs the data update, and returns how it ended.
+// update runs the data update and returns its outcome.
 func (s *system) update(ctx context.Context) (outcome string, err error) {
 	task, err := s.registry.Task("fill")
 	if err != nil {
@@ -32,6 +32,7 @@ func (s *system) update(ctx context.Context) (outcome string, err error) {
 		return "", err
 	}
 	err = s.poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		// A finished update is found only in the history.
 		for _, e := range s.now().History {
 			if e.What == "update" && e.ID == "fill" && e.Outcome != "" {
 				outcome = e.Outcome
@@ -46,6 +47,7 @@ func (s *system) update(ctx context.Context) (outcome string, err error) {
 func updateInPlace(ctx context.Context, b *bench, _ int) error {
 	records := b.others / 2
 	d := b.small("", records)
+	// A database of its own, because an update changes the records.
 	sp := spec{from: b.from, to: b.to, database: scratch("update"), kinds: map[string]bool{kindName: true}, lens: d.lens, updates: updateTask}
 	defer b.from.drop(ctx, sp.database)
 	if err := d.insertInto(ctx, b.from.client.Database(sp.database).Collection(kindName), records); err != nil {
@@ -64,10 +66,10 @@ func updateInPlace(ctx context.Context, b *bench, _ int) error {
 	return err
 }
 
-// updateBesideClients has clients write small transactions through the store of a server, first
-// alone and then during a data update of the same records.
+// updateBesideClients makes clients write small transactions through a server's store, first alone
+// and then during a data update of the same records.
 func updateBesideClients(ctx context.Context, b *bench, _ int) error {
-	const rate, written = 100, 2 // transactions a second, and records in each
+	const rate, written = 100, 2 // transactions per second, and records per transaction
 	records := b.others / 2
 	sp := spec{from: b.from, to: b.to, database: scratch("update"), inside: true, updates: updateTask}
 	defer b.from.drop(ctx, sp.database)
@@ -89,6 +91,7 @@ func updateBesideClients(ctx context.Context, b *bench, _ int) error {
 	store, toks := ns.Client(), record.Tokens{kindName: syncer.TokenOf(kind)}
 	write := func(ctx context.Context, rng *rand.Rand) error {
 		var ms []record.Mutation
+		// The records of a transaction are spread over the whole kind.
 		first := rng.IntN(records)
 		for n := range written {
 			i := (first + n*records/written) % records
@@ -100,6 +103,7 @@ func updateBesideClients(ctx context.Context, b *bench, _ int) error {
 		}
 		return store.Write(ctx, toks, ms)
 	}
+	// The quiet run comes first, in the same deployment, as the base of the comparison.
 	alone := &clients{rate: rate, write: write}
 	quiet, stop := context.WithTimeout(ctx, time.Duration(b.seconds)*time.Second)
 	defer stop()

@@ -1,7 +1,6 @@
-// Package library is a service of libraries and their books in two versions, as somebody
-// writes it who uses this project as a library: two resources, of which one changes its
-// name, and with it the references to it, and one becomes a single record of two. A test
-// bounds all that is written for it, messages, programs and configuration included.
+// Package library is a sample of the library use of this project: a service of libraries and their
+// books, in two versions. One resource changes its name, and the references to it follow. The other
+// merges two records into one. A test limits the number of lines of everything written for it.
 //
 // It is not for users and may change with any version.
 package library
@@ -12,7 +11,7 @@ import (
 	"dbcontroller.dev"
 )
 
-// Service is the service, for its server and its controller.
+// Service is the service for its server and its controller.
 var Service = dbcontroller.Service{
 	Name: "library",
 	Versions: []dbcontroller.Version{

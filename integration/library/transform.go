@@ -27,7 +27,7 @@ type (
 	}
 )
 
-// branches gives libraries their new names.
+// branches renames libraries to branches.
 var branches = typed.Group[oldLibrary, newBranch]{
 	Name: "branches", Revision: "1", CodecOf: protodoc.Kinds, KeepRest: "_rest",
 	Up: func(old oldLibrary, have newBranch) (newBranch, error) {
@@ -42,10 +42,11 @@ var branches = typed.Group[oldLibrary, newBranch]{
 	},
 }
 
-// books makes one record of a book and its copies, and refers to the library by its new name.
+// books merges a book and its copies into one record, and refers to the library by its new name.
 var books = typed.Group[oldBook, newBook]{
 	Name: "books", Revision: "1", CodecOf: protodoc.Kinds, KeepRest: "_rest",
 	Up: func(old oldBook, have newBook) (newBook, error) {
+		// Copies without their book cannot become a v2 record, so the group is parked.
 		if old.Book == nil {
 			return newBook{}, errors.New("copies of no book")
 		}
@@ -66,7 +67,7 @@ var books = typed.Group[oldBook, newBook]{
 func upName(library string) string  { return strings.Replace(library, "libraries/", "branches/", 1) }
 func downName(branch string) string { return strings.Replace(branch, "branches/", "libraries/", 1) }
 
-// transformers are those between the versions. What is wrong in them, every test would meet.
+// transformers returns the transformers between both versions. An error in them fails each test.
 func transformers() dbcontroller.Transformers {
 	one, err := branches.Spec()
 	two, errTwo := books.Spec()

@@ -20,7 +20,7 @@ import (
 
 var apiV1 = v1.File_library_v1_library_proto.Services().ByName("LibraryService")
 
-// serviceV1 is what v1 has beyond the standard methods of its two resources.
+// serviceV1 adds v1's own methods to the standard methods of its two resources.
 type serviceV1 struct {
 	libraryv1connect.UnimplementedLibraryServiceHandler
 	libraries *resource.Table[*v1.Library]
@@ -43,6 +43,7 @@ func mountV1(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 }
 
 func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
+	// A client may leave the copies out; their record must exist all the same.
 	if b.Copies == nil {
 		b.Copies = &v1.Copies{}
 	}
@@ -59,7 +60,7 @@ func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
 	return err
 }
 
-// checkBook checks what both versions have in common.
+// checkBook checks the fields that both versions share.
 func checkBook(title string, copies, lent int32) error {
 	switch {
 	case title == "":
@@ -78,6 +79,7 @@ var (
 )
 
 func (s *serviceV1) DeleteLibrary(ctx context.Context, req *connect.Request[v1.DeleteRequest]) (*connect.Response[emptypb.Empty], error) {
+	// A book of a deleted library would refer to nothing.
 	page, err := s.books.List(ctx, &v1.ListRequest{Filter: fmt.Sprintf("library == %q", req.Msg.GetName()), PageSize: 1})
 	if err == nil && len(page.Items) > 0 {
 		err = errHasBooks

@@ -20,7 +20,7 @@ import (
 
 var apiV2 = v2.File_library_v2_library_proto.Services().ByName("LibraryService")
 
-// serviceV2 is what v2 has beyond the standard methods of its two resources.
+// serviceV2 adds v2's own methods to the standard methods of its two resources.
 type serviceV2 struct {
 	libraryv2connect.UnimplementedLibraryServiceHandler
 	branches *resource.Table[*v2.Branch]

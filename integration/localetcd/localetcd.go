@@ -1,10 +1,11 @@
-// Package localetcd gives tests a real etcd in a process of its own, which ends with the test.
+// Package localetcd gives tests a real etcd in its own process, which ends with the test.
 //
-// It does not link etcd's server: the go command gives those who use a package the modules that
-// its tests need, and nobody needs an etcd server for a store on one. It builds the program in
-// its folder etcd instead.
+// The package does not link etcd's server. The go command adds the requirements of a package's
+// tests to the modules of its users, and users of a store on etcd need no etcd server. Instead, the
+// package builds the program in its folder etcd.
 //
-// It does not own clusters of several members, nor the etcd that dbcontroller has in it.
+// It does not run clusters of several members, nor the etcd embedded in dbcontroller. Begin to read
+// at Start.
 //
 // It is not for users and may change with any version.
 package localetcd
@@ -24,13 +25,13 @@ import (
 	"time"
 )
 
-// Options are etcd's own. Zero values are its defaults.
+// Options are options of etcd itself. Zero values mean its defaults.
 type Options struct {
 	Operations int // --max-txn-ops
 	Bytes      int // --max-request-bytes
 }
 
-// program is built by the first test that asks for it, and once for all tests of a binary.
+// program is built on first use, once for all tests of a binary.
 var program struct {
 	once sync.Once
 	path string
@@ -51,14 +52,15 @@ func build() (string, error) {
 	return path, nil
 }
 
-// Main runs tests and removes the program that they were given. A TestMain calls it.
+// Main runs the tests and removes the built program. A TestMain calls it.
 func Main(m *testing.M) int {
 	defer Remove()
 	return m.Run()
 }
 
-// Remove is for a TestMain that has more to run than Main.
+// Remove removes the built program. A TestMain with more to run than Main calls it.
 func Remove() {
+	// No test has needed an etcd, so nothing was built.
 	if program.path == "" {
 		return
 	}
@@ -67,11 +69,11 @@ func Remove() {
 	}
 }
 
-// patience is how long an etcd may take to start or to end, on a machine that is busy.
+// patience bounds the start and the end of an etcd on a busy machine.
 const patience = time.Minute
 
-// Start starts an etcd and returns its endpoint. It ends with the test. No etcd is a failure
-// and never a skip: a run that tested nothing must not look green.
+// Start starts an etcd that ends with the test, and returns its endpoint. If etcd does not start,
+// the test fails and never skips: a run that tested nothing must not look green.
 func Start(t testing.TB, o Options) string {
 	t.Helper()
 	s, err := Open(t.TempDir(), o)
@@ -88,15 +90,15 @@ func Start(t testing.TB, o Options) string {
 
 // Server is a running etcd.
 type Server struct {
-	Endpoint string // URL of its clients
+	Endpoint string // client URL
 
 	cmd   *exec.Cmd
-	alive io.Closer // it ends when this is closed
+	alive io.Closer // etcd ends when this closes
 	said  *bytes.Buffer
 }
 
-// Open starts an etcd with its data in a folder. It is for those who need one for longer than a
-// test; they call Close.
+// Open starts an etcd with its data in dir. It is for callers that need etcd for longer than a
+// test. The caller must Close it.
 func Open(dir string, o Options) (*Server, error) {
 	program.once.Do(func() { program.path, program.err = build() })
 	if program.err != nil {
@@ -109,6 +111,7 @@ func Open(dir string, o Options) (*Server, error) {
 	if o.Bytes > 0 {
 		args = append(args, "-max-request-bytes", fmt.Sprint(o.Bytes))
 	}
+	// No context: etcd lives until Close, or until this process ends.
 	s := &Server{cmd: exec.Command(program.path, args...), said: &bytes.Buffer{}}
 	s.cmd.Stderr = s.said
 	var err error
@@ -122,6 +125,7 @@ func Open(dir string, o Options) (*Server, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
+	// Without a limit, an etcd that never prints its endpoint would block the test for ever.
 	late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
 	endpoint, err := bufio.NewReader(out).ReadString('\n')
 	late.Stop()
@@ -132,10 +136,11 @@ func Open(dir string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close ends the etcd and waits for that.
+// Close ends the etcd and waits for its exit.
 func (s *Server) Close() error {
 	late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
 	defer late.Stop()
+	// etcd ends when its standard input closes, so that it also ends with a killed test.
 	_ = s.alive.Close()
 	if err := s.cmd.Wait(); err != nil {
 		return fmt.Errorf("etcd: %w\n%s", err, s.said.String())

@@ -11,20 +11,19 @@ import (
 const (
 	dataPrefix = "dbcontroller-mongo-"
 	lockName   = "owner.lock"
-	// sweepAge protects a folder whose owner has made but not yet locked it.
+	// sweepAge protects a folder that its owner has created but not locked yet.
 	sweepAge = time.Minute
 )
 
-// dataDir is a temporary folder that belongs to this process as long as it
-// holds the lock in it. The kernel drops the lock when the process dies, which
-// is how a later process knows that nobody needs the data any longer; a process
-// id would not tell that across containers that share a folder.
+// dataDir is a temporary folder that this process owns as long as it holds the folder's lock. The
+// kernel drops the lock when the process dies, which tells a later process that the data are
+// unused. A process id could not tell that: containers that share a folder have separate ids.
 type dataDir struct {
 	path string
 	lock *os.File
 }
 
-// makeDataDir makes a folder below parent and removes those whose owners died.
+// makeDataDir creates a folder below parent, and removes the folders of dead owners.
 func makeDataDir(parent string) (*dataDir, error) {
 	if parent == "" {
 		parent = memoryDir()
@@ -39,13 +38,14 @@ func makeDataDir(parent string) (*dataDir, error) {
 	}
 	lock, err := tryLock(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		_ = os.RemoveAll(path) // still empty; the lock error is the news
+		_ = os.RemoveAll(path) // the folder is empty; the lock's error matters
 		return nil, fmt.Errorf("lock data folder: %w", err)
 	}
 	return &dataDir{path: path, lock: lock}, nil
 }
 
 func (d *dataDir) remove() error {
+	// The lock is held until the folder is gone, so that no sweep competes.
 	defer d.lock.Close()
 	if err := os.RemoveAll(d.path); err != nil {
 		return fmt.Errorf("remove data folder: %w", err)
@@ -53,8 +53,8 @@ func (d *dataDir) remove() error {
 	return nil
 }
 
-// sweep removes the folders below parent that were made before the given time
-// and have no living owner. It is housekeeping: what it cannot remove stays.
+// sweep removes folders below parent that are older than before and have no living owner. It is
+// best effort: folders that it cannot remove stay.
 func sweep(parent string, before time.Time) {
 	found, _ := filepath.Glob(filepath.Join(parent, dataPrefix+"*"))
 	for _, path := range found {
@@ -62,6 +62,8 @@ func sweep(parent string, before time.Time) {
 		if err != nil || !info.IsDir() || info.ModTime().After(before) {
 			continue
 		}
+		// A living owner holds this lock. A folder without a lock file lost its owner before the
+		// lock.
 		lock, err := tryLock(filepath.Join(path, lockName), os.O_RDWR)
 		if err != nil && !os.IsNotExist(err) {
 			continue
@@ -73,13 +75,15 @@ func sweep(parent string, before time.Time) {
 	}
 }
 
-// tryLock opens path and takes its lock, or fails at once.
+// tryLock opens path and locks it. It fails at once if another process holds the lock.
 func tryLock(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		// The lock is another process's, or the system cannot lock. In both cases the folder is not
+		// ours.
 		f.Close()
 		return nil, err
 	}

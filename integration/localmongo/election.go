@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	// askLimit bounds one question to a node that may be paused.
+	// askLimit bounds one request to a node that may be paused.
 	askLimit = time.Second
-	// stepDownSeconds is how long a node that stepped down leaves the office to others.
+	// stepDownSeconds is the time for which a stepped-down node may not become primary again.
 	stepDownSeconds = 10
 )
 
-// Primary waits until a node takes writes and returns it. A node that was paused or cut
-// off may still believe in its office; of several that do, the one elected last counts.
-// Nodes that do not run or are paused are passed over. It is for replica sets that this
-// process runs.
+// Primary waits for a node that accepts writes, and returns it. A paused or isolated node may still
+// believe that it is primary; of several, the one elected last counts. Primary skips paused and
+// stopped nodes. It works only for replica sets that this process runs.
 func (s *Server) Primary(ctx context.Context) (*Node, error) {
 	var found *Node
 	err := poll(ctx, func() error {
 		found = nil
 		latest := ""
+		// Election ids grow, and their hexadecimal form has a fixed length, so they compare as
+		// texts.
 		for i, h := range s.askAll(ctx) {
 			if h.IsWritablePrimary && h.ElectionID.Hex() > latest {
 				found, latest = s.nodes[i], h.ElectionID.Hex()
@@ -38,7 +39,7 @@ func (s *Server) Primary(ctx context.Context) (*Node, error) {
 	return found, err
 }
 
-// AwaitMembers waits until one node is primary and all others follow it, as after Start.
+// AwaitMembers waits until one node is primary and all others are secondaries, as after Start.
 func (s *Server) AwaitMembers(ctx context.Context) error {
 	return poll(ctx, func() error {
 		primaries, secondaries := 0, 0
@@ -57,17 +58,18 @@ func (s *Server) AwaitMembers(ctx context.Context) error {
 	})
 }
 
-// askAll asks all nodes for their roles. One that gives no answer has none.
+// askAll asks all nodes for their roles at the same time. A node without a response has no role.
 func (s *Server) askAll(ctx context.Context) []hello {
 	roles := make([]hello, len(s.nodes))
 	answered := make(chan struct{})
 	for i, n := range s.nodes {
 		go func() {
 			defer func() { answered <- struct{}{} }()
+			// A stopped node has no role, and a connection attempt would take until the limit.
 			if n.Pid() == 0 {
 				return
 			}
-			roles[i], _ = n.ask(ctx) // no answer, no role
+			roles[i], _ = n.ask(ctx) // no response means no role
 		}()
 	}
 	for range s.nodes {
@@ -83,19 +85,20 @@ func (n *Node) ask(ctx context.Context) (hello, error) {
 	if err != nil {
 		return hello{}, err
 	}
-	// With the limit of the question: a paused node keeps its connection in use.
+	// With the request's limit: a paused node would keep Disconnect waiting.
 	defer func() { _ = client.Disconnect(ctx) }()
 	return ask(ctx, client)
 }
 
-// StepDown makes a primary give up its office, in favour of a node that has all of its
-// writes if there is one. It does not wait for the election of another.
+// StepDown makes a primary step down. A node with all of its writes is preferred as the successor.
+// It does not wait for the election.
 func (n *Node) StepDown(ctx context.Context) error {
 	client, err := direct(n.addr)
 	if err != nil {
 		return err
 	}
 	defer disconnect(ctx, client)
+	// force: the node steps down even if no other one catches up in time.
 	cmd := bson.D{{Key: "replSetStepDown", Value: stepDownSeconds}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}, {Key: "force", Value: true}}
 	if err := client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
 		return fmt.Errorf("step mongod %s down: %w", n.addr, err)

@@ -10,24 +10,23 @@ import (
 	"strings"
 )
 
-// URIVariable names the environment variable with the connection string of a
-// MongoDB that tests may use.
+// URIVariable names the environment variable with the connection string of a MongoDB for tests.
 const URIVariable = "DBCONTROLLER_TEST_MONGODB"
 
-// cacheFolder is where scripts/fetch-mongodb puts the server, below the user's
-// cache folder. The version is part of it, so that a new pin is a new folder.
+// cacheFolder is where scripts/fetch-mongodb puts the server, below the user's cache folder. The
+// path contains the version, so that another version uses another folder.
 const cacheFolder = "dbcontroller/mongodb-8.2.0"
 
-// NotFoundError says that no MongoDB can be had, what was tried and what to
-// install. Start returns it; there is nothing to retry.
+// NotFoundError reports that no MongoDB is available. It lists the places tried, and tells what to
+// install. Start returns it. A retry is pointless.
 type NotFoundError struct {
-	// Tried holds every place in the order in which it was tried.
+	// Tried lists all places, in the order of the attempts.
 	Tried []Attempt
-	// Sharded says that a sharded cluster was asked for, which needs more.
+	// Sharded reports whether the caller asked for a sharded cluster, which needs mongos too.
 	Sharded bool
 }
 
-// Attempt is one place that could not serve, with the reason.
+// Attempt is a place that cannot serve, with the reason.
 type Attempt struct {
 	Place  string
 	Reason error
@@ -51,7 +50,7 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives access to each reason.
+// Unwrap returns all reasons.
 func (e *NotFoundError) Unwrap() []error {
 	errs := make([]error, len(e.Tried))
 	for i, a := range e.Tried {
@@ -60,14 +59,14 @@ func (e *NotFoundError) Unwrap() []error {
 	return errs
 }
 
-// place is what the search found: a connection string, a program to run, or
-// (neither set) Docker.
+// place is the result of the search: a connection string, a program to run, or Docker if both are
+// empty.
 type place struct {
 	uri    string
 	mongod string
-	// mongos is next to mongod when a sharded cluster was asked for, else empty.
+	// mongos is set next to mongod if the caller asks for a sharded cluster.
 	mongos string
-	// libs is a folder of shared libraries that only these programs get to see.
+	// libs is a folder of shared libraries for these programs only.
 	libs string
 }
 
@@ -82,16 +81,15 @@ func (p place) String() string {
 	}
 }
 
-// finder holds the lookups that the search needs from the machine, so that
-// tests can make every one of them fail.
+// finder holds the search's access to the machine, so that tests can make each part fail.
 type finder struct {
 	getenv   func(string) string
 	lookPath func(string) (string, error)
 	cacheDir func() (string, error)
-	// probe runs the programs of p with --version, since a file that exists may
-	// still lack a library or be built for another machine.
+	// probe runs the programs of p with --version. An existing file may still lack a library or be
+	// built for another machine.
 	probe func(ctx context.Context, p place) error
-	// docker reports whether a Docker engine answers.
+	// docker returns an error if no Docker engine responds.
 	docker func(ctx context.Context) error
 }
 
@@ -105,7 +103,7 @@ func newFinder() finder {
 	}
 }
 
-// find returns the first place that can serve o, and what was tried before it.
+// find returns the first place that can serve o, and the failed attempts before it.
 func (f finder) find(ctx context.Context, o Options) (place, []Attempt, error) {
 	var tried []Attempt
 	for _, c := range []struct {
@@ -131,6 +129,7 @@ func (f finder) connectionString(_ context.Context, o Options) (place, error) {
 	if uri == "" {
 		return place{}, errors.New("not set")
 	}
+	// The variable is reported as set but unused, to save a user the search for the reason.
 	if why := o.private(); why != "" {
 		return place{}, fmt.Errorf("set, but not used: %s", why)
 	}
@@ -142,6 +141,7 @@ func (f finder) onPath(ctx context.Context, o Options) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	// A mongos of another version would not join, so both must come from the same place.
 	p := place{mongod: path}
 	if o.Shards > 0 {
 		if p.mongos, err = f.lookPath("mongos"); err != nil {
@@ -156,6 +156,7 @@ func (f finder) cached(ctx context.Context, o Options) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	// The folder may be missing; probe then reports that.
 	root := filepath.Join(dir, filepath.FromSlash(cacheFolder))
 	p := place{mongod: filepath.Join(root, "bin", "mongod"), libs: filepath.Join(root, "lib")}
 	if o.Shards > 0 {
@@ -182,6 +183,7 @@ func probe(ctx context.Context, p place) error {
 		}
 		out, err := command(ctx, p, program, "--version").CombinedOutput()
 		if err != nil {
+			// The first line names a missing library, for instance.
 			first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 			return fmt.Errorf("%s --version: %w: %s", program, err, first)
 		}
@@ -189,8 +191,8 @@ func probe(ctx context.Context, p place) error {
 	return nil
 }
 
-// command prepares a run of mongod or mongos. Its libraries are set for it alone:
-// they are older than the system's, and another program could pick them up.
+// command prepares a run of mongod or mongos. Only these programs see the libraries in libs. They
+// are older than the system's, and would break other programs.
 func command(ctx context.Context, p place, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	if p.libs != "" {

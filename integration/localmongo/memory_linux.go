@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// memoryFolder is a folder in memory on every Linux that has not been told otherwise.
+	// memoryFolder is an in-memory file system on almost any Linux.
 	memoryFolder = "/dev/shm"
 	tmpfsMagic   = 0x01021994
-	// memoryRoom is how much memory must be free for data to be put there: several
-	// clusters of several tests, and what they themselves need.
+	// memoryRoom is the free memory required for data in memory. It covers several clusters of
+	// several tests, and the tests themselves.
 	memoryRoom = 6 << 30
 )
 
-// memoryDir returns the folder in memory if data may lie there, else "".
+// memoryDir returns the in-memory folder if there is room for data, else "".
 func memoryDir() string {
-	// What killed processes have left takes the room that is looked for.
+	// Leftovers of killed processes would count as used memory.
 	sweep(memoryFolder, time.Now().Add(-sweepAge))
 	var fs syscall.Statfs_t
 	if syscall.Statfs(memoryFolder, &fs) != nil || fs.Type != tmpfsMagic || uint64(fs.Bsize)*fs.Bavail < memoryRoom {
@@ -28,6 +28,7 @@ func memoryDir() string {
 	if info, err := os.ReadFile("/proc/meminfo"); err != nil || available(string(info)) < memoryRoom {
 		return ""
 	}
+	// W_OK of access(2): a container may mount the folder read-only.
 	const write = 2
 	if syscall.Access(memoryFolder, write) != nil {
 		return ""
@@ -35,8 +36,8 @@ func memoryDir() string {
 	return memoryFolder
 }
 
-// available reads from /proc/meminfo how many bytes could be used without swapping; 0 if
-// it does not say.
+// available returns the bytes usable without swapping, from /proc/meminfo; 0 if the file lacks
+// them.
 func available(meminfo string) uint64 {
 	for line := range strings.Lines(meminfo) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemAvailable:" && f[2] == "kB" {

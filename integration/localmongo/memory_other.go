@@ -2,5 +2,5 @@
 
 package localmongo
 
-// memoryDir returns a folder in memory; none is known here.
+// memoryDir returns "": no in-memory folder is known on this system.
 func memoryDir() string { return "" }

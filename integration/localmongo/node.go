@@ -16,15 +16,14 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// errPortTaken says that somebody else got the port between our choosing it and
-// mongod's binding it; other ports help.
+// errPortTaken reports that another process took the port after we chose it and before mongod bound
+// it. A retry with other ports helps.
 var errPortTaken = errors.New("port is taken")
 
 // exitNetError is mongod's exit code when it cannot bind its address.
 const exitNetError = 48
 
-// Node is one mongod or mongos that this process runs. Its methods may be called
-// from several goroutines.
+// Node is a mongod or mongos that this process runs. Its methods may be called concurrently.
 type Node struct {
 	addr    string
 	dir     string
@@ -36,8 +35,7 @@ type Node struct {
 	proc *subprocess.Process
 }
 
-// newNode prepares a mongod with data below dir; start runs it. set is the name of
-// its replica set.
+// newNode prepares a mongod with its data below dir, as a member of replica set set. start runs it.
 func newNode(p place, dir string, port int, set string, o Options) *Node {
 	n := &Node{
 		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
@@ -50,7 +48,7 @@ func newNode(p place, dir string, port int, set string, o Options) *Node {
 			"--port", strconv.Itoa(port),
 			"--nounixsocket",
 			"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
-			// Only for support cases; costs disk and a sample every second.
+			// Only support uses these data; they cost disk space and a sample each second.
 			"--setParameter", "diagnosticDataCollectionEnabled=false",
 		},
 	}
@@ -69,17 +67,17 @@ func newNode(p place, dir string, port int, set string, o Options) *Node {
 	if o.Auth {
 		n.args = append(n.args, "--auth")
 		if !o.Standalone {
-			// Members must prove themselves to each other once users exist.
+			// With access control, members must authenticate to each other.
 			n.args = append(n.args, "--keyFile", filepath.Join(dir, keyFileName))
 		}
 	}
 	return n
 }
 
-// Addr is the host:port the node listens on; it stays the same over restarts.
+// Addr returns the node's host:port, which stays the same across restarts.
 func (n *Node) Addr() string { return n.addr }
 
-// Pid is the process id of the running mongod, 0 when it is not running.
+// Pid returns the process id of the running node, or 0 if it is not running.
 func (n *Node) Pid() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,16 +87,16 @@ func (n *Node) Pid() int {
 	return n.proc.Pid()
 }
 
-// DataPath is the folder of the node's data. It may be copied, and replaced, while the node does not
-// run: so it is restored from a backup.
+// DataPath returns the folder of the node's data. A caller may copy or replace it while the node is
+// stopped, as for a restore from a backup.
 func (n *Node) DataPath() string { return filepath.Join(n.dir, "data") }
 
-// LogPath is the file with everything the node printed, for a failing test.
+// LogPath returns the file with the node's output, for the report of a failing test.
 func (n *Node) LogPath() string { return filepath.Join(n.dir, "mongod.log") }
 
-// Start runs the node again after Kill, on the same data and address, and
-// returns when it accepts connections. It may not be primary or secondary yet.
-// A node that runs is left alone.
+// Start starts the node again after Kill, with the same data and address. It returns when the node
+// accepts connections; the node may not be primary or secondary yet. Start leaves a running node
+// alone.
 func (n *Node) Start(ctx context.Context) error {
 	if err := n.start(); err != nil {
 		return err
@@ -106,8 +104,8 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.awaitListening(ctx)
 }
 
-// Kill ends the node at once, like a power cut of the process, and returns when
-// it is gone. A node that does not run is left alone.
+// Kill kills the node, as in a crash of the process, and returns when it is gone. It leaves a
+// stopped node alone.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,8 +114,8 @@ func (n *Node) Kill() {
 	}
 }
 
-// Pause stops the node in the middle of whatever it does, without closing its
-// connections, until Resume. When it returns the node stands still.
+// Pause suspends the node at any point of its work, with its connections open, until Resume. When
+// Pause returns, no thread of the node runs.
 func (n *Node) Pause() error {
 	if err := n.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -128,7 +126,7 @@ func (n *Node) Pause() error {
 	return nil
 }
 
-// Resume lets a paused node go on.
+// Resume continues a paused node.
 func (n *Node) Resume() error { return n.signal(syscall.SIGCONT) }
 
 func (n *Node) signal(sig syscall.Signal) error {
@@ -146,6 +144,7 @@ func (n *Node) signal(sig syscall.Signal) error {
 func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// A second mongod on the same data would fail with a lock error.
 	if n.proc != nil && n.proc.Running() {
 		return nil
 	}
@@ -157,7 +156,7 @@ func (n *Node) start() error {
 		return fmt.Errorf("open mongod log: %w", err)
 	}
 	defer log.Close() // mongod has its own copy of the descriptor
-	// The context of Start bounds the wait, not the life of the server.
+	// The context bounds the start, not the life of the server.
 	cmd := command(context.Background(), n.place, n.program, n.args...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = log, log
@@ -167,8 +166,8 @@ func (n *Node) start() error {
 	return nil
 }
 
-// awaitListening returns when the node accepts connections, or with the reason
-// and the end of its log when it gave up.
+// awaitListening returns when the node accepts connections. If the node has exited, it returns the
+// reason and the end of the log.
 func (n *Node) awaitListening(ctx context.Context) error {
 	n.mu.Lock()
 	proc := n.proc
@@ -177,11 +176,13 @@ func (n *Node) awaitListening(ctx context.Context) error {
 	return poll(ctx, func() error {
 		if !proc.Running() {
 			code, err := proc.Wait()
+			// The caller retries a taken port with others, so this error must be recognizable.
 			if code == exitNetError {
 				return backoff.Permanent(fmt.Errorf("start mongod %s: %w", n.addr, errPortTaken))
 			}
 			return backoff.Permanent(fmt.Errorf("start mongod %s: %w; its log ends:\n%s", n.addr, err, subprocess.Tail(n.LogPath(), 8)))
 		}
+		// A connection shows that mongod has started. Its role in the set comes later.
 		conn, err := dialer.DialContext(ctx, "tcp", n.addr)
 		if err != nil {
 			return fmt.Errorf("reach mongod: %w", err)

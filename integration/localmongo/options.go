@@ -6,52 +6,47 @@ import (
 	"io"
 )
 
-// Options shapes the server. The zero value is one small replica set node,
-// which a connection string may serve too.
+// Options describes the wanted server. The zero value is one small replica set node, which a
+// connection string can also provide.
 type Options struct {
-	// Nodes is the number of replica set members: 1 (the default) to 7, the
-	// most that can vote.
+	// Nodes is the number of replica set members: 1 (the default) to 7, the most that can vote.
 	Nodes int
-	// Shards asks for a sharded cluster: that many shards, each a replica set of
-	// Nodes members, a config server of one member, and one mongos, which is what
-	// URI names. The balancer is off, so that chunks lie where the caller puts them.
-	// 0 means no sharding.
+	// Shards is the number of shards of a sharded cluster; 0 means no sharding. Each shard is a
+	// replica set of Nodes members. The cluster also has a config server with one member and one
+	// mongos, which URI names. The balancer is off, so that chunks stay where the caller puts them.
 	Shards int
-	// CacheGB is the storage cache of each node in GB; 0 means 0.25, the least
-	// that mongod accepts.
+	// CacheGB is the storage cache of each node in GB. 0 means 0.25, mongod's minimum.
 	CacheGB float64
-	// OplogMB is the size of each node's oplog in MB; 0 means 2048. A small one
-	// soon forgets. Not used for a standalone.
+	// OplogMB is the size of each node's oplog in MB; 0 means 2048. A small oplog soon drops old
+	// entries. A standalone ignores it.
 	OplogMB int
-	// CheckpointEvery is how many seconds there are between checkpoints; 0 means
-	// mongod's 60. What is not in one stays in the oplog, whatever its size.
+	// CheckpointEvery is the interval between checkpoints in seconds; 0 means mongod's 60. The
+	// oplog keeps all entries newer than the last checkpoint, whatever its size.
 	CheckpointEvery int
-	// Auth turns access control on. URI then carries a user with role root.
+	// Auth enables access control. URI then contains a user with role root.
 	Auth bool
-	// TLS has nodes take TLS as well as plain connections, with these files; nil means
-	// plain ones alone. Clients may have a certificate. Not for sharded clusters.
+	// TLS makes nodes accept TLS next to plain connections, with these files. Nil means plain
+	// connections only. Clients may present a certificate. Sharded clusters ignore it.
 	TLS *TLS
-	// TestCommands allows configureFailPoint and friends, for tests that make
-	// the server itself misbehave.
+	// TestCommands enables configureFailPoint and similar commands, for tests that make the server
+	// itself fail.
 	TestCommands bool
-	// Standalone starts a single node without a replica set: no change streams
-	// and no transactions, for tests of what is refused there.
+	// Standalone starts a single node without a replica set. It has no change streams and no
+	// transactions, for tests of the refusals there.
 	Standalone bool
-	// Own demands a server of one's own, for tests that stop it or change
-	// settings of the whole cluster.
+	// Own requests a private server, for tests that stop it or change cluster-wide settings.
 	Own bool
-	// Dir is the folder below which the temporary data folder is made. Empty
-	// means memory, where there is plenty of it, so that servers of tests do not
-	// wait for a disk; otherwise os.TempDir(). Measurements give a folder.
+	// Dir is the parent of the temporary data folder. Empty means memory if there is plenty, so
+	// that test servers do not wait for a disk, else os.TempDir(). Measurements set a folder.
 	Dir string
-	// Log receives a line for each step worth telling; nil discards them.
+	// Log receives one line for each important step; nil discards them.
 	Log io.Writer
 }
 
-// TLS names files, in PEM.
+// TLS names PEM files.
 type TLS struct {
-	CertificateKey string // of the nodes, for 127.0.0.1
-	CA             string // of clients' certificates
+	CertificateKey string // of the nodes, valid for 127.0.0.1
+	CA             string // that signs clients' certificates
 }
 
 func (o Options) withDefaults() Options {
@@ -88,7 +83,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// private returns why a server that somebody else runs cannot serve, or "".
+// private returns the reason why a shared server cannot serve, or "".
 func (o Options) private() string {
 	if o.Own {
 		return "a server of one's own is needed"
@@ -96,8 +91,8 @@ func (o Options) private() string {
 	return o.special()
 }
 
-// special returns what about the wanted server goes beyond one plain replica
-// set node, or "". Settings that only tune a server do not count.
+// special returns the first demand beyond one plain replica set node, or "". Settings that only
+// tune a server do not count.
 func (o Options) special() string {
 	switch {
 	case o.Shards > 0:

@@ -19,12 +19,12 @@ import (
 const (
 	keyFileName = "keyfile"
 	rootUser    = "root"
-	// startLimit bounds a start whose context has no deadline. A healthy start
-	// takes seconds even on a busy machine.
+	// startLimit bounds a start, even if its context has no deadline. A healthy start takes
+	// seconds, even on a busy machine.
 	startLimit = 2 * time.Minute
 )
 
-// startOwn runs mongods, and a mongos for a sharded cluster, in a fresh data folder.
+// startOwn runs mongods, and a mongos for a sharded cluster, in a new data folder.
 func startOwn(ctx context.Context, p place, o Options) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -38,6 +38,8 @@ func startOwn(ctx context.Context, p place, o Options) (*Server, error) {
 		if err == nil {
 			return s, nil
 		}
+		// Another process can take a port between freePorts and mongod's bind. Only that deserves a
+		// retry.
 		if !errors.Is(err, errPortTaken) || try == tries {
 			return nil, err
 		}
@@ -75,13 +77,13 @@ func startNodes(ctx context.Context, p place, o Options) (_ *Server, err error) 
 	return s, s.configure(ctx, o, secret)
 }
 
-// makeNodeDir makes the folder of the node with number i, with the key file that it
-// needs to be believed by its neighbours.
+// makeNodeDir creates the folder of node i, with the key file for authentication between members.
 func makeNodeDir(parent string, i int, secret string, o Options) (string, error) {
 	dir := filepath.Join(parent, fmt.Sprintf("node%d", i))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make node folder: %w", err)
 	}
+	// mongod refuses a key file that others can read.
 	if o.Auth && !o.Standalone {
 		if err := os.WriteFile(filepath.Join(dir, keyFileName), []byte(secret), 0o400); err != nil {
 			return "", fmt.Errorf("write key file: %w", err)
@@ -90,8 +92,9 @@ func makeNodeDir(parent string, i int, secret string, o Options) (string, error)
 	return dir, nil
 }
 
-// startAll starts nodes at the same time and returns when all accept connections.
+// startAll starts nodes at the same time, and returns when all accept connections.
 func startAll(ctx context.Context, nodes []*Node) error {
+	// All start before the first wait, so that they come up in parallel.
 	for _, n := range nodes {
 		if err := n.start(); err != nil {
 			return err
@@ -105,7 +108,7 @@ func startAll(ctx context.Context, nodes []*Node) error {
 	return nil
 }
 
-// configure turns running nodes into the wanted shape and sets the URI.
+// configure forms the replica set, if one is wanted, creates the user and sets the URI.
 func (s *Server) configure(ctx context.Context, o Options, secret string) error {
 	first, err := direct(s.nodes[0].addr)
 	if err != nil {
@@ -123,12 +126,13 @@ func (s *Server) configure(ctx context.Context, o Options, secret string) error 
 			return err
 		}
 	}
+	// Only a primary can create the user.
 	if err := awaitElected(ctx, s.nodes, first); err != nil {
 		return err
 	}
 	login := ""
 	if o.Auth {
-		// The server lets a local connection create the first user.
+		// Without any user, the server allows a local connection to create the first one.
 		if err := createRoot(ctx, first, secret); err != nil {
 			return err
 		}
@@ -139,11 +143,11 @@ func (s *Server) configure(ctx context.Context, o Options, secret string) error 
 	return nil
 }
 
-// awaitElected returns when the first of nodes, which the client reaches, is primary and
-// all others follow.
+// awaitElected returns when the first node, which the client reaches, is primary and all others are
+// secondaries.
 func awaitElected(ctx context.Context, nodes []*Node, first *mongo.Client) error {
 	if len(nodes) > 1 {
-		// Left alone, several fresh members wait for an election timeout.
+		// Several new members would first wait for an election timeout.
 		err := poll(ctx, func() error {
 			if err := awaitRole(ctx, first, true); err != nil {
 				return err
@@ -171,12 +175,11 @@ func awaitElected(ctx context.Context, nodes []*Node, first *mongo.Client) error
 	return nil
 }
 
-// newServer is a server without nodes yet, over the data that it removes when it stops.
+// newServer returns a server without nodes. Its stop removes the data.
 func newServer(data *dataDir) *Server {
 	s := &Server{}
 	s.stop = func(context.Context) error {
-		// Nobody will read the data again, so there is no reason to let
-		// mongod flush it.
+		// The data will not be read again, so mongod need not flush them.
 		for _, n := range s.nodes {
 			n.Kill()
 		}
@@ -197,7 +200,7 @@ func createRoot(ctx context.Context, client *mongo.Client, password string) erro
 	return nil
 }
 
-// freePorts returns n different ports of 127.0.0.1 that were free a moment ago.
+// freePorts returns n different ports of 127.0.0.1 that were free just now.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
@@ -205,7 +208,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find free port: %w", err)
 		}
-		// Held until all are chosen, so that they differ.
+		// All stay open until the last is chosen, so that they differ.
 		defer l.Close()
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}

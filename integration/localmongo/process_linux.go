@@ -10,8 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// awaitStopped returns when every thread of a process that was sent SIGSTOP stands still:
-// until then one of them may still answer a client.
+// awaitStopped waits after a SIGSTOP until each thread of the process is stopped. Before that, a
+// thread may still respond to a client.
 func awaitStopped(pid int) error {
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Millisecond),
 		backoff.WithMaxInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(10*time.Second))
@@ -25,7 +25,7 @@ func awaitStopped(pid int) error {
 			if err != nil {
 				continue // the thread has ended
 			}
-			// The state follows the name, which is in parentheses and may hold anything.
+			// The state follows the name, which is in parentheses and may contain any character.
 			rest := stat[bytes.LastIndexByte(stat, ')')+1:]
 			if !bytes.HasPrefix(rest, []byte(" T")) {
 				return fmt.Errorf("a thread of process %d is in state%.2s", pid, rest)

@@ -2,5 +2,5 @@
 
 package localmongo
 
-// awaitStopped trusts the signal: only Linux tells the states of threads.
+// awaitStopped does nothing: only Linux shows the states of threads.
 func awaitStopped(int) error { return nil }

@@ -12,22 +12,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// setName is the name of every replica set started here that is not a part of a
-// sharded cluster.
+// setName is the name of each replica set started here that is not part of a sharded cluster.
 const setName = "rs0"
 
-// hello is the part of the server's answer to "hello" that tells its role.
+// hello is the part of the response to "hello" that shows a node's role.
 type hello struct {
 	SetName           string `bson:"setName"`
 	Msg               string `bson:"msg"`
 	IsWritablePrimary bool   `bson:"isWritablePrimary"`
 	Secondary         bool   `bson:"secondary"`
-	// ElectionID grows with each election; only a primary has one.
+	// ElectionID grows with each election. Only a primary has one.
 	ElectionID bson.ObjectID `bson:"electionId"`
 }
 
-// poll calls try until it returns nil or a permanent error, or ctx ends; then
-// the last error of try is returned next to that of ctx.
+// poll calls try until it returns nil or a permanent error, or until ctx ends. It then returns the
+// last error of try together with the error of ctx.
 func poll(ctx context.Context, try func() error) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(10*time.Millisecond),
@@ -39,13 +38,14 @@ func poll(ctx context.Context, try func() error) error {
 		last = try()
 		return last
 	}, backoff.WithContext(b, ctx))
+	// The end of ctx alone would not tell why the attempts failed.
 	if err != nil && ctx.Err() != nil && !errors.Is(last, ctx.Err()) {
 		return errors.Join(ctx.Err(), last)
 	}
 	return err
 }
 
-// direct connects to the one node at addr, whatever its role.
+// direct connects to the node at addr, whatever its role.
 func direct(addr string) (*mongo.Client, error) {
 	client, err := mongo.Connect(options.Client().
 		ApplyURI("mongodb://" + addr + "/?directConnection=true").
@@ -65,8 +65,7 @@ func ask(ctx context.Context, client *mongo.Client) (hello, error) {
 	return h, nil
 }
 
-// initiate makes a replica set of the members, of which client reaches the
-// first, directly.
+// initiate forms a replica set of the members. client must be connected directly to the first one.
 func initiate(ctx context.Context, client *mongo.Client, name string, members []string, configServer bool) error {
 	list := make(bson.A, len(members))
 	for i, m := range members {
@@ -75,9 +74,8 @@ func initiate(ctx context.Context, client *mongo.Client, name string, members []
 	config := bson.D{
 		{Key: "_id", Value: name},
 		{Key: "members", Value: list},
-		// A fifth of the default of 10 s: tests kill primaries, and all
-		// members share one machine. Less would elect for no reason when
-		// that machine is busy.
+		// A fifth of the default of 10 s: tests kill primaries, and all members share one machine.
+		// A shorter timeout would cause elections whenever that machine is busy.
 		{Key: "settings", Value: bson.D{
 			{Key: "electionTimeoutMillis", Value: 2000},
 			{Key: "heartbeatIntervalMillis", Value: 500},
@@ -93,8 +91,7 @@ func initiate(ctx context.Context, client *mongo.Client, name string, members []
 	return nil
 }
 
-// awaitRole returns when the node behind client is primary, or secondary where
-// that will do too.
+// awaitRole returns when client's node is primary, or secondary if secondaryWillDo is set.
 func awaitRole(ctx context.Context, client *mongo.Client, secondaryWillDo bool) error {
 	return poll(ctx, func() error {
 		h, err := ask(ctx, client)
@@ -109,10 +106,10 @@ func awaitRole(ctx context.Context, client *mongo.Client, secondaryWillDo bool) 
 	})
 }
 
-// disconnect releases client even when the work's context has ended.
+// disconnect closes client, even if the work's context has ended.
 func disconnect(ctx context.Context, client *mongo.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// Nothing depends on a clean goodbye to a server that may be gone.
+	// A clean close does not matter: the server may already be gone.
 	_ = client.Disconnect(ctx)
 }

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Server is a MongoDB that can be used now.
+// Server is a MongoDB ready for use.
 type Server struct {
 	uri     string
 	version string
@@ -24,9 +24,9 @@ type Server struct {
 	stopErr  error
 }
 
-// Start finds or starts a MongoDB of the given shape and returns when it takes
-// writes. ctx bounds only the start; the server runs until Stop, and at most as
-// long as this process. The error is a *NotFoundError when none can be had.
+// Start finds or starts a MongoDB of the wanted shape, and returns when it accepts writes. ctx
+// bounds the start only. The server runs until Stop, and no longer than this process. The error is
+// a *NotFoundError if no MongoDB is available.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -34,7 +34,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	p, tried, err := newFinder().find(ctx, o)
 	if ctx.Err() != nil {
-		// What was tried failed because of that, not for want of a MongoDB.
+		// The attempts failed because ctx ended, and say nothing about the machine.
 		return nil, fmt.Errorf("find mongod: %w", ctx.Err())
 	}
 	if err != nil {
@@ -52,12 +52,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, err
 		}
 	default:
-		// Docker is the last resort, and only a run shows whether its image
-		// can be had.
+		// Docker is the last resort. Only a run shows whether its image is available.
 		if s, err = startDocker(ctx, o); err != nil {
 			return nil, &NotFoundError{Tried: append(tried, Attempt{Place: p.String(), Reason: err}), Sharded: o.Shards > 0}
 		}
 	}
+	// This is also the first request by the URI that callers get, so a wrong one fails here.
 	if s.version, err = askVersion(ctx, s.uri); err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
@@ -65,25 +65,25 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// URI is the connection string, with the credentials it needs. Where this
-// process started the server it has a query part, so "&option=value" may be
-// appended.
+// URI returns the connection string with its credentials. If this process started the server, the
+// string has a query part, so callers may append "&option=value".
 func (s *Server) URI() string { return s.uri }
 
-// Version is the server's version, such as "8.2.0".
+// Version returns the server's version, such as "8.2.0".
 func (s *Server) Version() string { return s.version }
 
-// Nodes returns the processes that this process runs: none for a connection
-// string and for Docker. Those of a sharded cluster are in the order in which they
-// start: the members of the shards, the config server, mongos.
+// Nodes returns the server processes that this process runs. There are none for a connection string
+// or Docker. For a sharded cluster their order is the order of the start: the members of the
+// shards, the config server, mongos.
 func (s *Server) Nodes() []*Node { return append([]*Node(nil), s.nodes...) }
 
-// Shards returns the shards of a sharded cluster, and none of another server.
+// Shards returns the shards of a sharded cluster; none for any other server.
 func (s *Server) Shards() []Shard { return append([]Shard(nil), s.shards...) }
 
-// Stop ends a server that Start started and removes its data; calling it again
-// is harmless. A server reached by a connection string goes on running.
+// Stop ends a server that Start has started and removes its data. Later calls do nothing and return
+// the same error. A server reached by a connection string keeps running.
 func (s *Server) Stop(ctx context.Context) error {
+	// Tests often stop a server both themselves and by a deferred call.
 	s.stopOnce.Do(func() {
 		if s.stop != nil {
 			s.stopErr = s.stop(ctx)
@@ -92,8 +92,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.stopErr
 }
 
-// checkForeign makes sure that a server we did not start is one that the tests
-// can work with.
+// checkForeign refuses a server of a connection string that tests cannot work with.
 func (s *Server) checkForeign(ctx context.Context) error {
 	client, err := mongo.Connect(options.Client().ApplyURI(s.uri))
 	if err != nil {
@@ -104,6 +103,7 @@ func (s *Server) checkForeign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// mongos has no set name, but this message.
 	if h.SetName == "" && h.Msg != "isdbgrid" {
 		return errors.New("it is a standalone server; a replica set or mongos is needed for change streams")
 	}
@@ -127,6 +127,6 @@ func askVersion(ctx context.Context, uri string) (string, error) {
 }
 
 func report(log io.Writer, format string, args ...any) {
-	// Progress notes only: a log that cannot be written stops nothing.
+	// A log that cannot be written must not stop the start.
 	_, _ = fmt.Fprintf(log, "localmongo: "+format+"\n", args...)
 }

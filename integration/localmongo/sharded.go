@@ -17,10 +17,10 @@ const configName = "config0"
 
 // Shard is one shard of a sharded cluster.
 type Shard struct {
-	// Name is what the cluster calls it, in commands such as moveRange.
+	// Name is the shard's name in cluster commands such as moveRange.
 	Name string
-	// URI is the connection string of the shard itself, past mongos, for tests that
-	// look at what really lies there.
+	// URI is the connection string of the shard itself, not of mongos, for tests that inspect its
+	// stored data.
 	URI string
 
 	nodes []*Node
@@ -29,8 +29,8 @@ type Shard struct {
 // Nodes returns the members of the shard.
 func (s Shard) Nodes() []*Node { return append([]*Node(nil), s.nodes...) }
 
-// startSharded runs o.Shards replica sets, a config server and a mongos in a fresh data
-// folder and joins them to one cluster.
+// startSharded runs o.Shards replica sets, a config server and a mongos in a new data folder, and
+// joins them to one cluster.
 func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error) {
 	data, err := makeDataDir(o.Dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		return nil, err
 	}
 	secret := newSecret()
-	var sets [][]*Node // one for each shard, then the config server's
+	var sets [][]*Node // one for each shard, then one for the config server
 	for i, port := range ports {
 		dir, err := makeNodeDir(data.path, i, secret, o)
 		if err != nil {
@@ -56,10 +56,11 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		}
 		switch {
 		case i < members:
+			// The members of a shard are neighbours in the list of nodes.
 			name := fmt.Sprintf("shard%d", i/o.Nodes)
 			n := newNode(p, dir, port, name, o)
-			// A range that has moved away is deleted after 15 minutes by default, and
-			// cannot move back before.
+			// By default, a range that moved away is deleted after 15 minutes, and cannot move back
+			// before that.
 			n.args = append(n.args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 			s.nodes = append(s.nodes, n)
 			if i%o.Nodes == 0 {
@@ -69,8 +70,8 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 			sets[len(sets)-1] = append(sets[len(sets)-1], n)
 		case i == members:
 			n := newNode(p, dir, port, configName, o)
-			// Resharding, and what is made of it, takes five minutes at least by default, and
-			// asks after half a minute how far it is.
+			// By default, resharding and the operations built on it take at least five minutes, and
+			// check their progress only after half a minute.
 			n.args = append(n.args, "--configsvr", "--setParameter", "reshardingMinimumOperationDurationMillis=0",
 				"--setParameter", "reshardingDelayBeforeRemainingOperationTimeQueryMillis=0")
 			s.nodes = append(s.nodes, n)
@@ -79,6 +80,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 			s.nodes = append(s.nodes, newRouter(p, dir, port, s.nodes[members], o))
 		}
 	}
+	// The shards and the config server first; mongos needs a config server that is up.
 	if err := startAll(ctx, s.nodes[:members+1]); err != nil {
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 			s.shards[i].URI = uri
 		}
 	}
-	// A mongos that finds no config server yet waits for long stretches.
+	// mongos backs off for long if it finds no config server, so it starts last.
 	router := s.nodes[members+1]
 	if err := startAll(ctx, []*Node{router}); err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 	return s, s.join(ctx)
 }
 
-// newRouter prepares the mongos of a cluster with the config server given.
+// newRouter prepares the mongos of a cluster with this config server.
 func newRouter(p place, dir string, port int, config *Node, o Options) *Node {
 	n := &Node{
 		addr:    net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
@@ -153,8 +155,8 @@ func form(ctx context.Context, name string, nodes []*Node, configServer bool, se
 	}
 	login, query := "", "replicaSet="+name
 	if o.Auth {
-		// Users of the cluster are the config server's; a shard asked directly knows
-		// its own only.
+		// The cluster's users are on the config server. A direct connection to a shard needs a user
+		// of the shard itself.
 		if err := createRoot(ctx, first, secret); err != nil {
 			return "", err
 		}
@@ -164,7 +166,7 @@ func form(ctx context.Context, name string, nodes []*Node, configServer bool, se
 	return "mongodb://" + login + list[1:] + "/?" + query, nil
 }
 
-// join makes one cluster of what runs: it adds the shards and stops the balancer.
+// join forms the cluster: it adds the shards and stops the balancer.
 func (s *Server) join(ctx context.Context) error {
 	client, err := mongo.Connect(options.Client().ApplyURI(s.uri))
 	if err != nil {
@@ -173,11 +175,13 @@ func (s *Server) join(ctx context.Context) error {
 	defer disconnect(ctx, client)
 	admin := client.Database("admin")
 	for _, shard := range s.shards {
+		// One member suffices: the cluster discovers the others.
 		list := shard.Name + "/" + shard.nodes[0].addr
 		if err := admin.RunCommand(ctx, bson.D{{Key: "addShard", Value: list}, {Key: "name", Value: shard.Name}}).Err(); err != nil {
 			return fmt.Errorf("add %s to the cluster: %w", shard.Name, err)
 		}
 	}
+	// Tests place chunks themselves, and a balancer would move them at any time.
 	if err := admin.RunCommand(ctx, bson.D{{Key: "balancerStop", Value: 1}}).Err(); err != nil {
 		return fmt.Errorf("stop the balancer: %w", err)
 	}

@@ -1,12 +1,12 @@
-// Package memetcd is an etcd in memory, as far as the record store on etcd can tell: keys with
-// all their revisions, transactions, watches, compaction, and the bounds of requests. What runs
-// over it can be simulated, with time that is not real and histories that end at any moment.
+// Package memetcd is an in-memory etcd for simulations of the record store on etcd. It has keys
+// with all their revisions, transactions, watches, compaction and the limits of requests. Code on
+// top of it can run in simulated time, and a history can end at any moment.
 //
-// A test compares its answers with those of a real etcd, request by request.
+// A test compares its responses with a real etcd's, request by request.
 //
-// It has no leases, users or members, and watches deliver what they have without delay. It is
-// the client's interfaces that it serves, and no protocol: what clientv3 itself does, retries
-// and streams that reconnect, is seen over a real one.
+// It has no leases, users or members, and delivers to watches without delay. It implements the
+// client's interfaces and no protocol. Tests with a real etcd cover clientv3's own retries and
+// reconnects. Begin to read at Server.
 //
 // It is not for users and may change with any version.
 package memetcd
@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Options are etcd's own.
+// Options are options of etcd itself.
 type Options struct {
 	Operations int // --max-txn-ops; 0: 128
 	Bytes      int // --max-request-bytes; 0: 1.5 MiB
@@ -40,16 +40,16 @@ type Server struct {
 	mu        sync.Mutex
 	revision  int64
 	compacted int64
-	keys      []string // of all that has a history, sorted
+	keys      []string // with a history, sorted
 	history   map[string][]*mvccpb.KeyValue
-	events    []*clientv3.Event // from compacted on
+	events    []*clientv3.Event // from revision compacted on
 	changed   chan struct{}     // closed and replaced by each commit
 	streams   map[string]*stream
-	silent    bool // no answers to requests for progress
-	cut       bool // no connection of watches
+	silent    bool // gives no response to progress requests
+	cut       bool // disconnects all watches
 }
 
-// New makes an empty cluster, as of the revision at which etcd begins.
+// New returns an empty cluster at etcd's first revision.
 func New(o Options) *Server {
 	if o.Operations == 0 {
 		o.Operations = 128
@@ -63,7 +63,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Client is a connection. It ends with ctx, or when it is closed.
+// Client returns a connection. It ends with ctx, or when it is closed.
 func (s *Server) Client(ctx context.Context) *clientv3.Client {
 	c := clientv3.NewCtxClient(ctx)
 	c.KV = clientv3.NewKVFromKVClient(kv{s}, c)
@@ -71,8 +71,8 @@ func (s *Server) Client(ctx context.Context) *clientv3.Client {
 	return c
 }
 
-// Compact forgets all that was before the newest revision. Watches that have not been told of it
-// yet have lost their history.
+// Compact discards the history before the newest revision. Watches that have not received it yet
+// have lost their history.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +82,13 @@ func (s *Server) Compact() {
 func (s *Server) compact(revision int64) {
 	s.compacted = revision
 	for key, versions := range s.history {
+		// The newest version at or before the revision stays: reads at the revision still need it.
 		keep := 0
 		for keep < len(versions)-1 && versions[keep+1].ModRevision <= revision {
 			keep++
 		}
 		versions = versions[keep:]
+		// A deleted key needs no history from its own deletion on.
 		if len(versions) == 1 && versions[0].Version == 0 && versions[0].ModRevision <= revision {
 			delete(s.history, key)
 			i, _ := slices.BinarySearch(s.keys, key)
@@ -95,6 +97,7 @@ func (s *Server) compact(revision int64) {
 		}
 		s.history[key] = versions
 	}
+	// Events of the compacted revision itself stay, because a watch may begin there.
 	s.events = slices.DeleteFunc(s.events, func(e *clientv3.Event) bool { return e.Kv.ModRevision < revision })
 	s.wake()
 }
@@ -108,7 +111,7 @@ func (s *Server) header() *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: s.id, MemberId: 1, Revision: s.revision, RaftTerm: 2}
 }
 
-// at is a key as of a revision; nil: it was not there.
+// at returns a key as of a revision, or nil if it did not exist then.
 func (s *Server) at(key string, revision int64) *mvccpb.KeyValue {
 	for _, kv := range slices.Backward(s.history[key]) {
 		if kv.ModRevision <= revision {
@@ -121,7 +124,7 @@ func (s *Server) at(key string, revision int64) *mvccpb.KeyValue {
 	return nil
 }
 
-// within returns the keys of a range that have a history.
+// within returns the keys of a range that have a history, deleted ones included.
 func (s *Server) within(key, end []byte) []string {
 	from, found := slices.BinarySearch(s.keys, string(key))
 	switch {
@@ -129,6 +132,7 @@ func (s *Server) within(key, end []byte) []string {
 		return nil
 	case len(end) == 0:
 		return s.keys[from : from+1]
+	// etcd's range end for "all keys from here on".
 	case string(end) == "\x00":
 		return s.keys[from:]
 	}
@@ -143,7 +147,7 @@ func covers(key, end []byte, k string) bool {
 	return k >= string(key) && (string(end) == "\x00" || k < string(end))
 }
 
-// kv answers requests.
+// kv handles requests.
 type kv struct{ s *Server }
 
 func (k kv) Range(ctx context.Context, req *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
@@ -155,6 +159,7 @@ func (k kv) Range(ctx context.Context, req *pb.RangeRequest, _ ...grpc.CallOptio
 }
 
 func (k kv) Put(ctx context.Context, req *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
+	// As in etcd, a single put is a transaction of one operation.
 	resp, err := k.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: req}}}})
 	if err != nil {
 		return nil, err
@@ -189,7 +194,7 @@ func (k kv) RangeStream(context.Context, *pb.RangeRequest, ...grpc.CallOption) (
 	return nil, rpctypes.ErrGRPCNotCapable
 }
 
-// enter begins a request. The caller unlocks.
+// enter checks a request and takes the lock. If it succeeds, the caller must unlock.
 func (s *Server) enter(ctx context.Context, req proto.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -201,10 +206,11 @@ func (s *Server) enter(ctx context.Context, req proto.Message) error {
 	return nil
 }
 
-// read answers a range request. newest is the revision of reads that name none.
+// read handles a range request. A request without a revision reads at newest.
 func (s *Server) read(req *pb.RangeRequest, newest int64) (*pb.RangeResponse, error) {
 	revision := req.Revision
 	switch {
+	// etcd refuses a future revision instead of waiting for it.
 	case revision > s.revision:
 		return nil, rpctypes.ErrGRPCFutureRev
 	case revision <= 0:
@@ -218,12 +224,14 @@ func (s *Server) read(req *pb.RangeRequest, newest int64) (*pb.RangeResponse, er
 		if kv == nil {
 			continue
 		}
+		// etcd counts all matches, even those beyond the limit.
 		resp.Count++
 		switch {
 		case req.CountOnly:
 		case req.Limit > 0 && resp.Count > req.Limit:
 			resp.More = true
 		default:
+			// The caller may change its response, but not the history.
 			kv = proto.Clone(kv).(*mvccpb.KeyValue)
 			if req.KeysOnly {
 				kv.Value = nil
@@ -234,7 +242,7 @@ func (s *Server) read(req *pb.RangeRequest, newest int64) (*pb.RangeResponse, er
 	return resp, nil
 }
 
-// Keys lists all that is there below a prefix, for tests that look for leftovers.
+// Keys returns all existing keys with a prefix, for tests that look for leftovers.
 func (s *Server) Keys(prefix string) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

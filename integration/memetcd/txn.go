@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Txn makes one of the two lists of operations, as a whole.
+// Txn executes one of the two lists of operations atomically.
 func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
 	s := k.s
 	if max(len(req.Compare), len(req.Success), len(req.Failure)) > s.opts.Operations {
@@ -36,7 +36,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 	if !resp.Succeeded {
 		ops = req.Failure
 	}
-	// Reads that cannot be answered refuse all of it, before anything is written.
+	// A read that fails refuses the whole transaction, so all reads run before any write.
 	for _, op := range ops {
 		if r := op.GetRequestRange(); r != nil {
 			if _, err := s.read(r, s.revision); err != nil {
@@ -44,6 +44,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 			}
 		}
 	}
+	// All operations of a transaction share one revision.
 	w := &writing{s: s, at: s.revision + 1}
 	for _, op := range ops {
 		switch r := op.Request.(type) {
@@ -61,6 +62,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: n}}})
 		}
 	}
+	// A transaction that only reads, or deletes nothing, takes no revision.
 	if len(w.events) > 0 {
 		s.revision = w.at
 		s.events = append(s.events, w.events...)
@@ -70,7 +72,7 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 	return resp, nil
 }
 
-// disjoint refuses operations of which two change the same key.
+// disjoint refuses operations that change the same key twice.
 func disjoint(ops []*pb.RequestOp) error {
 	seen := map[string]bool{}
 	for _, op := range ops {
@@ -88,6 +90,7 @@ func disjoint(ops []*pb.RequestOp) error {
 		if d == nil {
 			continue
 		}
+		// A delete may overlap other deletes, but no put.
 		for key := range seen {
 			if covers(d.Key, d.RangeEnd, key) {
 				return rpctypes.ErrGRPCDuplicateKey
@@ -97,8 +100,8 @@ func disjoint(ops []*pb.RequestOp) error {
 	return nil
 }
 
-// holds reports whether a comparison holds now. A key that is not there compares as one all of
-// whose numbers are zero, and by value it does not.
+// holds reports whether a comparison is true now. A missing key compares as if all its numbers were
+// zero. By value, it is never true.
 func (s *Server) holds(c *pb.Compare) bool {
 	var kvs []*mvccpb.KeyValue
 	for _, key := range s.within(c.Key, c.RangeEnd) {
@@ -107,6 +110,7 @@ func (s *Server) holds(c *pb.Compare) bool {
 		}
 	}
 	if len(kvs) == 0 {
+		// A missing key has no value, so not even "not equal" is true.
 		if c.Target == pb.Compare_VALUE {
 			return false
 		}
@@ -141,7 +145,7 @@ func compare(c *pb.Compare, kv *mvccpb.KeyValue) bool {
 	}
 }
 
-// writing is what a transaction has changed so far, at its revision.
+// writing collects the changes of a transaction, at its revision.
 type writing struct {
 	s      *Server
 	at     int64
@@ -160,12 +164,14 @@ func (w *writing) add(kv *mvccpb.KeyValue, kind mvccpb.Event_EventType) {
 func (w *writing) put(r *pb.PutRequest) {
 	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, CreateRevision: w.at, ModRevision: w.at, Version: 1}
 	if was := w.s.at(string(r.Key), w.at); was != nil {
+		// A key that was deleted in between starts again at version 1.
 		kv.CreateRevision, kv.Version = was.CreateRevision, was.Version+1
 	}
 	w.add(kv, mvccpb.PUT)
 }
 
 func (w *writing) remove(r *pb.DeleteRangeRequest) (n int64) {
+	// A clone, because add may insert into the slice of keys.
 	for _, key := range slices.Clone(w.s.within(r.Key, r.RangeEnd)) {
 		if w.s.at(key, w.at) == nil {
 			continue

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// watcher is the watches of one connection. As with clientv3, those whose contexts have the
-// same metadata share a stream, and each request for progress on it.
+// watcher holds the watches of one connection. As in clientv3, watches whose contexts have equal
+// metadata share a stream. A progress request goes to a whole stream.
 type watcher struct{ s *Server }
 
-// stream is what watches with the same metadata share.
+// stream is the shared state of watches with equal metadata.
 type stream struct {
-	begin map[*clientv3.Op]int64 // the revision that each watch begins at
-	asked int                    // requests for progress
+	begin map[*clientv3.Op]int64 // start revision of each watch
+	asked int                    // number of progress requests
 }
 
 func streamOf(ctx context.Context) string {
@@ -39,6 +39,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	}
 	on.begin[&op] = op.Rev()
 	next, seen := op.Rev(), on.asked
+	// Without a revision a watch begins with the next change.
 	if next == 0 {
 		next = s.revision + 1
 	}
@@ -47,16 +48,19 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			// The last watch of a stream closes it, so that Streams shows leaks.
 			if delete(on.begin, &op); len(on.begin) == 0 {
 				delete(s.streams, name)
 			}
 		}()
-		// As in clientv3, what the caller has not taken yet waits here, and no compaction takes it.
+		// As in clientv3, responses queue here until the caller takes them. A compaction does not
+		// remove queued ones.
 		var waiting []clientv3.WatchResponse
 		for {
 			s.mu.Lock()
 			resp, some := s.since(op, next)
 			switch {
+			// Without a connection nothing arrives. The events are delivered after Cut ends.
 			case s.cut:
 				some = false
 			case some:
@@ -66,6 +70,8 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 			lost := some && resp.CompactRevision != 0
 			if some {
 				waiting = append(waiting, resp)
+				// Everything up to this revision is in the response, whether or not it was for this
+				// watch.
 				next = max(next, s.revision+1)
 			}
 			changed := s.changed
@@ -76,11 +82,12 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 				first, to = waiting[0], out
 			}
 			if lost {
-				changed = nil // nothing comes after that
+				changed = nil // a lost watch ends with this response
 			}
 			select {
 			case to <- first:
 				waiting = waiting[1:]
+				// As in clientv3, the channel closes after the report of a compaction.
 				if first.CompactRevision != 0 {
 					return
 				}
@@ -93,8 +100,9 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	return out
 }
 
-// since is what a watch has to be told from a revision on.
+// since returns the watch's events from revision next on. some is false if there are none.
 func (s *Server) since(op clientv3.Op, next int64) (resp clientv3.WatchResponse, some bool) {
+	// The watch missed compacted events, so etcd cancels it instead of leaving a gap.
 	if next < s.compacted {
 		return clientv3.WatchResponse{Header: s.header(), CompactRevision: s.compacted, Canceled: true}, true
 	}
@@ -108,8 +116,8 @@ func (s *Server) since(op clientv3.Op, next int64) (resp clientv3.WatchResponse,
 	return resp, len(resp.Events) > 0
 }
 
-// RequestProgress has all watches of a stream told how far they are, if none of them begins in the
-// future. As with clientv3, the request is taken only while there is a connection.
+// RequestProgress makes all watches of a stream report their progress, unless one of them begins at
+// a future revision. As in clientv3, the request waits until there is a connection.
 func (w *watcher) RequestProgress(ctx context.Context) error {
 	for {
 		w.s.mu.Lock()
@@ -130,6 +138,7 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 		return nil
 	}
 	for _, from := range on.begin {
+		// etcd sends no progress for a stream while one of its watches has not begun.
 		if from > w.s.revision {
 			return nil
 		}
@@ -139,22 +148,22 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 	return nil
 }
 
-// Close has nothing to do: watches end with their contexts.
+// Close does nothing: watches end with their contexts.
 func (w *watcher) Close() error { return nil }
 
-// Streams is how many streams the watches are on.
+// Streams returns the number of open streams.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// Silence has requests for progress go without an answer until it is taken back, as a member
-// does that is busy with watches that are behind.
+// Silence stops or restarts responses to progress requests. A real member stops them while it is
+// busy with watches that lag.
 func (s *Server) Silence(on bool) { s.set(&s.silent, on) }
 
-// Cut takes watches off the network until it is taken back: they are told nothing, and requests
-// for progress wait.
+// Cut disconnects or reconnects all watches. Disconnected watches receive nothing, and progress
+// requests wait.
 func (s *Server) Cut(on bool) { s.set(&s.cut, on) }
 
 func (s *Server) set(what *bool, on bool) {

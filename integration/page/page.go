@@ -1,8 +1,8 @@
-// Package page reads the documents in docs/ for the tests that hold them right: their fenced
-// blocks, each with the comment before it, which readers do not see and which says what a test
-// does with the block.
+// Package page parses the documents in docs/ for the tests that check them. It returns their fenced
+// blocks. The hidden comment in front of a block names the use of that block in a test.
 //
-// It does not own what the comments mean, nor what runs what a page shows.
+// The package does not interpret these comments and does not run the blocks. Begin to read at
+// Blocks.
 //
 // It is not for users and may change with any version.
 package page
@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Block is a fenced block of a page, with the marker in the line before it.
+// Block is a fenced block of a page, with the marker on the line in front of it.
 type Block struct {
 	Language, Text, Marker string
-	Line                   int // of the page; what begins it
-	Start, End             int // of the text, in the page
+	Line                   int // line of the page on which the block or its marker begins
+	Start, End             int // byte offsets of the text in the page
 }
 
 var fenced = regexp.MustCompile("(?ms)^(?:<!-- ([^\n]*) -->\n)?```([a-z]*)\n(.*?)^```$")
 
-// Blocks are those of a page, in their order.
+// Blocks returns the fenced blocks of a page, in order.
 func Blocks(page string) []Block {
 	var out []Block
 	for _, m := range fenced.FindAllStringSubmatchIndex(page, -1) {
@@ -36,7 +36,7 @@ func Blocks(page string) []Block {
 
 var named = regexp.MustCompile(`^# (\S+\.yaml)\n`)
 
-// File is the name of the file that a block of YAML shows, which is in its first line.
+// File returns the file name on the first line of a YAML block.
 func (b Block) File() (name string, ok bool) {
 	if m := named.FindStringSubmatch(b.Text); m != nil && b.Language == "yaml" {
 		return m[1], true

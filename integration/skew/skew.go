@@ -1,5 +1,5 @@
-// Package skew is the service that 'dbcontroller init service' writes, in three versions: its
-// own two and one more, so that clients of the first one are two behind.
+// Package skew is the service that 'dbcontroller init service' generates, with a third version
+// added. Tests use it for clients that are two versions behind.
 //
 // It is not for users and may change with any version.
 package skew
@@ -22,7 +22,7 @@ const kind = "tasks" // of the records, in all versions
 
 var serviceV3 = tasksv3.File_tasks_v3_tasks_proto.Services().ByName("TaskService")
 
-// Service has so many of the three versions: a server with two is an older build.
+// Service returns the service with its first versions only. A server with two is an older build.
 func Service(versions int) dbcontroller.Service {
 	s := tasks.Service()
 	s.Versions = append(s.Versions, dbcontroller.Version{
@@ -37,7 +37,7 @@ var lensText []byte
 func fromV2() dbcontroller.Transformers {
 	l, err := lens.Parse("lens.yaml", lensText)
 	if err != nil {
-		panic(err) // every test would meet it
+		panic(err) // each test would fail here
 	}
 	set := lens.NewSet()
 	set.Add(kind, kind, l)

@@ -2,9 +2,9 @@ package subprocess
 
 import "syscall"
 
-// dieWithParent has the kernel kill a process when the thread that started it ends, and gives
-// it a group of its own: an interrupt of the terminal reaches the parent alone, which then
-// stops its children in order.
+// dieWithParent makes the kernel kill the process when the thread that started it ends. It also
+// gives the process its own group: an interrupt from the terminal reaches the parent only, which
+// then stops its children in order.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

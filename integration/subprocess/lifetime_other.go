@@ -4,6 +4,6 @@ package subprocess
 
 import "syscall"
 
-// dieWithParent gives a process a group of its own: an interrupt of the terminal reaches the
-// parent alone. There is no signal at a parent's death: a child outlives one that is killed.
+// dieWithParent gives the process its own group: an interrupt from the terminal reaches the parent
+// only. This system sends no signal at a parent's death, so a child outlives a killed parent.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,8 +1,9 @@
-// Package subprocess runs processes that must not outlive the one that starts them: the servers
-// of tests and the programs of the demonstration. On Linux the kernel kills them with their
-// parent, however that ends; elsewhere they are stopped in order only.
+// Package subprocess runs processes that must not outlive their parent: the servers of tests and
+// the programs of the demonstration. On Linux the kernel kills them with their parent, however the
+// parent ends. On other systems they stop only if the parent stops them.
 //
-// It does not own what a process reads or writes, nor what its end means to the caller.
+// The package does not own the input and output of a process, nor the meaning of its exit. Begin to
+// read at Start.
 //
 // It is not for users and may change with any version.
 package subprocess
@@ -18,15 +19,14 @@ import (
 	"time"
 )
 
-// Process is a started process.
+// Process is a started process. Its methods may be called concurrently.
 type Process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed once the process was waited for
-	err  error         // of its end; valid after done
+	done chan struct{} // closed after cmd.Wait
+	err  error         // result of cmd.Wait; valid after done
 }
 
-// Start starts cmd, which dies with this process unless it says otherwise by attributes of
-// its own.
+// Start starts cmd. It dies with this process, unless cmd has attributes of its own.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = dieWithParent()
@@ -34,8 +34,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the signal when the thread that started a process ends, and the
-		// runtime ends threads as it likes: this one has to live as long as the process.
+		// The kernel sends the death signal when the thread that started the process ends, and the
+		// Go runtime ends threads at will. This thread must therefore live as long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -51,13 +51,13 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Pid is the process's id.
+// Pid returns the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running reports whether the process has not ended yet.
+// Running reports whether the process is still running.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -67,8 +67,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Wait returns when the process has ended, with its code and what is wrong with that; the
-// code of one that a signal ended is -1.
+// Wait waits for the end of the process. It returns its exit code, -1 after a signal, and the error
+// of cmd.Wait.
 func (p *Process) Wait() (code int, err error) {
 	<-p.done
 	return p.cmd.ProcessState.ExitCode(), p.err
@@ -77,13 +77,14 @@ func (p *Process) Wait() (code int, err error) {
 // Signal sends a signal. An error can mean that the process has just ended.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the process at once, a stopped one too, and returns when it is gone.
+// Kill kills the process, even a stopped one, and waits until it is gone.
 func (p *Process) Kill() {
 	_ = p.Signal(os.Kill) // an error means that it ended by itself
 	<-p.done
 }
 
-// Stop asks the process to end, and kills one that has not after a while.
+// Stop sends SIGTERM, and kills the process if it has not ended within patience. It reports whether
+// the process ended in time.
 func (p *Process) Stop(patience time.Duration) (inTime bool) {
 	_ = p.Signal(syscall.SIGTERM) // an error means that it ended by itself
 	select {
@@ -95,14 +96,16 @@ func (p *Process) Stop(patience time.Duration) (inTime bool) {
 	}
 }
 
-// Addresses finds in a program's log where it listens: it chose its ports itself, so that no
-// other process could take them in between.
+// Addresses finds a program's listen addresses in its log. The program chooses its own ports,
+// because a port chosen by the parent could be taken before the program binds it.
 func Addresses(log string) (api, operator string, err error) {
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return "", "", err
 	}
 	for line := range bytes.Lines(text) {
+		// A line of the log that is no JSON, or has no addresses, is not the one that announces
+		// them.
 		var said struct{ API, Operator string }
 		if json.Unmarshal(line, &said) == nil && said.API != "" && said.Operator != "" {
 			return said.API, said.Operator, nil
@@ -111,7 +114,7 @@ func Addresses(log string) (api, operator string, err error) {
 	return "", "", errors.New("it has not said where it listens")
 }
 
-// Tail returns the last lines of a log, or why it cannot be read.
+// Tail returns the last lines of a log, or the error of reading it.
 func Tail(log string, lines int) string {
 	text, err := os.ReadFile(log)
 	if err != nil {

@@ -1,26 +1,28 @@
-// Package workload remembers what the clients of a test or a demonstration asked a database
-// for and what they were told, and judges with it what is found there.
+// Package workload records the requests of test or demonstration clients to a database, and the
+// responses. It then checks the database's contents against them. Begin to read at Ledger.
 //
 // # Words
 //
-// A record is known by a key; what it holds is a state, any comparable value of the caller,
-// whose zero value means that the record is absent. A place (an API of a server, a collection)
-// shows a state as a print, a text that the caller derives from what it finds there, and from a
-// state of the ledger to compare with it. The empty print means absence too.
+// A record has a key and a state. A state is any comparable value of the caller; its zero value
+// means that the record is absent. A place is where records are visible, such as an API of a server
+// or a collection. A print is a text that stands for a state. The caller derives it from the
+// contents of a place, and from a state of the ledger for comparison. The empty print also means
+// absent.
 //
-// # What it guarantees
+// # Guarantees
 //
-// A record must hold its last acknowledged state, or that of a write whose outcome is unknown.
-// So what Check reports did go wrong, and nothing is reported of what may have happened. One
-// client writes a record, one write after another: with several, the last acknowledged state
-// would not be known. Any number may read it. All methods may be called concurrently.
+// A record must hold its last acknowledged state, or the state of a write with an unknown outcome.
+// Each finding of Check is therefore a real fault, and Check reports nothing that may legitimately
+// have happened. Only one client may write a record, one write after another: with several, the
+// last acknowledged state would be unknown. Any number of clients may read it. All methods may be
+// called concurrently.
 //
 // # What it does not own
 //
-// It makes no calls and decides nothing about retries. Whether a failed call was refused or
-// has an unknown outcome is for the client to say, who knows the protocol. It does not count
-// or time calls. Histories in which several clients write one record are for porcupine, as in
-// the simulation's TestLinearizable.
+// The package makes no calls and decides no retries. The client knows the protocol, so the client
+// decides whether a failed call was refused or has an unknown outcome. The package does not count
+// or time calls. For histories with several writers of one record, use porcupine, as the
+// simulation's TestLinearizable does.
 //
 // It is not for users and may change with any version.
 package workload
@@ -30,26 +32,26 @@ import (
 	"sync"
 )
 
-// Ledger is what is known of the records of one sort.
+// Ledger records the states of all records of one sort.
 type Ledger[S comparable] struct {
-	Name string // of the sort, for people
+	Name string // of the sort, for reports
 
 	mu      sync.Mutex
 	entries map[string]*entry[S]
-	keys    []string // of all entries, to pick from
+	keys    []string // of all entries, for Some
 }
 
-// entry is what is known of one record.
+// entry records the possible states of one record.
 type entry[S comparable] struct {
 	acked   S
-	maybe   []S  // of writes whose outcome is unknown; the last is under way if writing
-	refused []S  // of writes that were refused since the acknowledged one
-	writing bool // a write was begun, and its client was not told yet what became of it
-	loaded  bool // nobody here knows what it holds, only that it is there
-	changes int  // how often any of this changed: whether a read had the record to itself
+	maybe   []S  // states of writes with unknown outcome; if writing, the last one is in progress
+	refused []S  // states of writes refused since the last acknowledged one
+	writing bool // a write is in progress
+	loaded  bool // the record exists, but its content is unknown here
+	changes int  // number of changes to this entry; a read uses it to detect concurrent writes
 }
 
-// New returns a ledger of a sort of records, which knows of none yet.
+// New returns an empty ledger for a sort of records.
 func New[S comparable](name string) *Ledger[S] {
 	return &Ledger[S]{Name: name, entries: map[string]*entry[S]{}}
 }
@@ -63,50 +65,52 @@ func (l *Ledger[S]) change(key string, do func(*entry[S])) {
 		l.entries[key] = e
 		l.keys = append(l.keys, key)
 	}
+	// Every event counts, so that a read notices a write that both began and ended during it.
 	e.changes++
 	do(e)
 }
 
-// Load notes a record that is there before any client runs, with a content that is for
-// somebody else to compare: until a write of it is acknowledged, it only has to be there.
+// Load records an existing record, before any client runs. Another check compares its content.
+// Until a write of it is acknowledged, the record only has to exist.
 func (l *Ledger[S]) Load(key string) { l.change(key, func(e *entry[S]) { e.loaded = true }) }
 
-// Put notes what a record certainly holds, by whatever means it was written.
+// Put records the certain state of a record, however it was written.
 func (l *Ledger[S]) Put(key string, now S) {
 	l.change(key, func(e *entry[S]) { *e = entry[S]{acked: now, changes: e.changes} })
 }
 
-// Begin notes a write that is about to be sent. It remains possible until Ack or Refuse, also
-// when its client does not return to it and begins another one.
+// Begin records a write that is about to be sent. Its state stays possible until Ack or Refuse,
+// even if the client abandons it and begins another write.
 func (l *Ledger[S]) Begin(key string, next S) {
 	l.change(key, func(e *entry[S]) { e.maybe, e.writing = append(e.maybe, next), true })
 }
 
-// Ack notes that the write begun last was acknowledged: nothing else is possible any longer.
+// Ack records that the latest write was acknowledged. No other state is possible from then on.
 func (l *Ledger[S]) Ack(key string) {
 	l.change(key, func(e *entry[S]) { *e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes} })
 }
 
-// Refuse notes that the write begun last was not done, as its client was told.
+// Refuse records that the client's latest write was refused, so it had no effect.
 func (l *Ledger[S]) Refuse(key string) {
 	l.change(key, func(e *entry[S]) {
+		// The refused state stays known: a record that shows it is a fault of its own kind.
 		last := len(e.maybe) - 1
 		e.refused, e.maybe, e.writing = append(e.refused, e.maybe[last]), e.maybe[:last], false
 	})
 }
 
-// Unknown notes that nobody will learn what became of the write begun last.
+// Unknown records that the outcome of the latest write will never be known.
 func (l *Ledger[S]) Unknown(key string) { l.change(key, func(e *entry[S]) { e.writing = false }) }
 
-// Len returns how many records have ever been loaded or written.
+// Len returns the number of records ever loaded or written.
 func (l *Ledger[S]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.keys)
 }
 
-// Written reports whether a client has written a record, or may have: whether what it holds
-// is compared.
+// Written reports whether a client has written a record or may have. Only then is its content
+// compared.
 func (l *Ledger[S]) Written(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +118,7 @@ func (l *Ledger[S]) Written(key string) bool {
 	return e == nil || !e.loaded || len(e.maybe) > 0
 }
 
-// Some returns n random keys of records that are or were there; none if there are none.
+// Some returns n random keys of known records, possibly repeated; nil if there are none.
 func (l *Ledger[S]) Some(rng *rand.Rand, n int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

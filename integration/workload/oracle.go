@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Kind is what is wrong with a record.
+// Kind classifies a finding.
 type Kind string
 
-// What can be wrong. One place can show both that a record is there twice and something else.
+// Kinds of findings. A duplicated record can have a second finding in the same place.
 const (
-	Lost        Kind = "lost"        // the last acknowledged state is not there, but an earlier one, any other or none
-	Resurrected Kind = "resurrected" // it is there after an acknowledged delete
-	Refused     Kind = "refused"     // it is as a write that was refused would have left it
-	Duplicated  Kind = "duplicated"  // it is there more than once
-	Foreign     Kind = "foreign"     // nobody has ever written it
-	Stale       Kind = "stale"       // a read showed what was not, or no longer, its state
+	Lost        Kind = "lost"        // the last acknowledged state is missing; an earlier, other or no state is there
+	Resurrected Kind = "resurrected" // it exists after an acknowledged delete
+	Refused     Kind = "refused"     // it has the state of a refused write
+	Duplicated  Kind = "duplicated"  // it exists more than once
+	Foreign     Kind = "foreign"     // no client has ever written it
+	Stale       Kind = "stale"       // a read returned a state that was not its state then
 )
 
-// Finding is one thing that is wrong with one record.
+// Finding is one fault of one record.
 type Finding struct {
 	Kind   Kind
 	Record string // sort and key
@@ -29,10 +29,10 @@ type Finding struct {
 
 func (f Finding) Error() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Record, f.Detail) }
 
-// Findings is everything that is wrong in one place, in the order of the records.
+// Findings lists all faults in one place, ordered by record.
 type Findings []Finding
 
-// Err returns nil if there are none, otherwise an error that has the first ones in full.
+// Err returns nil without findings, else an error with the first ten in full.
 func (fs Findings) Err() error {
 	const full = 10
 	if len(fs) == 0 {
@@ -45,7 +45,7 @@ func (fs Findings) Err() error {
 	return errors.New(strings.Join(texts, "\n"))
 }
 
-// Seen has the records that are in one place, by key.
+// Seen holds the records of one place, by key.
 type Seen map[string]sighting
 
 type sighting struct {
@@ -53,11 +53,11 @@ type sighting struct {
 	copies int
 }
 
-// Add notes a record that was met. One that is met again is there more than once.
+// Add adds a record found in the place. A record added twice is duplicated.
 func (s Seen) Add(key, print string) { s[key] = sighting{print, s[key].copies + 1} }
 
-// Check compares all that is in a place, which is named for people, with what clients were
-// told. as prints a state as the place does; it is not asked about absence.
+// Check compares all records of a place with the ledger. place is its name for reports. as returns
+// the print of a state in this place; Check never calls it for an absent record.
 func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,6 +66,7 @@ func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 		found = append(found, Finding{kind, l.Name + " " + key, fmt.Sprintf(format, args...)})
 	}
 	for key, s := range seen {
+		// An entry exists from Begin on, so even a write of unknown outcome makes its record known.
 		e, ok := l.entries[key]
 		if !ok {
 			add(Foreign, key, "nobody has written it, and %s holds %.200q", place, s.print)
@@ -78,6 +79,7 @@ func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 			add(kind, key, "%s holds %.200q, acknowledged is %.200q", place, s.print, printOf(e.acked, as))
 		}
 	}
+	// Records that the place lacks need a check of their own: they may be lost.
 	for key, e := range l.entries {
 		if _, there := seen[key]; there {
 			continue
@@ -86,11 +88,12 @@ func (l *Ledger[S]) Check(place string, seen Seen, as func(S) string) Findings {
 			add(kind, key, "it is not in %s, acknowledged is %.200q", place, printOf(e.acked, as))
 		}
 	}
+	// Maps have random order, and reports must be comparable.
 	slices.SortStableFunc(found, func(a, b Finding) int { return strings.Compare(a.Record, b.Record) })
 	return found
 }
 
-// printOf prints a state as a place does.
+// printOf returns the print of a state; "" for absence.
 func printOf[S comparable](s S, as func(S) string) string {
 	var absent S
 	if s == absent {
@@ -99,11 +102,11 @@ func printOf[S comparable](s S, as func(S) string) string {
 	return as(s)
 }
 
-// judge returns what is wrong with a record that a place shows as print; nothing if it may
-// be so.
+// judge returns the fault of a record that a place shows as print, or "" if the print is possible.
 func (e *entry[S]) judge(print string, as func(S) string) Kind {
 	is := func(s S) bool { return printOf(s, as) == print }
 	switch {
+	// A possible state wins over a refused one: two writes may have had the same state.
 	case e.loaded && print != "", !e.loaded && is(e.acked), slices.ContainsFunc(e.maybe, is):
 		return ""
 	case slices.ContainsFunc(e.refused, is):
@@ -115,14 +118,14 @@ func (e *entry[S]) judge(print string, as func(S) string) Kind {
 	}
 }
 
-// mayExist reports whether the acknowledged state, or a write of unknown outcome, lets the
-// record be there.
+// mayExist reports whether the record may exist, by its acknowledged state or a write with unknown
+// outcome.
 func (e *entry[S]) mayExist() bool {
 	var absent S
 	return e.loaded || e.acked != absent || slices.ContainsFunc(e.maybe, func(s S) bool { return s != absent })
 }
 
-// Reading is a read that is under way.
+// Reading is a read in progress.
 type Reading[S comparable] struct {
 	ledger  *Ledger[S]
 	key     string
@@ -130,7 +133,7 @@ type Reading[S comparable] struct {
 	writing bool
 }
 
-// Read notes a read that is about to be sent, by whichever client.
+// Read records that a client is about to read a record.
 func (l *Ledger[S]) Read(key string) Reading[S] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,16 +144,16 @@ func (l *Ledger[S]) Read(key string) Reading[S] {
 	return r
 }
 
-// Check returns a Finding if what the read was answered cannot be: "" for absence. A record
-// that was written meanwhile may have been read before or after, or in the middle of it, so
-// that nothing is said of it.
+// Check returns a Finding if the read's result was impossible; a print of "" means absent. If the
+// record was written during the read, any result is possible, and Check returns nil.
 func (r Reading[S]) Check(print string, as func(S) string) error {
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
 	e := r.ledger.entries[r.key]
 	if e == nil {
-		e = &entry[S]{} // it must be absent
+		e = &entry[S]{} // unknown record: must be absent
 	}
+	// Any change of the entry means that a write began or ended during the read.
 	if r.writing || e.changes != r.changes || e.judge(print, as) == "" {
 		return nil
 	}

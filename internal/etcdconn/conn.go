@@ -1,9 +1,9 @@
-// Package etcdconn connects to an etcd cluster: TLS and a login that may change while the
-// connection lives, one clear line where etcd cannot be reached or refuses, and requests that
-// are sent at most once.
+// Package etcdconn connects to an etcd cluster. TLS certificates and the login may change while the
+// connection lives. If etcd is unreachable or refuses, the caller gets one clear line. A request
+// can be marked so that it is sent at most once.
 //
-// What keys mean, and what becomes of an answer, belongs to those who use the connection: the
-// coordination store and the record store on etcd.
+// The package gives keys no meaning and does not handle responses. The coordination store and the
+// record store on etcd do that. Begin to read at Open.
 package etcdconn
 
 import (
@@ -20,47 +20,47 @@ import (
 	"google.golang.org/grpc"
 )
 
-// defaultDialTimeout is how long Open waits for an answer of the cluster.
+// defaultDialTimeout bounds Open's wait for the cluster's first response.
 const defaultDialTimeout = 5 * time.Second
 
-// Connections that are silent for keepAliveTime are probed, and given up after
-// keepAliveTimeout more: calls to a member that vanished without a word do not hang.
-// The server's minimum between probes is 5 s.
+// After keepAliveTime without traffic the client probes a connection. It drops the connection if no
+// response arrives within keepAliveTimeout, so that calls to a vanished member do not hang. The
+// server's minimum between probes is 5 s.
 const (
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 3 * time.Second
 )
 
-// Config holds which etcd, and how to log in there.
+// Config holds the endpoints of etcd, and the credentials to log in there.
 type Config struct {
 	Endpoints []string // URLs or host:port; at least one
-	// DialTimeout bounds Open. Zero is 5 s.
+	// DialTimeout bounds Open. Zero means 5 s.
 	DialTimeout time.Duration
-	// Scope is a prefix below which all keys of the caller are. Open reads there and nowhere
-	// else, so that a user with permission for it alone will do. Empty: any key.
+	// Scope is the prefix of all the caller's keys. Open reads below it only, so a user with
+	// permission for that prefix alone suffices. Empty: any key.
 	Scope string
-	// Username is for etcd's own authentication, empty for none. Password is asked at each
-	// authentication, so that it may change.
+	// Username is for etcd's own authentication; empty for none. Each authentication calls Password
+	// again, so the password may change. A nil Password is an empty one.
 	Username string
 	Password func() (string, error)
-	// TLS is asked for each new connection, so that certificates may change; nil for plain
-	// connections, and for system roots where an endpoint begins with https.
+	// TLS is called for each new connection, so certificates may change. Nil: plain connections, or
+	// the system roots if an endpoint begins with https.
 	TLS func() (*tls.Config, error)
-	// MaxRequest is how many bytes a request may have; 0: the client's own bound, of 2 MiB.
-	// etcd has its own, --max-request-bytes.
+	// MaxRequest is the largest request in bytes; 0 is the client's own limit of 2 MiB. etcd has a
+	// limit of its own, --max-request-bytes.
 	MaxRequest int
 	Log        *zap.Logger // nil for none
 }
 
-// Conn is a connection to etcd. It is safe for concurrent use; Close ends it.
+// Conn is a connection to etcd. It is safe for concurrent use. The caller must Close it.
 type Conn struct {
 	*clientv3.Client
 	scope string // for messages and the first read
 	user  string
 }
 
-// Open connects and waits until the cluster answers a linearizable read, so that a
-// wrong address, a wrong password or a cluster without quorum shows at once.
+// Open connects, and waits until the cluster answers a linearizable read. A wrong address, a wrong
+// password or a cluster without quorum therefore fails at once.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("open etcd: no endpoints are configured")
@@ -71,12 +71,14 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	// The client's life must not end with ctx, but ctx may cut short its making, which
-	// asks for a token where there is a password.
+	// The client must outlive ctx. While the client is built, though, ctx may cancel: with a
+	// password, building it already sends a request for a token.
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	between := []grpc.UnaryClientInterceptor{sendOnce}
 	var options []grpc.DialOption
+	// With a user name the client sends Authenticate itself. login replaces the password in that
+	// request.
 	password := ""
 	if cfg.Username != "" {
 		if cfg.Password == nil {
@@ -86,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		between = append(between, (&login{password: cfg.Password, log: cfg.Log}).intercept)
 	}
 	if cfg.TLS != nil {
-		// After the client's own, which it replaces.
+		// The last credentials win, so these replace the client's own.
 		options = append(options, grpc.WithTransportCredentials(freshTLS{cfg.TLS}))
 	}
 	client, err := clientv3.New(clientv3.Config{
@@ -99,13 +101,14 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		Password:             password,
 		MaxCallSendMsgSize:   cfg.MaxRequest,
 		DialOptions:          append(options, grpc.WithChainUnaryInterceptor(between...)),
-		// The client warns of each retry that it makes by itself; what it gives up on
-		// comes back as an error.
+		// The client warns about each of its own retries. If it gives up, the caller gets the
+		// error.
 		Logger: cfg.Log.Named("etcd").WithOptions(zap.IncreaseLevel(zap.ErrorLevel)),
 	})
 	if err != nil {
 		stop()
 		cancel()
+		// The client wraps the end of ctx in a text of its own, which would hide the reason.
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -113,10 +116,11 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	}
 	if !stop() {
 		cancel()
-		_ = client.Close() // nothing was done with it
+		_ = client.Close() // unused so far
 		return nil, unreachable(cfg, ctx.Err())
 	}
 	c := &Conn{Client: client, scope: cfg.Scope, user: cfg.Username}
+	// clientv3.New does not wait for a connection. Only a read proves that the cluster answers.
 	first, done := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer done()
 	if err := c.ping(first); err != nil {
@@ -129,15 +133,15 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-// ping reads linearizably. It does not go through the client's retries, whose error
-// does not report why a connection cannot be made.
+// ping does a linearizable read. It bypasses the client's retries, whose error hides the reason for
+// a failed connection.
 func (c *Conn) ping(ctx context.Context) error {
 	_, err := pb.NewKVClient(c.ActiveConnection()).Range(ctx,
 		&pb.RangeRequest{Key: []byte(c.scope + "ping"), CountOnly: true}, grpc.WaitForReady(true))
 	return c.Denied(err)
 }
 
-// Denied makes a refusal of permission ErrDenied and adds what to do; other errors stay.
+// Denied turns a refused permission into ErrDenied, with advice. It returns other errors unchanged.
 func (c *Conn) Denied(err error) error {
 	if !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
 		return err

@@ -16,34 +16,34 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Reasons for which an etcd that is there is of no use to us. Open returns them; a person
-// corrects the configuration, or etcd.
+// Reasons to refuse a reachable etcd. Open returns them. An operator must correct the configuration
+// or etcd.
 var (
-	// ErrLogin: etcd knows no such user with this password, or wants a login and got none.
+	// ErrLogin: etcd has no user with this password, or requires a login and received none.
 	ErrLogin = errors.New("etcd refuses the login")
-	// ErrDenied: the user has no permission for what was asked.
+	// ErrDenied: the user lacks permission for the request.
 	ErrDenied = errors.New("etcd denies permission")
-	// ErrTLS: no connection, since one side refuses the other's certificate, or only one of
-	// the two speaks TLS.
+	// ErrTLS: the connection failed because one side refused the other's certificate, or because
+	// only one side uses TLS.
 	ErrTLS = errors.New("etcd cannot be reached by TLS as configured")
 )
 
-// placeholder is what the client is given instead of the password. It keeps the one of its
-// making for ever, while ours may change; login puts the real one in.
+// placeholder goes to the client instead of the password. The client keeps its first password for
+// ever, while ours may change; login puts the real one into each request.
 const placeholder = "read when it is sent"
 
-// Between two attempts of a login that was good before and is refused now.
+// Bounds of the wait between two attempts of a login that etcd accepted earlier and refuses now.
 const (
 	loginRetry    = 250 * time.Millisecond
 	loginRetryMax = 2 * time.Second
 )
 
-// login gives each authentication the password of that moment.
+// login puts the current password into each authentication request.
 //
-// The client authenticates again by itself whenever etcd no longer takes its token: it has
-// expired, the password was changed, or anything else about users and roles was. A password
-// never changes in etcd and in a file at once, so a refusal after a first success is waited
-// out like an etcd that is away, as long as the caller's context allows.
+// The client authenticates again whenever etcd rejects its token: the token expired, or someone
+// changed the password, a user or a role. A password never changes in etcd and in a file at the
+// same moment. After a first success, login therefore retries a refused password until the caller's
+// context ends, as if etcd were unreachable.
 type login struct {
 	password func() (string, error)
 	log      *zap.Logger
@@ -57,7 +57,7 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 	}
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(loginRetry),
 		backoff.WithMaxInterval(loginRetryMax), backoff.WithMaxElapsedTime(0))
-	var refusal error // of an attempt before
+	var refusal error // from an earlier attempt
 	for {
 		password, err := l.password()
 		if err == nil {
@@ -66,12 +66,14 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 			case err == nil:
 				l.proved.Store(true)
 				return nil
+			// The last attempt failed only because the caller's time ended.
 			case refusal != nil && ctx.Err() != nil:
-				return refusal // has more detail than that time is over
+				return refusal // more detail than an expired deadline
 			case !errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):
 				return err
 			}
 		}
+		// Before any success the password is most likely wrong, and a retry would hide that.
 		if !l.proved.Load() {
 			return err
 		}
@@ -87,7 +89,7 @@ func (l *login) intercept(ctx context.Context, method string, req, reply any, cc
 	}
 }
 
-// freshTLS makes each connection with the certificates of that moment.
+// freshTLS builds each connection with the current certificates.
 type freshTLS struct {
 	make func() (*tls.Config, error)
 }
@@ -102,7 +104,7 @@ func (f freshTLS) ClientHandshake(ctx context.Context, authority string, conn ne
 	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, conn)
 }
 
-// ServerHandshake implements credentials.TransportCredentials. Nobody serves with it.
+// ServerHandshake implements credentials.TransportCredentials. No server uses it.
 func (f freshTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("credentials of a client")
 }

@@ -11,37 +11,39 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Once has a request with the returned context sent at most once: where its answer is lost, a
-// second attempt of a transaction that had gone through would look like one that conflicts.
+// Once returns a context whose request is sent at most once. Without it, a transaction whose
+// response is lost would be sent again, and its own first attempt would look like a conflict.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, sentKey{}, &sent{}) }
 
-// sent is what became of the first attempt of one request.
+// sent holds the error of a request's first attempt.
 type sent struct{ outcome error }
 
 type sentKey struct{}
 
-// sendOnce stands between the client's own retries and the wire. clientv3 does not
-// repeat a transaction after a broken connection, but it does after any answer
-// Canceled or DeadlineExceeded while the caller's ctx is alive, which a proxy or a
-// reset stream can produce after the transaction went through.
+// sendOnce sits between the client's own retries and the wire. clientv3 does not repeat a
+// transaction after a broken connection. It does repeat one after Canceled or DeadlineExceeded
+// while the caller's ctx is alive. A proxy or a reset stream can produce those after the
+// transaction took effect.
 func sendOnce(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	s, ok := ctx.Value(sentKey{}).(*sent)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
+	// The client wants to send again. The code Unknown makes it give up.
 	if s.outcome != nil {
 		return status.Errorf(codes.Unknown, "not repeated after: %v", s.outcome)
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
+	// A refused request had no effect, so the client may safely send it again.
 	if err != nil && !Refused(err) {
 		s.outcome = err
 	}
 	return err
 }
 
-// Refused reports whether an error proves that a request had no effect: the server
-// names a reason that it checks beforehand, or the request never left. Only errors
-// that are known count; whatever is new is of unknown outcome.
+// Refused reports whether an error proves that a request had no effect. Either the server gives a
+// reason that it checks before execution, or the request never left. Only known errors count; any
+// other has an unknown outcome.
 func Refused(err error) bool {
 	if text := rpctypes.ErrorDesc(err); text == "there is no address available" ||
 		text == "there is no connection available" ||
@@ -61,15 +63,15 @@ func Refused(err error) bool {
 	}
 }
 
-// MakeRoom is what a person does about etcd that is full. An embedded one does it itself.
+// MakeRoom tells an operator how to free space in a full etcd. An embedded etcd does it by itself.
 const MakeRoom = "run 'etcdctl compact' with a recent revision, 'etcdctl defrag' and 'etcdctl alarm disarm', or give etcd a higher --quota-backend-bytes"
 
-// TooLarge reports whether a request has more bytes, or operations, than etcd takes.
+// TooLarge reports whether a request has more bytes or operations than etcd accepts.
 func TooLarge(err error) bool {
 	known := rpctypes.Error(err)
 	return errors.Is(known, rpctypes.ErrRequestTooLarge) || errors.Is(known, rpctypes.ErrTooManyOps) ||
 		strings.Contains(rpctypes.ErrorDesc(err), "message larger than max")
 }
 
-// NoSpace reports whether etcd refuses writes because its quota was reached.
+// NoSpace reports whether etcd refuses writes because it reached its quota.
 func NoSpace(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) }

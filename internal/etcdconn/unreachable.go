@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unreachable reports where, and why as far as gRPC reports it, without its layers of
-// wrapping.
+// unreachable describes a failed Open in one line: the endpoints, and gRPC's reason without its
+// layers of wrapping.
 func unreachable(cfg Config, err error) error {
 	at := strings.Join(cfg.Endpoints, ", ")
 	known := rpctypes.Error(err)
@@ -26,6 +26,7 @@ func unreachable(cfg Config, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, ErrDenied) || Refused(err):
 		return fmt.Errorf("open etcd at %s: %w", at, err)
 	}
+	// gRPC hides the cause in nested texts and offers no error to unwrap.
 	reason := status.Convert(err).Message()
 	if i := strings.LastIndex(reason, `desc = "`); i >= 0 {
 		reason = strings.TrimSuffix(reason[i+len(`desc = "`):], `"`)
@@ -40,9 +41,9 @@ func unreachable(cfg Config, err error) error {
 	return fmt.Errorf("open etcd at %s: no answer within %s: %s", at, cfg.DialTimeout, reason)
 }
 
-// refusedCertificate asks an endpoint with TLS why it closes connections. In TLS 1.3 a
-// server refuses the client's certificate when the client takes the handshake for done, and
-// gRPC mostly reports a broken pipe then.
+// refusedCertificate connects to the first endpoint by TLS, to learn why it closes connections. In
+// TLS 1.3 a server can refuse the client's certificate after the client has finished the handshake.
+// gRPC then mostly reports a broken pipe.
 func refusedCertificate(cfg Config) error {
 	host, secure := strings.CutPrefix(cfg.Endpoints[0], "https://")
 	if !secure && cfg.TLS == nil {
@@ -57,6 +58,7 @@ func refusedCertificate(cfg Config) error {
 	}
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: alertWait}, "tcp", host, how)
 	if err == nil {
+		// The server's refusal arrives with the first read, after the handshake.
 		defer conn.Close() //nolint:errcheck // nothing was sent
 		_ = conn.SetReadDeadline(time.Now().Add(alertWait))
 		_, err = conn.Read(make([]byte, 1))
@@ -68,12 +70,12 @@ func refusedCertificate(cfg Config) error {
 	return nil
 }
 
-// alertWait bounds the wait for a server's reason.
+// alertWait bounds the dial and the wait for a server's reason.
 const alertWait = time.Second
 
-// tlsTrouble knows a refusal of TLS by its words: gRPC passes nothing else on. A server
-// that speaks TLS closes a plain connection before its HTTP/2 preface, a plain one answers
-// a TLS greeting by something that is none.
+// tlsTrouble recognizes a TLS failure by its text, since gRPC passes nothing else on. A TLS server
+// closes a plain connection before the HTTP/2 preface. A plain server answers a TLS greeting with
+// bytes that are not TLS.
 func tlsTrouble(reason string) bool {
 	for _, words := range []string{"tls: ", "x509: ", "error reading server preface"} {
 		if strings.Contains(reason, words) {

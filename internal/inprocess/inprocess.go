@@ -1,21 +1,20 @@
-// Package inprocess lets a client call an http.Handler of its own process as if it were
-// a server: no connection, no serialisation of HTTP, no port.
+// Package inprocess lets a client call an http.Handler of its own process like a server: without a
+// connection, HTTP serialisation or a port.
 //
-// What it is for: a handler that serves one API by calling another one, with the ordinary
-// generated clients of Connect and gRPC. The context of the call reaches the handler with
-// its values, so that what the outer request carries (the write gate's pass) is there in
-// the inner one.
+// A handler uses it to serve one API through another one, with the ordinary generated clients of
+// Connect and gRPC. The inner handler's context carries the values of the caller's context. It
+// therefore also carries the outer request's pass through the write gate.
 //
-// Guarantees. A request arrives as HTTP/2 would bring it: ProtoMajor 2, both directions
-// streaming at the same time, trailers declared or with http.TrailerPrefix. Headers are
-// delivered at the handler's first write or flush, and each write when the client reads
-// it: a client that does not read holds the handler back, and nothing is kept for it. The
-// end of the body comes after the handler has returned. Cancelling the request, or closing
-// the body of its response, cancels the handler's context and fails its writes. A panic of
-// the handler reaches the client as a *PanicError and no other goroutine.
+// Guarantees. A request arrives as by HTTP/2: ProtoMajor is 2, both directions stream at the same
+// time, and trailers are declared or use http.TrailerPrefix. Headers are delivered at the handler's
+// first write or flush. Each write blocks until the client reads it, so a slow client slows the
+// handler and nothing is buffered. The body ends after the handler has returned. If the client
+// cancels the request or closes the response body, the handler's context is cancelled and its
+// writes fail. A handler's panic reaches the client as a *PanicError, and no other goroutine.
 //
-// It does not bound how long a handler runs after it was cancelled, does not compress,
-// limit or log, and does not offer hijacking, deadlines of connections or server push.
+// The package does not bound how long a handler runs after cancellation. It does not compress,
+// limit or log, and offers no hijacking, connection deadlines or server push. Begin to read at
+// Client.
 package inprocess
 
 import (
@@ -27,8 +26,8 @@ import (
 	"runtime/debug"
 )
 
-// Client returns a client all of whose requests are served by h, whatever their address.
-// It follows no redirects.
+// Client returns a client that sends each request to h, whatever its address. It follows no
+// redirects.
 func Client(h http.Handler) *http.Client {
 	return &http.Client{
 		Transport:     transport{h},
@@ -36,7 +35,7 @@ func Client(h http.Handler) *http.Client {
 	}
 }
 
-// PanicError is what a client gets of a handler that panicked.
+// PanicError is the client's error after a panic of the handler.
 type PanicError struct {
 	Value any
 	Stack []byte // of the handler's goroutine
@@ -44,35 +43,36 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
 
-// errClosed is what the writes of a handler get after its client has gone.
+// errClosed is the handler's error for writes after the client closed the response.
 var errClosed = errors.New("client closed the response")
 
 type transport struct{ handler http.Handler }
 
 var _ http.RoundTripper = transport{}
 
-// RoundTrip runs the handler in a goroutine of its own, and returns at its headers.
+// RoundTrip runs the handler in its own goroutine, and returns once the handler sends headers.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	reader, writer := io.Pipe()
 	w := newResponseWriter(req, writer)
-	// A handler that waits in Write, and a client that waits for it, would not see that the
-	// context has ended. What closes the pipe first counts, so a complete body stays one.
+	// A handler blocked in Write, or a client blocked in a read, would not notice that the context
+	// ended. The first to close the pipe wins, so a complete body stays complete.
 	stop := context.AfterFunc(ctx, func() { _ = writer.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer cancel()
 		defer stop()
 		err := t.serve(w, received(ctx, req))
 		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx) // what a handler ends with for that reason is no complete body
+			err = context.Cause(ctx) // a handler that stops early leaves an incomplete body
 		}
 		w.finish(err)
 	}()
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
+		// Both may have happened. Headers that were sent must not be lost to a late cancellation.
 		select {
-		case <-w.ready: // it came first; the body tells the rest
+		case <-w.ready: // the headers came first; a read of the body reports the rest
 		default:
 			cancel()
 			return nil, context.Cause(ctx)
@@ -85,7 +85,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.response, nil
 }
 
-// serve runs the handler to its end.
+// serve runs the handler until it returns or panics.
 func (t transport) serve(w http.ResponseWriter, req *http.Request) (err error) {
 	defer req.Body.Close() //nolint:errcheck // the client's end of it cannot fail
 	defer func() {
@@ -101,7 +101,7 @@ func (t transport) serve(w http.ResponseWriter, req *http.Request) (err error) {
 	return nil
 }
 
-// received is the request as a server sees it.
+// received returns the request in the form that a server sees.
 func received(ctx context.Context, req *http.Request) *http.Request {
 	in := req.Clone(ctx)
 	in.Proto, in.ProtoMajor, in.ProtoMinor = "HTTP/2.0", 2, 0
@@ -120,7 +120,7 @@ func received(ctx context.Context, req *http.Request) *http.Request {
 	return in
 }
 
-// body is that of a response; to close it early is to cancel the request.
+// body is a response body. Closing it early cancels the request.
 type body struct {
 	*io.PipeReader
 	cancel context.CancelFunc

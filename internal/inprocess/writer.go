@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// responseWriter is the handler's end of a response. It belongs to the handler's
-// goroutine; the client sees response once ready is closed.
+// responseWriter is the handler's side of a response. It belongs to the handler's goroutine. The
+// client reads response once ready is closed.
 type responseWriter struct {
 	header   http.Header
 	pipe     *io.PipeWriter
@@ -32,16 +32,17 @@ func newResponseWriter(req *http.Request, pipe *io.PipeWriter) *responseWriter {
 
 func (w *responseWriter) Header() http.Header { return w.header }
 
-// sent reports whether the headers are on their way.
+// sent reports whether the headers have been delivered.
 func (w *responseWriter) sent() bool { return w.response.StatusCode != 0 }
 
-// WriteHeader delivers the headers. Informational statuses are not passed on.
+// WriteHeader delivers the headers. It drops informational statuses.
 func (w *responseWriter) WriteHeader(status int) {
 	if w.sent() || status < http.StatusOK {
 		return
 	}
 	w.response.StatusCode, w.response.Status = status, strconv.Itoa(status)+" "+http.StatusText(status)
 	w.bodyless = w.bodyless || status == http.StatusNoContent || status == http.StatusNotModified
+	// The client owns the response's headers from here on, so it gets a clone.
 	w.response.Header, w.response.Trailer = w.header.Clone(), http.Header{}
 	for _, list := range w.header.Values("Trailer") {
 		for name := range strings.SplitSeq(list, ",") {
@@ -51,6 +52,7 @@ func (w *responseWriter) WriteHeader(status int) {
 			delete(w.response.Header, name)
 		}
 	}
+	// Trailers travel after the body. They must not show among the headers.
 	maps.DeleteFunc(w.response.Header, func(name string, _ []string) bool {
 		return name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix)
 	})
@@ -60,7 +62,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	close(w.ready)
 }
 
-// Write blocks until the client has read b, or is gone.
+// Write blocks until the client has read b or is gone.
 func (w *responseWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.bodyless {
@@ -75,13 +77,14 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	return w.pipe.Write(b)
 }
 
-// Flush delivers the headers; what was written is delivered already.
+// Flush delivers the headers. Written data is already delivered.
 func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
-// finish ends the response, after the handler did. The client finds the trailers when it
-// has read the end of the body.
+// finish ends the response after the handler has returned. The client sees the trailers once it has
+// read to the end of the body.
 func (w *responseWriter) finish(err error) {
 	if err != nil {
+		// Without headers the client still waits on ready: only failed can reach it.
 		if !w.sent() {
 			w.failed = err
 			close(w.ready)
@@ -90,6 +93,7 @@ func (w *responseWriter) finish(err error) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+	// The trailers must be complete before the pipe closes, since the client reads them after that.
 	for _, name := range w.declared {
 		if values := w.header.Values(name); len(values) > 0 {
 			w.response.Trailer[name] = values

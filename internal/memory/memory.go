@@ -1,18 +1,18 @@
-// Package memory counts the bytes that requests hold, against one budget of a process and a
-// bound for each request.
+// Package memory counts the bytes held for requests, against one budget of the process and one
+// limit for each request.
 //
 // A listener gives each request a Share and puts it into the request's context. Code that keeps
 // bytes for the request, such as a body, a captured response or the names of a watch, takes them
-// from the Share before it keeps them, and gives them back when it drops them. The end of the
-// request gives back the rest. Without room, the code refuses the request or forgets what it can
-// do without.
+// from the Share beforehand. It gives them back when it drops them, and the end of the request
+// gives back the rest. Without room, the code refuses the request or drops optional data.
 //
-// Names that watches remember only spare work, and live as long as the watches. They never take
-// the last half of the budget, which stays for requests that cannot do without.
+// Names remembered by a watch only save work, and live as long as the watch. They never take the
+// last half of the budget, which stays free for requests that need it.
 //
-// Without a Share in the context nothing is counted: background work is not a client's.
+// Without a Share in the context the package counts nothing: background work belongs to no client.
 //
-// It does not own the bounds (package limits) or the answer to a client (package refusal).
+// The package does not own the limits (package limits) or the response to a client (package
+// refusal). Begin to read at Share.
 package memory
 
 import (
@@ -20,40 +20,39 @@ import (
 	"sync"
 )
 
-// Budget is how many bytes all requests together may hold.
+// Budget limits the bytes held for all requests together. It is safe for concurrent use.
 type Budget struct {
 	total int64
 	mu    sync.Mutex
 	left  int64
 }
 
-// NewBudget makes a budget of so many bytes.
+// NewBudget returns a budget of that many bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{total: bytes, left: bytes} }
 
-// Left is how many bytes are free.
+// Left returns the number of free bytes.
 func (b *Budget) Left() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.left
 }
 
-// Share is what one request holds. A nil Share counts nothing and has room for everything. Its
-// methods may be called concurrently.
+// Share counts the bytes held for one request. A nil Share counts nothing and has room for
+// everything. It is safe for concurrent use.
 type Share struct {
 	budget *Budget
 	// Guarded by budget.mu.
-	left     int64 // of the request's own bound
+	left     int64 // of the request's own limit
 	taken    int64
-	reserved int64 // of taken, for a body that is not decoded yet
-	keep     int64 // of the budget, for others
+	reserved int64 // part of taken, for a body that is not decoded yet
+	keep     int64 // of the budget, for other requests
 	ended    bool
 }
 
-// Share begins a request that may hold most bytes. End must be called.
+// Share returns the share of a request that may hold up to most bytes. The caller must End it.
 func (b *Budget) Share(most int64) *Share { return &Share{budget: b, left: most} }
 
-// Leave makes later Takes leave so many bytes of the budget free, for requests that come before this
-// one.
+// Leave makes later calls of Take keep that many bytes of the budget free for earlier requests.
 func (s *Share) Leave(bytes int64) {
 	if s == nil {
 		return
@@ -63,10 +62,10 @@ func (s *Share) Leave(bytes int64) {
 	s.keep = bytes
 }
 
-// Take reports whether so many bytes more fit in, and takes them; fewer than none gives back.
+// Take takes that many more bytes and reports whether they fit. A negative number gives bytes back.
 func (s *Share) Take(bytes int64) bool { return s.take(bytes, false) }
 
-// take is Take; if spare, it leaves half of the budget to others.
+// take is Take. If spare is true, it leaves half of the budget to others.
 func (s *Share) take(bytes int64, spare bool) bool {
 	if s == nil {
 		return true
@@ -74,13 +73,14 @@ func (s *Share) take(bytes int64, spare bool) bool {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
 	keep := s.keep
+	// Optional bytes must never starve a request that needs the rest.
 	if spare {
 		keep = max(keep, s.budget.total/2)
 	}
 	free := s.budget.left - keep
 	switch {
 	case s.ended:
-		return bytes <= 0 // what is given back late was given back already
+		return bytes <= 0 // End has already given everything back
 	case bytes > 0 && (bytes > free || bytes > s.left):
 		return false
 	}
@@ -88,14 +88,14 @@ func (s *Share) take(bytes int64, spare bool) bool {
 	return true
 }
 
-// add counts bytes that fit in. budget.mu is held.
+// add counts bytes without a check. The caller holds budget.mu.
 func (s *Share) add(bytes int64) {
 	s.budget.left -= bytes
 	s.left -= bytes
 	s.taken += bytes
 }
 
-// Reserve is Take for the bytes that a compressed body may become.
+// Reserve is Take for the bytes that a compressed body may expand to.
 func (s *Share) Reserve(bytes int64) bool {
 	if s == nil {
 		return true
@@ -109,42 +109,44 @@ func (s *Share) Reserve(bytes int64) bool {
 	return true
 }
 
-// Settle keeps so many bytes of what Reserve took, and gives back the rest. A request calls it once
-// its body is decoded, or no longer needed.
+// Settle keeps that many of the reserved bytes and gives back the rest. A request calls it once its
+// body is decoded, or no longer needed.
 func (s *Share) Settle(bytes int64) {
 	if s == nil {
 		return
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	// After End the bytes are already back. To return them twice would let the budget grow.
 	if back := s.reserved - bytes; back > 0 && !s.ended {
 		s.reserved = bytes
 		s.add(-back)
 	}
 }
 
-// End gives back all that the request has taken.
+// End gives back all bytes that the request took. Later calls of Take fail.
 func (s *Share) End() {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	// Settle and late calls of Take must not return these bytes again, so taken becomes 0.
 	s.budget.left += s.taken
 	s.taken, s.ended = 0, true
 }
 
-// Hold begins one part of what a request holds.
+// Hold begins to count one part of a request's bytes.
 func (s *Share) Hold() *Held { return &Held{share: s} }
 
-// Held is one part of what a request holds. One goroutine at a time may use it.
+// Held counts one part of a request's bytes. It is not safe for concurrent use.
 type Held struct {
 	share *Share
 	bytes int64
 }
 
-// Set changes how many bytes are held. Without room for them it changes nothing and reports false;
-// fewer than before always fit.
+// Set changes the number of held bytes. Without room it changes nothing and returns false. A
+// smaller number always fits.
 func (h *Held) Set(bytes int64) bool { return h.set(bytes, false) }
 
-// SetSpare is Set for bytes that the request can do without. It leaves half of the budget to others.
+// SetSpare is Set for optional bytes. It leaves half of the budget to other requests.
 func (h *Held) SetSpare(bytes int64) bool { return h.set(bytes, true) }
 
 func (h *Held) set(bytes int64, spare bool) bool {
@@ -155,8 +157,8 @@ func (h *Held) set(bytes int64, spare bool) bool {
 	return true
 }
 
-// Possible reports whether Set has room for so many bytes while no other request holds any. If not,
-// another attempt is in vain.
+// Possible reports whether Set could ever succeed, with no bytes held by other requests. If it
+// returns false, a retry is pointless.
 func (h *Held) Possible(bytes int64) bool {
 	s := h.share
 	if s == nil {
@@ -164,15 +166,16 @@ func (h *Held) Possible(bytes int64) bool {
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
+	// The budget without other requests: all of it, minus what this request holds.
 	return bytes-h.bytes <= min(s.left, s.budget.total-s.taken)
 }
 
 type key struct{}
 
-// With puts the share of a request into its context.
+// With returns a context that carries a request's share.
 func With(ctx context.Context, s *Share) context.Context { return context.WithValue(ctx, key{}, s) }
 
-// Of is the share of the request that a context belongs to; nil: nothing is counted.
+// Of returns the share in the context. Nil means that nothing is counted.
 func Of(ctx context.Context) *Share {
 	s, _ := ctx.Value(key{}).(*Share)
 	return s

@@ -2,5 +2,5 @@
 
 package raced
 
-// On: this binary has the race detector.
+// On reports whether this binary has the race detector.
 const On = false

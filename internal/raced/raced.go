@@ -1,9 +1,8 @@
-// Package raced is for tests that need not do all of their work with the race detector.
+// Package raced lets tests do less work under the race detector.
 //
-// The race detector makes code take four to ten times as long, the more the larger its data are. It
-// checks whether something orders two accesses, so the next seed, record or size finds it nothing
-// new. scripts/test runs the packages that use this one twice: with the race detector, and
-// without it, where they leave nothing out.
+// The race detector slows code by a factor of four to ten, and more with larger data. It checks the
+// order of accesses to memory, so one more seed, record or size shows it nothing new. scripts/test
+// runs the packages that import this one twice: with the race detector, and in full without it.
 //
 // It is not for users and may change with any version.
 package raced
@@ -13,7 +12,8 @@ import (
 	"testing"
 )
 
-// Leave skips a test that takes a minute with the race detector, and whose code others go through.
+// Leave skips a test under the race detector. It is for tests that then take a minute, and whose
+// code other tests run too.
 func Leave(t testing.TB) {
 	t.Helper()
 	if On {
@@ -21,17 +21,18 @@ func Leave(t testing.TB) {
 	}
 }
 
-// DrawFewer has rapid draw a fifth of its cases where the race detector is on. It is for an init
-// of tests, before the command line is read, which says otherwise where it says anything.
+// DrawFewer makes rapid draw 20 cases, a fifth of its default, under the race detector. A test
+// package calls it from init, so a -rapid.checks flag on the command line still wins.
 func DrawFewer() {
 	if !On {
 		return
 	}
+	// rapid reads this flag when a test starts, after init.
 	if err := flag.Set("rapid.checks", "20"); err != nil {
 		panic(err)
 	}
 }
 
-// FewDrawn: so few cases are drawn that all of them may be of those with which there is nothing to
-// do. Tests look at that where all are drawn.
+// FewDrawn reports whether a test draws few cases. Then all of them may be trivial, and a test must
+// not demand otherwise.
 func FewDrawn() bool { return On || testing.Short() }

@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Complaint decides which errors of something that is tried again and again are worth a line
-// in the log: each reason once, until it works. Two errors that differ in numbers alone are
-// one reason, for times, ports and counts are in their texts. The zero value has no error.
-// Its methods may be called concurrently.
+// Complaint decides which errors of a retried action deserve a log line: each reason once, until
+// the action succeeds. Errors that differ only in digits have the same reason, because their texts
+// contain times, ports and counts. The zero value is ready for use. It is safe for concurrent use.
 type Complaint struct {
 	mu   sync.Mutex
-	said map[string]bool // by reason; nil: it works
+	said map[string]bool // by reason; nil after a success
 }
 
-// mostReasons bounds the lines until it works again: a database may be away for hours.
+// mostReasons limits the lines until the next success: a database may be away for hours.
 const mostReasons = 10
 
-// News reports whether an error is worth a line, which the caller writes then.
+// News reports whether err deserves a log line. The caller then writes the line.
 func (c *Complaint) News(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Digits are removed, so that two errors with other times or ports count as one reason.
 	reason := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1
@@ -37,7 +37,7 @@ func (c *Complaint) News(err error) bool {
 	return true
 }
 
-// Over notes that it works (again).
+// Over records a success, after which each reason is news again.
 func (c *Complaint) Over() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package reconcile runs the loops of a controller: do what the newest state asks for, again
-// when another state is seen, and again after a while where it failed or has more to do.
+// Package reconcile runs the loops of a controller. A loop acts on the newest state. It acts again
+// when the state changes, and after a delay if it failed or has more to do.
 //
-// A loop is level-triggered. It calls its step with the newest state alone and may skip those
-// in between, so a step reads, decides and does what may be repeated; it must not count on
-// having seen every change. One step runs at a time.
+// A loop is level-triggered. It calls its step with the newest state only, and may skip states in
+// between. A step must therefore read, decide and act idempotently, and must not count on seeing
+// every change. One step runs at a time.
 //
-// The package neither watches anything nor decides how long to rest: the caller gives it the
-// feed, and the step returns the time.
+// The package watches nothing and chooses no delay: the caller provides the feed, and the step
+// returns the delay. Begin to read at Loop.
 package reconcile
 
 import (
@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// Loop calls Step with what a feed sends.
+// Loop calls Step with the states that a feed sends.
 type Loop[T any] struct {
-	// Step does what the latest state asks for. It is called again when a new state is seen,
-	// and without one after the time that it returns; 0 is not until then.
+	// Step acts on the latest state. Run calls it for each new state, and once more after the delay
+	// that it returns. A delay of 0 means not before the next state.
 	Step func(ctx context.Context, latest T) (again time.Duration, err error)
-	// Same (optional) reports that a step has nothing new to do for now that it did not have
-	// for before. What it waits for stays due, and is then done for the newest state.
+	// Same (optional) reports that the new state gives a step nothing new to do. Run then skips the
+	// step, but a pending delay stays in force, and the later step gets the newest state.
 	Same func(before, now T) bool
-	// Retry is the time after which a step that failed is called again, if it returned none.
+	// Retry is the delay after a failed step that returned none.
 	Retry time.Duration
-	// Failed (optional) is called with the error of a step that was not ended with the context.
-	// repeated is true if that is not worth a line in the log (Complaint).
+	// Failed (optional) is called with a step's error, unless the context has ended. repeated is
+	// true if the error deserves no log line (Complaint).
 	Failed func(latest T, err error, repeated bool)
 }
 
-// Run goes on until ctx ends, and returns why; or until the feed is closed.
+// Run runs until ctx ends, and returns its error. It returns nil if the feed is closed earlier.
 func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 	wake := time.NewTimer(0)
-	wake.Stop() // until a step asks for it: there is no state yet
+	wake.Stop() // without a state there is nothing to do
 	defer wake.Stop()
 	var latest T
 	var failing Complaint
@@ -50,9 +50,11 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 			if !first && l.Same != nil && l.Same(before, now) {
 				continue
 			}
+		// The delay has passed: the step runs again with the state it saw last.
 		case <-wake.C:
 		}
 		again, err := l.Step(ctx, latest)
+		// The context's end fails most steps, so that error is not worth a report.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -62,9 +64,11 @@ func (l Loop[T]) Run(ctx context.Context, feed <-chan T) error {
 		if err != nil && l.Failed != nil {
 			l.Failed(latest, err, !failing.News(err))
 		}
+		// After a success the same error is news again, and deserves a line.
 		if err == nil {
 			failing.Over()
 		}
+		// A step replaces the pending delay: its decision is the newer one.
 		wake.Stop()
 		if again > 0 {
 			wake.Reset(again)

@@ -1,5 +1,5 @@
-// Package tracestest is a collector of OpenTelemetry for tests. It notes which spans arrive, and
-// of which process.
+// Package tracestest runs an OpenTelemetry collector for tests. It records the spans that arrive,
+// and the attributes of the process that sent them. It stores no timings and checks nothing itself.
 package tracestest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Collector takes spans until its test ends.
+// Collector accepts spans until its test ends. It is safe for concurrent use.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
 	Address string // host:port
@@ -23,7 +23,7 @@ type Collector struct {
 	process map[string]string
 }
 
-// Start begins to listen.
+// Start returns a collector that listens on a free local port.
 func Start(t testing.TB) *Collector {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,11 +39,12 @@ func Start(t testing.TB) *Collector {
 			t.Error(err)
 		}
 	})
+	// Serve must have returned before the test ends, because it reports errors through t.
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
 	return c
 }
 
-// Export takes what a process sends.
+// Export records the spans of one request. It implements the collector's gRPC service.
 func (c *Collector) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,14 +61,15 @@ func (c *Collector) Export(_ context.Context, req *collector.ExportTraceServiceR
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// Spans is how many there are of each name.
+// Spans returns the number of spans for each name.
 func (c *Collector) Spans() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.spans)
 }
 
-// Process is what the process that sent last says of itself.
+// Process returns the resource attributes received so far. A later process overwrites an earlier
+// one's.
 func (c *Collector) Process() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// instances are the instances of processes in one version's data, and the cells that run them.
-// G is the message of an index, C that of a cell. What cells say is the same in both versions,
-// and is decided by converge.
+// instances gives access to one version's process instances and to the cells that run them. G is
+// the message of one index, C the message of a cell. Cells report the same in both versions, and
+// package converge decides on both alike.
 type instances[G, C proto.Message] struct {
 	store vrunner.Store
 	table *resource.Table[G]
@@ -25,12 +25,12 @@ type instances[G, C proto.Message] struct {
 	forms forms[G, C]
 }
 
-// forms are how a version's messages hold what converge works with.
+// forms converts between a version's messages and the types of converge.
 type forms[G, C proto.Message] struct {
 	slot    func(G) converge.Slot
 	set     func(G, converge.Slot)
 	group   func(name, guid string, index int) G
-	request func(name string) proto.Message // any that names an index
+	request func(name string) proto.Message // any request that names an index
 	cell    func(id string) C
 	seen    func(C, time.Time)
 	seenAt  func(C) (id string, at time.Time)
@@ -44,8 +44,10 @@ func newInstances[G, C proto.Message](store vrunner.Store, f forms[G, C]) instan
 	}
 }
 
-// change makes what a cell or a client says of an instance.
+// change applies a report of a cell or a client to one instance.
 func (in instances[G, C]) change(ctx context.Context, req proto.Message, say func(*converge.Slot) error) (G, error) {
+	// Change repeats the function if another writer comes first, so each report applies to the
+	// newest state.
 	return in.table.Change(ctx, req, func(g G) error {
 		s := in.forms.slot(g)
 		if err := say(&s); err != nil {
@@ -56,9 +58,11 @@ func (in instances[G, C]) change(ctx context.Context, req proto.Message, say fun
 	})
 }
 
-// set writes a slot to its message. A new instance gets its placement here.
+// set writes a slot to its message, and gives a new instance its placement.
 func (in instances[G, C]) set(g G, s converge.Slot) {
 	if s.Instance != nil && s.Instance.Placement == "" {
+		// The placement identifies an instance in both versions. The transformer finds definitions
+		// by it.
 		drawn := *s.Instance
 		drawn.Placement = resource.RandomID()
 		s.Instance = &drawn
@@ -66,7 +70,7 @@ func (in instances[G, C]) set(g G, s converge.Slot) {
 	in.forms.set(g, s)
 }
 
-// onCell is what a request says of an instance on a cell.
+// onCell is a request about an instance on a cell.
 type onCell interface {
 	proto.Message
 	GetInstanceGuid() string
@@ -80,7 +84,7 @@ func checkCell(req onCell) error {
 	return checkName("cell_id", req.GetCellId())
 }
 
-// told makes what a cell says of an instance that it has, or takes.
+// told applies a cell's report about an instance that it runs or takes.
 func (in instances[G, C]) told(ctx context.Context, req onCell, say func(s *converge.Slot, guid, cell string, now time.Time) error) (G, error) {
 	if err := checkCell(req); err != nil {
 		var none G
@@ -133,18 +137,21 @@ func (in instances[G, C]) retire(ctx context.Context, req proto.Message) (G, err
 	})
 }
 
-// bounded is as much of a reason as is kept.
+// bounded returns the part of a reason that is stored.
 func bounded(reason string) string {
+	// A cut in the middle of a character would not be valid in a proto string.
 	const most = 1024
 	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
 }
 
-// report notes that a cell is alive.
+// report records that a cell is alive.
 func (in instances[G, C]) report(ctx context.Context, req interface {
 	proto.Message
 	GetCellId() string
 }) error {
 	now := time.Now()
+	// A cell reports often, so its record almost always exists: change first, insert as the
+	// exception.
 	_, err := in.cells.Change(ctx, req, func(c C) error {
 		in.forms.seen(c, now)
 		return nil
@@ -152,15 +159,16 @@ func (in instances[G, C]) report(ctx context.Context, req interface {
 	if !errors.Is(err, record.ErrNotFound) {
 		return err
 	}
+	// This is the cell's first report, so it has no record yet.
 	c := in.forms.cell(req.GetCellId())
 	in.forms.seen(c, now)
 	if _, err = in.cells.Insert(ctx, c); errors.Is(err, record.ErrExists) {
-		return nil // by another report, just now
+		return nil // another report has inserted it just now
 	}
 	return err
 }
 
-// timeOf and millisOf turn times into what messages hold; 0 is none.
+// timeOf and millisOf convert between times and the milliseconds in messages; 0 is the zero time.
 func timeOf(millis int64) time.Time {
 	if millis == 0 {
 		return time.Time{}

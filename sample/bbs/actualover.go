@@ -9,13 +9,14 @@ import (
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 )
 
-// ActualTable pairs the methods for instances. What they are asked for is the same in both
-// versions; only the definition that an instance runs is v2's alone.
+// ActualTable pairs the instance methods of v1 and v2. Requests are the same in both versions. Only
+// v2 knows the definition that an instance runs.
 var ActualTable = sync.OnceValue(func() *apiversion.Table {
 	instance, err := apiversion.Typed(promotedInstance, projectedInstance,
 		apiversion.OnlyNew("instance."+fieldDefID, "evacuating."+fieldDefID))
 	var t *apiversion.Table
 	if err == nil {
+		// Only these methods differ by name. The table pairs methods with equal names by itself.
 		t, err = apiversion.NewTable(apiversion.Config{
 			Old: actualServiceV1, New: actualServiceV2, Resources: []*apiversion.Resource{instance},
 			Methods: []apiversion.Method{
@@ -26,16 +27,18 @@ var ActualTable = sync.OnceValue(func() *apiversion.Table {
 		})
 	}
 	if err != nil {
-		panic(fmt.Sprintf("table of the instances' methods: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("table of the instances' methods: %v", err)) // each test would fail here
 	}
 	return t
 })
 
-// promotedInstance keeps what runs: v1 sends no instances, so that there is nothing to decide.
+// promotedInstance keeps the definitions that v2 holds. v1 clients never send an instance, so it
+// need not choose one.
 func promotedInstance(g *bbsv1.ActualLRPGroup, have *bbsv2.ActualLRP) (*bbsv2.ActualLRP, error) {
 	out := &bbsv2.ActualLRP{Name: g.Name, Revision: g.Revision, ProcessGuid: g.ProcessGuid, Index: g.Index}
 	s := slotV1(g)
 	for _, i := range []*bbsv2.Instance{have.GetInstance(), have.GetEvacuating()} {
+		// An instance may have moved to the evacuating slot since, so both are compared with both.
 		if s.Instance != nil && s.Instance.Placement == i.GetPlacement() {
 			s.Instance.Definition = i.GetDefinitionId()
 		}
@@ -47,7 +50,7 @@ func promotedInstance(g *bbsv1.ActualLRPGroup, have *bbsv2.ActualLRP) (*bbsv2.Ac
 	return out, nil
 }
 
-// projectedInstance is an instance as v1 shows it.
+// projectedInstance returns an instance in v1's form.
 func projectedInstance(l *bbsv2.ActualLRP, _ *bbsv1.ActualLRPGroup) (*bbsv1.ActualLRPGroup, error) {
 	out := &bbsv1.ActualLRPGroup{Name: l.Name, Revision: l.Revision, ProcessGuid: l.ProcessGuid, Index: l.Index}
 	setSlotV1(out, slotV2(l))

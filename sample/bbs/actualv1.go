@@ -31,7 +31,8 @@ func newInstancesV1(store vrunner.Store) instancesV1 {
 	})
 }
 
-// slotV1 is what v1 data hold of an index. The one definition of a process goes by its guid.
+// slotV1 reads the slot of one index from v1 data. The only definition of a process has the id of
+// the process.
 func slotV1(g *bbsv1.ActualLRPGroup) converge.Slot {
 	read := func(i *bbsv1.ActualLRP) *converge.Instance {
 		if i == nil {
@@ -60,13 +61,13 @@ func setSlotV1(g *bbsv1.ActualLRPGroup, s converge.Slot) {
 	g.Instance, g.Evacuating = write(s.Instance), write(s.Evacuating)
 }
 
-// actualsV1 serves the methods of v1 over v1 data that are no standard methods of a table.
+// actualsV1 serves the v1 methods that are not standard methods of a table.
 type actualsV1 struct {
 	bbsv1connect.UnimplementedActualLRPServiceHandler
 	in instancesV1
 }
 
-// ActualsV1 returns the v1 API of instances over v1 data, and the path to mount it at.
+// ActualsV1 returns the v1 API of instances over v1 data, and its mount path.
 func ActualsV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	in := newInstancesV1(store)
 	_, own := bbsv1connect.NewActualLRPServiceHandler(actualsV1{in: in}, opts...)

@@ -31,7 +31,7 @@ func newInstancesV2(store vrunner.Store) instancesV2 {
 	})
 }
 
-// slotV2 is what v2 data hold of an index.
+// slotV2 reads the slot of one index from v2 data.
 func slotV2(g *bbsv2.ActualLRP) converge.Slot {
 	read := func(i *bbsv2.Instance) *converge.Instance {
 		if i == nil {
@@ -60,13 +60,13 @@ func setSlotV2(g *bbsv2.ActualLRP, s converge.Slot) {
 	g.Instance, g.Evacuating = write(s.Instance), write(s.Evacuating)
 }
 
-// actualsV2 serves the methods of v2 over v2 data that are no standard methods of a table.
+// actualsV2 serves the v2 methods that are not standard methods of a table.
 type actualsV2 struct {
 	bbsv2connect.UnimplementedActualLRPServiceHandler
 	in instancesV2
 }
 
-// ActualsV2 returns the v2 API of instances over v2 data, and the path to mount it at.
+// ActualsV2 returns the v2 API of instances over v2 data, and its mount path.
 func ActualsV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	in := newInstancesV2(store)
 	_, own := bbsv2connect.NewActualLRPServiceHandler(actualsV2{in: in}, opts...)

@@ -19,9 +19,9 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Audit is an observer that writes what v1 clients ask for and get, and what that is in v2, as
-// a line of JSON each: who has called what, and both versions of each request, process and
-// response. Values of environment variables are left out.
+// Audit observes the calls of v1 clients. It writes one line of JSON for each: the procedure, the
+// caller, and both versions of each request, process and response. It omits the values of
+// environment variables.
 type Audit struct {
 	mu sync.Mutex
 	to io.Writer
@@ -29,10 +29,10 @@ type Audit struct {
 
 var _ apiversion.Observer = (*Audit)(nil)
 
-// NewAudit writes lines to w.
+// NewAudit returns an Audit that writes lines to w, one at a time.
 func NewAudit(w io.Writer) *Audit { return &Audit{to: w} }
 
-// audited is a line.
+// audited is one line.
 type audited struct {
 	Time      time.Time             `json:"time"`
 	What      apiversion.Translated `json:"what"`
@@ -41,10 +41,10 @@ type audited struct {
 	Caller    string                `json:"caller,omitempty"`
 	Old       json.RawMessage       `json:"old,omitempty"`
 	New       json.RawMessage       `json:"new,omitempty"`
-	Code      string                `json:"code,omitempty"` // of an error; its text may quote a request
+	Code      string                `json:"code,omitempty"` // of an error; omits its text, which may quote a request
 }
 
-// Observe writes the line of an event.
+// Observe writes one line for an event.
 func (a *Audit) Observe(_ context.Context, e apiversion.Event) error {
 	line := audited{Time: time.Now().UTC(), What: e.What, Procedure: e.Procedure, Served: e.Served, Caller: e.Caller}
 	if e.Err != nil {
@@ -57,23 +57,25 @@ func (a *Audit) Observe(_ context.Context, e apiversion.Event) error {
 	if line.New, err = shownTo(e.New); err != nil {
 		return err
 	}
+	// Calls are concurrent, and lines must not mix.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return json.NewEncoder(a.to).Encode(line)
 }
 
-// shownTo is a message as the audit shows it, nil if there is none.
+// shownTo encodes a message for the audit. It returns nil if there is none.
 func shownTo(m proto.Message) (json.RawMessage, error) {
 	if m == nil {
 		return nil, nil
 	}
-	m = proto.Clone(m) // an event's messages must not be changed
+	m = proto.Clone(m) // observers must not change an event's messages
 	conceal(m.ProtoReflect())
 	return protojson.Marshal(m)
 }
 
-// conceal empties the values of environment variables, of either version.
+// conceal clears the values of environment variables in a message of either version.
 func conceal(m protoreflect.Message) {
+	// Both versions use this name for their message, so one check covers them.
 	if m.Descriptor().Name() == "EnvVar" {
 		m.Clear(m.Descriptor().Fields().ByName("value"))
 		return
@@ -84,6 +86,7 @@ func conceal(m protoreflect.Message) {
 			if fd.MapValue().Message() != nil {
 				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { conceal(v.Message()); return true })
 			}
+		// Scalars cannot contain an EnvVar.
 		case fd.Message() == nil:
 		case fd.IsList():
 			for i := range v.List().Len() {
@@ -96,7 +99,7 @@ func conceal(m protoreflect.Message) {
 	})
 }
 
-// AuditedV2 is StackV2 with an audit of what it serves to v1 clients; nil: there is none.
+// AuditedV2 is StackV2 with an audit of the calls of v1 clients. If audit is nil, there is none.
 func AuditedV2(v2 vrunner.Store, audit *Audit, opts ...connect.HandlerOption) http.Handler {
 	o := apiversion.Options{Handler: opts, ObserverFailed: func(err error) { fmt.Fprintln(os.Stderr, "audit:", err) }}
 	if audit != nil {

@@ -13,9 +13,9 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// What clients give is bounded alike in both versions: what one accepts, the other shows.
-// A process is written in one transaction, with all its definitions, and migrated in one with
-// all its instances, too (etcd takes 128 records).
+// Limits on client data. They are equal in both versions, so each version can show the other's
+// data. A process is written in one transaction with all its definitions, and migrated in one with
+// all its instances as well. etcd allows 128 records in a transaction.
 const (
 	maxInstances   = 100       // of a process
 	maxName        = 256       // bytes of guids and definition ids
@@ -25,13 +25,13 @@ const (
 	maxAnnotation  = 128 << 10 // bytes
 )
 
-// anyProcess stands for all processes where instances are listed, and so can name none.
+// anyProcess stands for all processes in a list of instances, so no process may have this guid.
 const anyProcess = "-"
 
-// pattern is how processes are named.
+// pattern is the name pattern of processes.
 const pattern = "{process_guid}"
 
-// within narrows a list by what its request has besides the usual fields.
+// within narrows a list by the domain and prefix of its request, if it has them.
 func within(req proto.Message) resource.Within {
 	r, ok := req.(interface {
 		GetDomain() string
@@ -40,6 +40,7 @@ func within(req proto.Message) resource.Within {
 	if !ok {
 		return resource.Within{}
 	}
+	// Without a domain in the request, the list covers all domains.
 	in := resource.Within{Prefix: r.GetPrefix()}
 	if r.GetDomain() != "" {
 		in.Where = listing.Where(transform.Condition{Path: "domain", Op: transform.OpEqual, Values: []any{r.GetDomain()}})
@@ -47,7 +48,7 @@ func within(req proto.Message) resource.Within {
 	return in
 }
 
-// tagText is what a client reads that has expected another state.
+// tagText describes the current tag to a client that expected another one.
 func tagText(t interface {
 	GetEpoch() string
 	GetIndex() uint32
@@ -55,7 +56,7 @@ func tagText(t interface {
 	return fmt.Sprintf("tag is %s/%d", t.GetEpoch(), t.GetIndex())
 }
 
-// checkName checks a part of a key.
+// checkName checks one part of a key.
 func checkName(field, name string) error {
 	if err := nameError(name); err != nil {
 		return listing.Invalid(field, "%s", err)
@@ -75,7 +76,7 @@ func nameError(name string) error {
 	return nil
 }
 
-// identity is what both versions of a process have in common.
+// identity holds the fields that both versions of a process share.
 type identity interface {
 	GetProcessGuid() string
 	GetDomain() string
@@ -84,7 +85,7 @@ type identity interface {
 	GetAnnotation() string
 }
 
-// checkIdentity checks what a client gives for a new process.
+// checkIdentity checks the shared fields of a new process.
 func checkIdentity(p identity) error {
 	if err := checkName("process_guid", p.GetProcessGuid()); err != nil {
 		return err
@@ -98,12 +99,13 @@ func checkIdentity(p identity) error {
 	return checkMutable(p.GetInstances(), p.GetRoutes(), p.GetAnnotation())
 }
 
-// checkMutable checks what an update can set, too.
+// checkMutable checks the fields that an update can also set.
 func checkMutable(instances int32, routes map[string]string, annotation string) error {
 	if instances < 0 || instances > maxInstances {
 		return listing.Invalid("instances", "is %d, must be from 0 to %d", instances, maxInstances)
 	}
 	size := 0
+	// BSON keys cannot contain NUL, and the name of a route is a key.
 	for name, route := range routes {
 		if strings.ContainsRune(name, 0) {
 			return listing.Invalid("routes", "the name of a route holds a NUL byte")
@@ -121,6 +123,7 @@ func checkMutable(instances int32, routes map[string]string, annotation string) 
 
 // checkDefinition checks a definition of either version.
 func checkDefinition(field string, definition proto.Message) error {
+	// A missing definition arrives as a typed nil pointer.
 	if !definition.ProtoReflect().IsValid() {
 		return listing.Invalid(field, "is missing")
 	}
@@ -130,7 +133,7 @@ func checkDefinition(field string, definition proto.Message) error {
 	return nil
 }
 
-// newEpoch is the epoch of a new process.
+// newEpoch returns a random epoch for a new process.
 func newEpoch() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -14,33 +14,34 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// cellTimeout is after what silence a cell is lost. It is longer than a switch holds writes.
+// cellTimeout is the silence after which a cell counts as lost. It must exceed the time for which a
+// switch holds writes: a held report would otherwise cost a healthy cell its instances.
 const cellTimeout = 15 * time.Second
 
-// ControllerV1 is the reconciler of v1: it starts, replaces and retires instances, as package
-// converge decides, when something changes and every so often.
+// ControllerV1 returns the reconciler of v1. It starts, replaces and retires instances as package
+// converge decides: on each change, and for all processes after each period of length every.
 func ControllerV1(v1 vrunner.Store, every time.Duration) vrunner.Controller {
 	return newReconciler(newInstancesV1(v1), processesV1(v1), every).controller()
 }
 
-// ControllerV2 is the reconciler of v2, which decides on definitions, too.
+// ControllerV2 returns the reconciler of v2, which also decides on definitions.
 func ControllerV2(v2 vrunner.Store, every time.Duration) vrunner.Controller {
 	return newReconciler(newInstancesV2(v2), processesV2(v2), every).controller()
 }
 
-// processes are what one version's data ask for.
+// processes reads the desired state of processes from one version's data.
 type processes struct {
 	kind string
-	// read is what a process's own record says of it, without the Timeouts of v2.
+	// read decodes a process from its own record, without the Timeouts of v2.
 	read func(record.Record) (guid string, p converge.Process, err error)
-	// find reads all that is known of a process. It returns record.ErrNotFound.
+	// find reads a process completely. It returns record.ErrNotFound if there is none.
 	find func(ctx context.Context, guid string) (converge.Process, error)
-	// decide makes an action that is about definitions, and was decided on what the process was.
+	// decide applies an action about definitions, if the process is still as in was.
 	decide func(ctx context.Context, guid string, was converge.Process, a converge.Action) error
 }
 
-// reconciler needs to know of a switch as little as a handler: its run ends with it, and the
-// other version's begins, which finds in its data all that this one was about to do.
+// reconciler knows no more about a switch than a handler does. A switch ends its run, and the other
+// version's reconciler starts. That one finds all unfinished work in its own data.
 type reconciler[G, C proto.Message] struct {
 	in        instances[G, C]
 	processes processes
@@ -52,28 +53,32 @@ func newReconciler[G, C proto.Message](in instances[G, C], p processes, every ti
 }
 
 func (r reconciler[G, C]) controller() vrunner.Controller {
+	// With a leader, only one server reconciles, and writes seldom conflict.
 	return vrunner.Controller{Name: "bbs-convergence", Leader: true, Run: r.run}
 }
 
-// run looks at everything, and then at what changes until it is time to look at everything:
-// that a timeout has passed, or a cell is lost, is no change.
+// run checks all processes, and then follows changes until the next full check. Full checks are
+// needed because an expired timeout or a lost cell changes no record.
 func (r reconciler[G, C]) run(ctx context.Context) error {
 	changes, err := r.in.store.Changes(ctx, r.processes.kind, KindActualLRPs)
 	if err != nil {
 		return err
 	}
 	defer changes.Close()
+	// The subscription opened before the first full check, so no change is lost in between.
 	for {
 		again := time.Now().Add(r.every)
 		unreadable := r.all(ctx)
 		if unreadable != nil && !errors.Is(unreadable, apiversion.ErrStored) {
 			return unreadable
 		}
+		// An unreadable record must not stop the others, so its error waits until after the next
+		// round.
 		if err := r.follow(ctx, changes, again); err != nil {
 			return err
 		}
 		if unreadable != nil {
-			return unreadable // said once a pass; meanwhile the other processes were kept
+			return unreadable // one error for each full check; the other processes were reconciled
 		}
 	}
 }
@@ -86,17 +91,19 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		// Lost changes are covered by the full check that follows.
 		case bounded.Err() != nil, errors.Is(err, vrunner.ErrLost):
 			return nil
 		case err != nil:
 			return err
 		}
+		// One batch often holds several changes of a process, for which one look is enough.
 		seen := map[string]bool{}
 		for _, d := range dirty {
 			guid := d.Name
 			if d.Kind == KindActualLRPs {
 				if guid, _, err = converge.SplitName(d.Name); err != nil {
-					continue // not ours
+					continue // foreign record
 				}
 			}
 			if seen[guid] {
@@ -110,9 +117,9 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 	}
 }
 
-// all looks at every process and instance. What a process's own record and its instances say is
-// enough for most of them: they are as they are to be. A record that cannot be read holds up its
-// process alone: the error matches apiversion.ErrStored then, and all others were looked at.
+// all checks each process and instance. For most, the process's record and its instances suffice:
+// they are already as desired. An unreadable record stops its own process only. all then still
+// checks the others, and its error matches apiversion.ErrStored.
 func (r reconciler[G, C]) all(ctx context.Context) error {
 	lost, err := r.lost(ctx)
 	if err != nil {
@@ -130,6 +137,7 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	if err := eachRecord(ctx, r.in.store, KindActualLRPs, "", func(rec record.Record) error {
 		guid, index, slot, err := r.slot(rec)
 		if err != nil {
+			// A process with an unreadable instance is left alone: Decide would place a second one.
 			broken[guid] = true
 			return skip(err)
 		}
@@ -141,10 +149,12 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	// A cheap check on the records already read finds the processes that need a complete read.
 	var todo []string
 	check := func(guid string, p converge.Process) {
 		p.Slots, p.Lost = slots[guid], lost
 		delete(slots, guid)
+		// Timeouts are nil here, so a due fallback always shows and leads to a complete read.
 		if !broken[guid] && len(converge.Decide(p, time.Now())) > 0 {
 			todo = append(todo, guid)
 		}
@@ -152,6 +162,7 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	if err := eachRecord(ctx, r.in.store, r.processes.kind, "", func(rec record.Record) error {
 		guid, p, err := r.processes.read(rec)
 		if err != nil {
+			// Without its process these instances would look deleted, and be retired.
 			name, _ := rec.Key.Name()
 			delete(slots, name)
 			return skip(err)
@@ -162,7 +173,7 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 		return err
 	}
 	for guid := range slots {
-		check(guid, converge.Process{}) // it was deleted
+		check(guid, converge.Process{}) // its process was deleted
 	}
 	for _, guid := range todo {
 		if err := skip(r.one(ctx, guid, lost)); err != nil {
@@ -172,8 +183,8 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	return errors.Join(unreadable...)
 }
 
-// one makes of a process what it asks for. Each change is made of what was read, or not: it was
-// changed meanwhile then, and is looked at again for that.
+// one reconciles a single process. Each write is conditional on the data that Decide saw. If
+// another writer was faster, the write fails, and that writer's change triggers the next attempt.
 func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]bool) error {
 	p, err := r.processes.find(ctx, guid)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
@@ -191,15 +202,18 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 	for _, a := range converge.Decide(p, time.Now()) {
 		var err error
 		switch a.Op {
+		// These change the process's own record, and only v2 has them.
 		case converge.Heal, converge.FallBack, converge.Prune:
 			err = r.processes.decide(ctx, guid, p, a)
 		case converge.Delete:
+			// The slot must still be as it was read. A cell may have reported meanwhile.
 			rec := recs[a.Index]
 			err = r.in.store.Write(ctx, []record.Mutation{{Kind: KindActualLRPs, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
 		default:
 			_, there := recs[a.Index]
 			err = r.put(ctx, guid, a, there)
 		}
+		// The change of the faster writer brings the process back here.
 		if err != nil && !overtaken(err) {
 			return fmt.Errorf("%s %s: %w", a.Op, converge.Name(guid, a.Index), err)
 		}
@@ -207,16 +221,17 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 	return nil
 }
 
-// overtaken reports an action that somebody else's came before.
+// overtaken reports whether an action failed because another writer was faster.
 func overtaken(err error) bool {
 	return errors.Is(err, record.ErrMismatch) || errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrExists) || errors.Is(err, errOvertaken)
 }
 
 var errOvertaken = errors.New("it has changed since it was decided on")
 
-// put makes an action on a slot.
+// put applies an action to a slot.
 func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Action, there bool) error {
 	name := converge.Name(guid, a.Index)
+	// An insert fails if another writer has created the slot meanwhile.
 	if !there {
 		g := r.in.forms.group(name, guid, a.Index)
 		r.in.set(g, a.Slot)
@@ -224,6 +239,7 @@ func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Actio
 		return err
 	}
 	_, err := r.in.table.Change(ctx, r.in.forms.request(name), func(g G) error {
+		// A cell may have reported since. Its report must not be overwritten by an older decision.
 		if !r.in.forms.slot(g).Equal(a.Was) {
 			return errOvertaken
 		}
@@ -234,7 +250,7 @@ func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Actio
 }
 
 func (r reconciler[G, C]) slot(rec record.Record) (guid string, index int, s converge.Slot, err error) {
-	name, _ := rec.Key.Name() // lists are of records with names
+	name, _ := rec.Key.Name() // List returns records with names only
 	if guid, index, err = converge.SplitName(name); err != nil {
 		return "", 0, s, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
 	}
@@ -245,7 +261,8 @@ func (r reconciler[G, C]) slot(rec record.Record) (guid string, index int, s con
 	return guid, index, r.in.forms.slot(g), nil
 }
 
-// lost are the cells that have reported, and not for some time. One that never did is not known.
+// lost returns the cells whose last report is older than cellTimeout. A cell without any report is
+// not lost.
 func (r reconciler[G, C]) lost(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	return out, eachRecord(ctx, r.in.store, KindCells, "", func(rec record.Record) error {
@@ -260,7 +277,7 @@ func (r reconciler[G, C]) lost(ctx context.Context) (map[string]bool, error) {
 	})
 }
 
-// eachRecord calls f for the records of a kind whose names begin so.
+// eachRecord calls f for the records of a kind whose names start with prefix.
 func eachRecord(ctx context.Context, store vrunner.Store, kind, prefix string, f func(record.Record) error) error {
 	const batch = 1000
 	for after := ""; ; {

@@ -1,10 +1,10 @@
-// Package bbs is the sample service: the database server of a container scheduler, in
-// two versions that differ in more than field names.
+// Package bbs is the first sample service: the database server of a container scheduler, in two
+// versions that differ in more than field names.
 //
-// v1 has one record for each process, a DesiredLRP with its definition inside. v2 has an
-// LRPDeployment for each process and every definition as a record of its own, one of
-// them active: one v1 record becomes 1 + N records. Both have the instances of a process, as
-// clients and cells see them; which definition one runs is v2's to know.
+// v1 has one record for each process: a DesiredLRP that contains its definition. v2 has an
+// LRPDeployment for each process, and a separate record for each definition; one of them is active.
+// One v1 record thus becomes 1 + N records. Both versions store the instances of a process, as
+// clients and cells see them. Only v2 records the definition that an instance runs.
 //
 //	v1  desired_lrps     <guid>       {..., definition: {...}}
 //	    actual_lrps      processes/<guid>/instances/<index>  {instance: {state, cell_id, ...}, evacuating: {...}}
@@ -14,36 +14,37 @@
 //	    actual_lrps      as in v1, with a definition_id in instance and evacuating
 //	    cells            as in v1
 //
-// All records of a process are one group, its instances included: what one that v1 has started
-// runs is the definition that is active then. Up promotes: where v2 holds nothing, the
-// process guid is the id of the only definition. Down projects: v1 sees the active
-// definition. Projection after promotion is the identity, and promotion over what v2
-// holds keeps other definitions, the healthy one and what each instance runs, unless v1 has
-// deleted and made the process anew meanwhile, which the epoch of its modification tag tells.
+// A group is a set of records that are migrated together. All records of a process are one group,
+// including its instances, because an instance started by v1 runs the definition that is active
+// then. Up promotes: if v2 holds nothing, the process guid becomes the id of the only definition.
+// Down projects: v1 sees the active definition. Projection after promotion is the identity.
+// Promotion over existing v2 data keeps the other definitions, the healthy one, and the definition
+// of each instance. It keeps none of them if v1 has deleted and recreated the process meanwhile.
+// The epoch of the modification tag shows that.
 //
-// Each version's API over its own data is a resource.Table, and what it has beyond the
-// standard methods (v1.go and v2.go, actualv1.go and actualv2.go); v2's definitions are the
-// parts of its table, and the modification tag is the revision of both. v1 over v2 data is the
-// middleware of apiversion: overv2.go and actualover.go pair the methods and turn the messages,
-// and that is all there is of it. While v1 is active, v2 can be read and not written.
+// Each version serves its own data by a resource.Table and by a few methods of its own (v1.go and
+// v2.go, actualv1.go and actualv2.go). v2's definitions are parts of its table, and the
+// modification tag is the revision of both tables. The middleware of apiversion serves v1 over v2
+// data: overv2.go and actualover.go pair the methods and convert the messages. While v1 is active,
+// v2 is read-only.
 //
-// The instances of both versions are kept by one reconciler (controller.go), a background
-// controller with a leader, over a decision that knows neither messages nor records (package
-// converge). A switch ends its run like that of any controller: the other version's begins with
-// what it finds. Cells are clients of the API like any other (package cell simulates them): an
-// instance is theirs by its guid, and what is not, they stop. A process has at most 100 instances.
+// One reconciler (controller.go) maintains the instances of both versions. It is a background
+// controller with a leader. Package converge makes its decisions, and knows neither messages nor
+// records. A switch ends its run, and the other version's reconciler continues from its own data.
+// Cells are ordinary clients of the API (package cell simulates them). A cell owns the instances
+// that carry its guid and stops all others. A process has at most 100 instances.
 //
-// What v1 cannot ask of v2 data: filters and orders on its definition, for they would
-// depend on which of a process's definitions is the active one, and v2's API cannot say
-// that. Such a request is refused with the name of the field. Everything else that v1 can
-// do, masks on the definition included, is the same over either data.
+// Over v2 data, v1 clients cannot filter or order by the definition. The result would depend on
+// which definition is active, and v2's API cannot express that. The service refuses such a request
+// and names the field. All other v1 requests, including masks on the definition, work the same over
+// either version's data.
 //
-// To make a service of one's own with a transformer in Go: copy the folder, write the two
-// messages, the transformer and the two functions of overv2.go. sample/secrets is the one
-// to copy for a service whose versions differ by what a lens can say. The tests come
-// along: they run every v1 test over both versions of the data.
+// To build a service with a transformer in Go, copy this folder. Then write the two messages, the
+// transformer and the two functions of overv2.go. If a lens can express the difference between your
+// versions, copy sample/secrets instead. The tests come along: they run each v1 test over both
+// versions of the data.
 //
-// The package does not know tokens, fences or switches: the vrunner.Store does.
+// The package does not know tokens, fences or switches; the vrunner.Store handles them.
 //
 // It is not for users and may change with any version.
 package bbs
@@ -59,7 +60,7 @@ const (
 	V2 = "v2"
 )
 
-// Kinds.
+// Kinds of records.
 const (
 	KindDesiredLRPs = "desired_lrps"    // v1
 	KindDeployments = "lrp_deployments" // v2

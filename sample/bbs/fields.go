@@ -9,11 +9,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// fieldType is what a field may be; a record with anything else is malformed.
+// fieldType lists the BSON types that a field may have. A record with any other type is malformed.
 type fieldType struct {
 	name  string
 	types []bson.Type
-	// within are the fields of an object that are checked too.
+	// within holds the fields of an object that are checked as well.
 	within map[string]fieldType
 }
 
@@ -64,8 +64,8 @@ var (
 // fields are the top-level elements of a document, not decoded.
 type fields []bsoncore.Element
 
-// readFields takes a document apart, checks what is known of it, and refuses names that
-// only the other version uses: they could not be told from that version's own.
+// readFields splits a document into its fields and checks the known ones. It refuses fields that
+// only the other version uses, since a conversion would confuse them with that version's own.
 func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign ...string) (fields, error) {
 	f := make(fields, 0, 16)
 	err := each(doc, func(e bsoncore.Element) error {
@@ -85,8 +85,9 @@ func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign .
 	return f, err
 }
 
-// each calls f for the elements of a document, one level deep, without copying them.
+// each calls f for the top-level elements of a document, without copying them.
 func each(doc []byte, f func(bsoncore.Element) error) error {
+	// A truncated document, or one with trailing bytes, must not be copied into another one.
 	length, rest, ok := bsoncore.ReadLength(doc)
 	if !ok || int(length) != len(doc) || length < 5 || doc[len(doc)-1] != 0 {
 		return errors.New("document is not well-formed BSON")
@@ -122,7 +123,7 @@ func check(name []byte, v bsoncore.Value, types map[string]fieldType) error {
 	return nil
 }
 
-// get returns a field's value, the zero Value if it is not there.
+// get returns a field's value, or the zero Value if the field is absent.
 func (f fields) get(name string) bsoncore.Value {
 	for _, e := range f {
 		if string(e.KeyBytes()) == name {
@@ -132,8 +133,10 @@ func (f fields) get(name string) bsoncore.Value {
 	return bsoncore.Value{}
 }
 
-// build writes a document of the fields that are to be kept, as bytes, and of more.
+// build writes a document of the fields that keep selects, unchanged byte for byte, and of the
+// fields that more appends.
 func (f fields) build(keep func(name []byte) bool, more func(dst []byte) []byte) bson.Raw {
+	// Room for the fields that more appends, so that the slice grows seldom.
 	size := 128
 	for _, e := range f {
 		size += len(e)
@@ -146,14 +149,13 @@ func (f fields) build(keep func(name []byte) bool, more func(dst []byte) []byte)
 	}
 	dst, err := bsoncore.AppendDocumentEnd(more(dst), at)
 	if err != nil {
-		panic(err) // the start is where we put it
+		panic(err) // dst starts with our own AppendDocumentStart
 	}
 	return dst
 }
 
-// inOrderOf gives the fields of a document the order that they have in another one, and
-// puts those that are not there at the end: what v2 itself has written and nobody has
-// changed comes out as the same bytes.
+// inOrderOf reorders the fields of doc as in order, and puts additional fields at the end. An
+// unchanged v2 document thus comes back as the same bytes.
 func inOrderOf(order, doc bson.Raw) (bson.Raw, error) {
 	var rest fields
 	if err := each(doc, func(e bsoncore.Element) error { rest = append(rest, e); return nil }); err != nil {
@@ -161,6 +163,7 @@ func inOrderOf(order, doc bson.Raw) (bson.Raw, error) {
 	}
 	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
 	err := each(order, func(e bsoncore.Element) error {
+		// Fields that doc no longer has are skipped.
 		i := slices.IndexFunc(rest, func(r bsoncore.Element) bool { return string(r.KeyBytes()) == string(e.KeyBytes()) })
 		if i >= 0 {
 			dst = append(dst, rest[i]...)

@@ -25,7 +25,7 @@ var (
 	actualServiceV2 = bbsv2.File_bbs_v2_bbs_proto.Services().ByName("ActualLRPService")
 )
 
-// Table pairs the methods of both versions.
+// Table pairs the methods of v1 and v2 for processes.
 var Table = sync.OnceValue(func() *apiversion.Table {
 	process, err := newResource()
 	var t *apiversion.Table
@@ -44,13 +44,14 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 		})
 	}
 	if err != nil {
-		panic(fmt.Sprintf("table of the processes' methods: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("table of the processes' methods: %v", err)) // each test would fail here
 	}
 	return t
 })
 
-// checkCreate refuses what v1 refuses over its own data, in the same words.
+// checkCreate refuses requests that v1 refuses over its own data, with the same messages.
 func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, derive func(handled ...string) error) error {
+	// The middleware works with dynamic messages; the checks need the generated type.
 	req := new(bbsv1.CreateDesiredLRPRequest)
 	if err := recast(req, old); err != nil {
 		return err
@@ -59,6 +60,7 @@ func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, d
 		if err := checkV1(ctx, p, nil); err != nil {
 			return err
 		}
+		// v1 would store this message, and refuses one that it cannot encode.
 		if _, err := protodoc.Marshal(p); err != nil {
 			return apiversion.RequestError(err)
 		}
@@ -66,7 +68,7 @@ func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, d
 	return derive()
 }
 
-// recast copies a message to another one of the same fields.
+// recast copies a message to a message type with the same fields.
 func recast(to, from proto.Message) error {
 	raw, err := proto.Marshal(from)
 	if err != nil {
@@ -75,7 +77,7 @@ func recast(to, from proto.Message) error {
 	return proto.Unmarshal(raw, to)
 }
 
-// scheduled lists what a scheduler needs of what v2 lists: of the active definitions.
+// scheduled converts a v2 list to scheduling infos, with values of the active definitions.
 func scheduled(_ context.Context, _, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error {
 	page := new(bbsv2.ListLRPDeploymentsResponse)
 	if err := recast(page, now); err != nil {
@@ -108,8 +110,8 @@ func newResource() (*apiversion.Resource, error) {
 	return r, nil
 }
 
-// activeMapping maps requests of v1. Its definition is whichever of v2's is the active
-// one, and no filter or order of v2 can say that.
+// activeMapping maps the filters and orders of v1 requests. v1's definition is the active one of
+// v2's several, and no filter or order of v2 can express that.
 type activeMapping struct{ transform.Mapping }
 
 func (m activeMapping) Compare(c transform.Condition) ([]transform.Condition, error) {
@@ -130,10 +132,11 @@ func ofDefinition(path string) bool {
 	return path == fieldDefinition || strings.HasPrefix(path, fieldDefinition+".")
 }
 
-// promoted is the v2 process of a new v1 process.
+// promoted returns the v2 process for a new v1 process.
 func promoted(p *bbsv1.DesiredLRP, _ *bbsv2.LRPDeployment) (*bbsv2.LRPDeployment, error) {
 	out := &bbsv2.LRPDeployment{
 		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
+		// As in promoteProcess: the guid is the id of the only definition.
 		Definitions:        map[string]*bbsv2.Definition{p.ProcessGuid: definitionV2(p.Definition)},
 		ActiveDefinitionId: p.ProcessGuid, HealthyDefinitionId: p.ProcessGuid,
 	}
@@ -143,7 +146,7 @@ func promoted(p *bbsv1.DesiredLRP, _ *bbsv2.LRPDeployment) (*bbsv2.LRPDeployment
 	return out, nil
 }
 
-// projected is a v2 process as v1 shows it: with its active definition.
+// projected returns a v2 process in v1's form, with its active definition.
 func projected(p *bbsv2.LRPDeployment, _ *bbsv1.DesiredLRP) (*bbsv1.DesiredLRP, error) {
 	active, ok := p.Definitions[p.ActiveDefinitionId]
 	if !ok {

@@ -14,8 +14,7 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// processesV1 are those of v1, which has one definition of each process: there is nothing to
-// decide about it.
+// processesV1 reads v1's processes. Each has one definition only, so there is no decide.
 func processesV1(v1 vrunner.Store) processes {
 	table := tableV1(v1)
 	process := func(p *bbsv1.DesiredLRP) converge.Process {
@@ -39,7 +38,7 @@ func processesV1(v1 vrunner.Store) processes {
 	}
 }
 
-// processesV2 are those of v2.
+// processesV2 reads v2's processes.
 func processesV2(v2 vrunner.Store) processes {
 	table := tableV2(v2)
 	process := func(p *bbsv2.LRPDeployment) converge.Process {
@@ -60,6 +59,7 @@ func processesV2(v2 vrunner.Store) processes {
 				return converge.Process{}, err
 			}
 			out := process(p)
+			// find reads the definitions, so timeouts are known here, unlike in read.
 			out.Timeouts = map[string]time.Duration{}
 			for id, d := range p.Definitions {
 				out.Timeouts[id] = time.Duration(d.GetStartTimeoutMs()) * time.Millisecond
@@ -75,8 +75,8 @@ func processesV2(v2 vrunner.Store) processes {
 	}
 }
 
-// decided makes what was decided of a process's definitions, if that process and which of them
-// are active and healthy still is as it was. Else a client's choice since would be undone.
+// decided applies an action about definitions. It refuses if the process was recreated, or if
+// another definition is active or healthy by now: the action would undo a client's later choice.
 func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) error {
 	if p.GetModificationTag().GetEpoch() != was.Epoch || p.ActiveDefinitionId != was.Active || p.HealthyDefinitionId != was.Healthy {
 		return errOvertaken
@@ -91,6 +91,7 @@ func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) er
 		for _, id := range a.Definitions {
 			delete(p.Definitions, id)
 		}
+		// A deleted id in the list would be pruned again for ever.
 		p.FormerDefinitionIds = slices.DeleteFunc(p.FormerDefinitionIds, func(id string) bool { return slices.Contains(a.Definitions, id) })
 		return nil
 	default:
@@ -98,7 +99,8 @@ func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) er
 	}
 }
 
-// activate makes a definition the active one. The one that was it goes when nothing names it.
+// activate makes a definition the active one. The previous one becomes a former definition, which a
+// Prune action removes once nothing refers to it.
 func activate(p *bbsv2.LRPDeployment, id string) error {
 	if err := hasDefinition(p, id); err != nil {
 		return err
@@ -106,18 +108,20 @@ func activate(p *bbsv2.LRPDeployment, id string) error {
 	if id == p.ActiveDefinitionId {
 		return nil
 	}
+	// The new active one is no longer a former one, and the list must not hold an id twice.
 	p.FormerDefinitionIds = slices.DeleteFunc(p.FormerDefinitionIds, func(f string) bool { return f == id || f == p.ActiveDefinitionId })
 	p.FormerDefinitionIds = append(p.FormerDefinitionIds, p.ActiveDefinitionId)
 	p.ActiveDefinitionId = id
 	return nil
 }
 
-// choose activates a definition for a client. Those that were added and not chosen go with the one
-// that was active: definitions that nobody activates would otherwise stay for ever.
+// choose activates a definition for a client. Definitions that were added but never activated
+// become former ones too, since nothing else would ever remove them.
 func choose(p *bbsv2.LRPDeployment, id string) error {
 	if err := activate(p, id); err != nil {
 		return err
 	}
+	// Sorted, so that the same request always gives the same record.
 	for _, other := range slices.Sorted(maps.Keys(p.Definitions)) {
 		if other != id && other != p.HealthyDefinitionId && !slices.Contains(p.FormerDefinitionIds, other) {
 			p.FormerDefinitionIds = append(p.FormerDefinitionIds, other)

@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Names of fields that the transformers handle. All others pass through.
+// Fields that the transformers handle. All others pass through unchanged.
 const (
 	fieldID         = "_id"
 	fieldGUID       = "process_guid"
@@ -28,7 +28,7 @@ const (
 	fieldTag         = "modification_tag"
 )
 
-// onlyV2 are the fields of a deployment that v1 does not have.
+// onlyV2 lists the fields of a deployment that v1 does not have.
 var onlyV2 = []string{fieldActive, fieldHealthy, fieldFormer}
 
 // Specs returns the transformers between v1 and v2.
@@ -90,10 +90,10 @@ func guidOf(k record.Key) (string, error) {
 	return guid, nil
 }
 
-// process is a v2 group, taken apart.
+// process holds the parts of a v2 group.
 type process struct {
 	guid        string
-	deployment  bson.Raw // nil if there is none
+	deployment  bson.Raw // nil if absent
 	definitions []record.Record
 }
 
@@ -111,6 +111,7 @@ func processOf(g transform.Group) (process, error) {
 			p.definitions = append(p.definitions, r)
 		}
 	}
+	// v1 could not show such a group, and its definitions would disappear silently.
 	if p.deployment == nil && len(p.definitions) > 0 {
 		return process{}, fmt.Errorf("definition %s has no deployment", p.definitions[0].Key)
 	}
@@ -126,8 +127,8 @@ func (p process) definition(id string) (bson.Raw, bool) {
 	return nil, false
 }
 
-// headOf is the record of a group after which it is named, nil for instances that their process
-// has left behind.
+// headOf returns the record that names its group, or nil if only instances of a deleted process are
+// left.
 func headOf(g transform.Group, kind string) *record.Record {
 	for i := range g.Records {
 		if g.Records[i].Kind == kind {
@@ -137,7 +138,7 @@ func headOf(g transform.Group, kind string) *record.Record {
 	return nil
 }
 
-// promote makes the v2 group of a v1 group.
+// promote returns the v2 group for a v1 group.
 func promote(src, have transform.Group) ([]record.Record, error) {
 	out, active, err := promoteProcess(src, have)
 	if err != nil {
@@ -147,10 +148,12 @@ func promote(src, have transform.Group) ([]record.Record, error) {
 	return append(out, instances...), err
 }
 
-// promoteProcess makes the records of a process, and returns the definition that it runs.
+// promoteProcess returns the records of a process and the id of its active definition.
 func promoteProcess(src, have transform.Group) (out []record.Record, active string, err error) {
 	head := headOf(src, KindDesiredLRPs)
 	if head == nil {
+		// The process is gone, and only instances are left. They get the id of v1's only
+		// definition.
 		guid, _ := record.Key(src.Name).Name()
 		return nil, guid, nil
 	}
@@ -162,6 +165,7 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 	if err != nil {
 		return nil, "", fmt.Errorf("desired LRP: %w", err)
 	}
+	// A v1 process without a definition has nothing for v2 to run.
 	definition := f.get(fieldDefinition)
 	if definition.Type == 0 {
 		return nil, "", fmt.Errorf("desired LRP: no %s", fieldDefinition)
@@ -171,15 +175,20 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 		return nil, "", fmt.Errorf("held by v2: %w", err)
 	}
 	active, healthy, hasHealthy := guid, guid, true
+	// A new process has no former definitions. The list is stored even if it is empty.
 	former := bsoncore.Value{Type: bsoncore.TypeArray, Data: bsoncore.BuildArray(nil)}
+	// v2's choices survive only for the same creation of the process. A recreated one starts
+	// afresh.
 	if held.deployment != nil && sameIncarnation(head.Doc, held.deployment) {
 		if active, err = activeOf(held.deployment); err != nil {
 			return nil, "", fmt.Errorf("held by v2: %w", err)
 		}
+		// Absent and empty differ in their bytes, so an absent field stays absent.
 		healthy, hasHealthy = held.deployment.Lookup(fieldHealthy).StringValueOK()
 		v := held.deployment.Lookup(fieldFormer)
 		former = bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
 	} else {
+		// The old creation's definitions must not show up in the new one.
 		held = process{guid: guid}
 	}
 	doc := f.build(func(name []byte) bool { return string(name) != fieldDefinition }, func(dst []byte) []byte {
@@ -192,6 +201,7 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 		}
 		return dst
 	})
+	// An unchanged record must keep its bytes, because verification compares bytes.
 	if held.deployment != nil {
 		if doc, err = inOrderOf(held.deployment, doc); err != nil {
 			return nil, "", err
@@ -200,6 +210,7 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 	out = make([]record.Record, 0, 2+len(held.definitions))
 	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
 	activeKey := record.StringKey(definitionKey(guid, active))
+	// Other definitions stay. The active one stays too, unless v1 has changed it.
 	for _, r := range held.definitions {
 		if r.Key != activeKey || holds(r.Doc, definition) {
 			out = append(out, record.Record{Kind: KindDefinitions, Key: r.Key, Doc: r.Doc})
@@ -214,13 +225,14 @@ func promoteProcess(src, have transform.Group) (out []record.Record, active stri
 	return out, active, nil
 }
 
-// holds reports whether a definition's record has this definition.
+// holds reports whether a definition's record contains this definition.
 func holds(doc bson.Raw, definition bsoncore.Value) bool {
 	v := doc.Lookup(fieldDefinition)
+	// Equal bytes mean that v1 did not change it, so v2's record keeps its other fields.
 	return v.Type == bson.Type(definition.Type) && bytes.Equal(v.Value, definition.Data)
 }
 
-// definitionRecord is the v2 record of a definition.
+// definitionRecord returns the v2 record of a definition.
 func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
 	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, 128+3*len(guid)+2*len(id)+len(definition.Data)))
 	dst = bsoncore.AppendStringElement(dst, fieldID, definitionKey(guid, id))
@@ -229,22 +241,23 @@ func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
 	dst = bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	dst, err := bsoncore.AppendDocumentEnd(dst, at)
 	if err != nil {
-		panic(err) // the start is where we put it
+		panic(err) // dst starts with our own AppendDocumentStart
 	}
 	return dst
 }
 
-// sameIncarnation reports whether two documents are states of one creation.
+// sameIncarnation reports whether two documents belong to the same creation of a process.
 func sameIncarnation(a, b bson.Raw) bool {
 	ea, errA := a.LookupErr(fieldTag, "epoch")
 	eb, errB := b.LookupErr(fieldTag, "epoch")
+	// Two records without a tag count as one creation.
 	if errA != nil || errB != nil {
 		return errA != nil && errB != nil
 	}
 	return ea.Equal(eb)
 }
 
-// activeOf returns the id of the active definition of a deployment.
+// activeOf returns the id of a deployment's active definition.
 func activeOf(deployment bson.Raw) (string, error) {
 	active, ok := deployment.Lookup(fieldActive).StringValueOK()
 	if !ok || active == "" {
@@ -253,7 +266,7 @@ func activeOf(deployment bson.Raw) (string, error) {
 	return active, nil
 }
 
-// project makes the v1 group of a v2 group.
+// project returns the v1 group for a v2 group.
 func project(src, have transform.Group) ([]record.Record, error) {
 	out, err := projectProcess(src, have)
 	if err != nil {
@@ -263,10 +276,11 @@ func project(src, have transform.Group) ([]record.Record, error) {
 	return append(out, instances...), err
 }
 
-// projectProcess makes the v1 record of a process. v1 has nothing that v2 cannot hold, so that
-// what it holds already decides on the order of the fields alone.
+// projectProcess returns the v1 record of a process. v2 can hold everything that v1 holds, so
+// existing v1 data only decides the order of fields.
 func projectProcess(src, have transform.Group) ([]record.Record, error) {
 	p, err := processOf(src)
+	// Without a deployment only instances are left, which projectInstances converts.
 	if err != nil || p.deployment == nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ const (
 	fieldPlacement  = "placement"
 )
 
-// kindActualLRPs are the instances of a process, in the group of the process: what a definition
-// v1's run is decided by what v2 holds of the process.
+// kindActualLRPs puts instances into the group of their process: v2's data of the process decide
+// which definition a v1 instance runs.
 func kindActualLRPs() transform.GroupedKind {
 	return transform.GroupedKind{
 		KindSpec: record.KindSpec{Name: KindActualLRPs},
@@ -45,7 +45,7 @@ func guidOfInstance(k record.Key) (string, error) {
 	return guid, err
 }
 
-// cellSpec moves cells as they are.
+// cellSpec copies cells unchanged.
 func cellSpec() transform.Spec {
 	side := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: KindCells}}}}
 	same := func(src, _ transform.Group) ([]record.Record, error) {
@@ -58,7 +58,7 @@ func cellSpec() transform.Spec {
 	return transform.Spec{Name: "cell", Revision: "1", Old: side, New: side, Up: same, Down: same}
 }
 
-// instancesIn are the records of instances in a group.
+// instancesIn returns the instance records of a group.
 func instancesIn(g transform.Group) []record.Record {
 	var out []record.Record
 	for _, r := range g.Records {
@@ -69,13 +69,13 @@ func instancesIn(g transform.Group) []record.Record {
 	return out
 }
 
-// slotFields are the fields of a record that hold an instance.
+// slotFields are the record fields that hold an instance.
 var slotFields = []string{fieldInstance, fieldEvacuating}
 
-// promoteInstances adds to v1's instances what they run: an instance that v2 knows what it does
-// there, any other the active definition, for v1 has started it.
+// promoteInstances adds definition ids to v1's instances. An instance that v2 holds keeps its id.
+// Any other was started by v1 and gets the active definition.
 func promoteInstances(src, have transform.Group, active string) ([]record.Record, error) {
-	known := map[string]string{} // the definition of an instance that v2 holds, by its placement
+	known := map[string]string{} // definition ids of v2's instances, by placement
 	for _, r := range instancesIn(have) {
 		for _, slot := range slotFields {
 			if in, ok := r.Doc.Lookup(slot).DocumentOK(); ok {
@@ -88,11 +88,13 @@ func promoteInstances(src, have transform.Group, active string) ([]record.Record
 		}
 	}
 	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
+		// v1 never writes this field. Its value would be overwritten, so the record is refused.
 		if in.get(fieldDefID).Type != 0 {
 			return nil, fmt.Errorf("field %s belongs to the other version", fieldDefID)
 		}
 		placement, _ := in.get(fieldPlacement).StringValueOK()
 		id, knows := known[placement]
+		// v1 starts the active definition only.
 		if !knows {
 			id = active
 		}
@@ -100,9 +102,10 @@ func promoteInstances(src, have transform.Group, active string) ([]record.Record
 	})
 }
 
-// projectInstances leaves out of v2's instances what they run.
+// projectInstances removes the definition ids from v2's instances.
 func projectInstances(src, have transform.Group) ([]record.Record, error) {
 	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
+		// Without it, a way back could not restore the definition.
 		if in.get(fieldDefID).Type == 0 {
 			return nil, fmt.Errorf("no %s", fieldDefID)
 		}
@@ -110,8 +113,8 @@ func projectInstances(src, have transform.Group) ([]record.Record, error) {
 	})
 }
 
-// turnInstances makes the other version's records of a group's instances. What that version
-// holds decides on the order of their fields alone.
+// turnInstances converts a group's instances to the other version. Existing data of that version
+// only decides the order of fields.
 func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, error)) ([]record.Record, error) {
 	held := map[record.Key]bson.Raw{}
 	for _, r := range instancesIn(have) {
@@ -129,6 +132,7 @@ func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, er
 		}
 		at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(r.Doc)+128))
 		for _, e := range f {
+			// All other fields are equal in both versions and keep their bytes.
 			if !slices.Contains(slotFields, string(e.KeyBytes())) {
 				dst = append(dst, e...)
 				continue
@@ -141,6 +145,8 @@ func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, er
 			if err != nil {
 				return nil, fmt.Errorf("instance %s: %s: %w", r.Key, e.KeyBytes(), err)
 			}
+			// Both the instance and the record keep their field order, so that unchanged ones keep
+			// their bytes.
 			if before, ok := held[r.Key].Lookup(string(e.KeyBytes())).DocumentOK(); ok {
 				if in, err = inOrderOf(before, in); err != nil {
 					return nil, err

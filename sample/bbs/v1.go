@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// nativeV1 serves the methods of v1 over v1 data that are no standard methods of a table.
+// nativeV1 serves the v1 methods that are not standard methods of a table.
 type nativeV1 struct {
 	bbsv1connect.UnimplementedDesiredLRPServiceHandler
 	processes *resource.Table[*bbsv1.DesiredLRP]
@@ -31,15 +31,14 @@ func tableV1(store vrunner.Store) *resource.Table[*bbsv1.DesiredLRP] {
 	})
 }
 
-// NativeV1 returns the v1 API of processes over v1 data, and the path to mount it at.
+// NativeV1 returns the v1 API of processes over v1 data, and its mount path.
 func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	table := tableV1(store)
 	_, own := bbsv1connect.NewDesiredLRPServiceHandler(nativeV1{processes: table}, opts...)
 	return resource.NewHandler(resource.Service{Descriptor: serviceV1, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-// checkV1 checks what a client gives for a new process. What may change of one, the methods
-// that change it check.
+// checkV1 checks a new process. Methods that change a process check their own fields.
 func checkV1(_ context.Context, p, before *bbsv1.DesiredLRP) error {
 	if before != nil {
 		return nil
@@ -56,6 +55,7 @@ func (n nativeV1) UpdateDesiredLRP(ctx context.Context, req *connect.Request[bbs
 		return nil, err
 	}
 	p, err := n.processes.Change(ctx, m, func(p *bbsv1.DesiredLRP) error {
+		// Fields are optional: absent means unchanged, while 0 stops all instances.
 		if m.Instances != nil {
 			p.Instances = *m.Instances
 		}

@@ -17,7 +17,7 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// nativeV2 serves the methods of v2 over v2 data that are no standard methods of a table.
+// nativeV2 serves the v2 methods that are not standard methods of a table.
 type nativeV2 struct {
 	bbsv2connect.UnimplementedLRPDeploymentServiceHandler
 	processes *resource.Table[*bbsv2.LRPDeployment]
@@ -30,6 +30,7 @@ func tableV2(store vrunner.Store) *resource.Table[*bbsv2.LRPDeployment] {
 			Field: fieldTag,
 			First: func(p *bbsv2.LRPDeployment) {
 				p.ModificationTag = &bbsv2.ModificationTag{Epoch: newEpoch()}
+				// The service maintains this list; a client must not set it.
 				p.FormerDefinitionIds = nil
 			},
 			Next: func(p *bbsv2.LRPDeployment) { p.ModificationTag.Index++ },
@@ -39,25 +40,25 @@ func tableV2(store vrunner.Store) *resource.Table[*bbsv2.LRPDeployment] {
 	})
 }
 
-// NativeV2 returns the v2 API of processes over v2 data, and the path to mount it at.
+// NativeV2 returns the v2 API of processes over v2 data, and its mount path.
 func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	table := tableV2(store)
 	_, own := bbsv2connect.NewLRPDeploymentServiceHandler(nativeV2{processes: table}, opts...)
 	return resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-// promotion marks the context of what v1 asks for: the one definition of a new process of v1 is
-// the healthy one from the beginning, as it is when it is migrated.
+// promotion marks the context of a v1 client's request. The only definition of a process created by
+// v1 is healthy from the start, exactly as if the process had been migrated.
 type promotion struct{}
 
-// promoting is native, as v1 calls it.
+// promoting returns native with the mark of v1 clients in each request's context.
 func promoting(native http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		native.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), promotion{}, true)))
 	})
 }
 
-// splitDefinitions are the records of a process's definitions.
+// splitDefinitions returns the definition records of a process.
 func splitDefinitions(p *bbsv2.LRPDeployment) map[string]*bbsv2.DefinitionRecord {
 	out := make(map[string]*bbsv2.DefinitionRecord, len(p.Definitions))
 	for id, d := range p.Definitions {
@@ -66,7 +67,7 @@ func splitDefinitions(p *bbsv2.LRPDeployment) map[string]*bbsv2.DefinitionRecord
 	return out
 }
 
-// joinDefinitions puts the definitions of a process into its message.
+// joinDefinitions puts the definition records of a process into its message.
 func joinDefinitions(p *bbsv2.LRPDeployment, records map[string]*bbsv2.DefinitionRecord) error {
 	p.Definitions = make(map[string]*bbsv2.Definition, len(records))
 	for id, r := range records {
@@ -78,8 +79,7 @@ func joinDefinitions(p *bbsv2.LRPDeployment, records map[string]*bbsv2.Definitio
 	return nil
 }
 
-// checkV2 checks what a client gives for a new process. What may change of one, the methods
-// that change it check.
+// checkV2 checks a new process. Methods that change a process check their own fields.
 func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if before != nil {
 		return nil
@@ -90,6 +90,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if n := len(p.Definitions); n == 0 || n > maxDefinitions {
 		return listing.Invalid(fieldDefinitions, "there are %d, must be 1 to %d", n, maxDefinitions)
 	}
+	// An id becomes part of a record's key.
 	for id, d := range p.Definitions {
 		if err := nameError(id); err != nil {
 			return listing.Invalid(fieldDefinitions, "an id %s", err)
@@ -101,6 +102,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 	if _, ok := p.Definitions[p.ActiveDefinitionId]; !ok {
 		return listing.Invalid(fieldActive, "%q is not one of definitions", p.ActiveDefinitionId)
 	}
+	// No definition of a new process has run, and a fallback must never activate one that has not.
 	if p.HealthyDefinitionId != "" && ctx.Value(promotion{}) == nil {
 		return listing.Invalid(fieldHealthy, "is %q, and nothing of a new process has run: leave it out, the service sets it when an instance runs", p.HealthyDefinitionId)
 	}
@@ -123,6 +125,7 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 			if err := addDefinition(p, m.GetDefinitionId(), m.GetDefinition()); err != nil {
 				return err
 			}
+			// A definition in an update is added and activated in the same write.
 			if err := choose(p, m.GetDefinitionId()); err != nil {
 				return err
 			}
@@ -163,6 +166,7 @@ func checkNewDefinition(id string, d *bbsv2.Definition) error {
 }
 
 func addDefinition(p *bbsv2.LRPDeployment, id string, d *bbsv2.Definition) error {
+	// Definitions never change: an instance refers to one by its id.
 	if hasDefinition(p, id) == nil {
 		return fmt.Errorf("definition %q: %w", id, record.ErrExists)
 	}

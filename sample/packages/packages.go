@@ -1,15 +1,13 @@
-// Package packages is real data for tests, the demo and benchmarks: 25,000
-// records of the Debian package index, frozen, nested and irregular as the
-// archive made them. README.md next to it says where they come from and what
-// each field means.
+// Package packages provides real data for tests, the demo and benchmarks: 25,000 frozen records of
+// the Debian package index. They are as nested and irregular as the archive made them. README.md
+// next to this file states their origin and the meaning of each field.
 //
-// The records come in the order of the package names, always the same, so that
-// a test may name one. Their _id is the package's name for most; three in a
-// hundred have a sub-document or an integer of 32 or 64 bits instead, on
-// purpose, since collections in the wild mix them.
+// The records come in the order of package names, always the same, so a test may refer to one by
+// name. For most, the _id is the package's name. Three in a hundred deliberately have a
+// sub-document or a 32- or 64-bit integer instead, since real collections mix types too.
 //
-// It does not write to any database, and does not own the lenses that other
-// folders apply to these records.
+// The package writes to no database. It holds the lens from v1 of the records to v2, but no lens
+// that other folders apply to them. Begin to read at Load.
 //
 // It is not for users and may change with any version.
 package packages
@@ -33,17 +31,16 @@ const Available = 25000
 //go:embed packages.jsonl.gz
 var sample []byte
 
-// maxLine bounds one record of the sample; the largest has 120 KB.
+// maxLine limits one record of the sample; the largest has 120 KB.
 const maxLine = 1 << 20
 
-// Load returns the first limit records as BSON documents, _id first; all
-// Available ones when limit is 0. A larger limit is filled with further rounds
-// through the same records under new names: in round k (from 1), a name gets
-// the suffix "~k", in _id as well as in the field name, and an integer _id grows
-// by k<<34 and becomes a 64 bit one. No two records have equal names or _ids.
+// Load returns the first limit records as BSON documents, with _id first. A limit of 0 means all
+// Available ones. For a larger limit, Load repeats the same records under new names. In round k,
+// from 1, a name gets the suffix "~k", in _id as well as in the field name. An integer _id grows by
+// k<<34 and becomes a 64-bit one. No two records have equal names or equal _ids.
 //
-// Every call reads the sample anew, and the documents belong to the caller. 25,000 take
-// about half a second.
+// Each call decodes the sample again, and the caller owns the documents. 25,000 records take about
+// half a second.
 func Load(limit int) ([]bson.Raw, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("load packages: limit is %d, must be 0 or more", limit)
@@ -73,6 +70,7 @@ func decode(limit int) ([]bson.Raw, error) {
 	}
 	defer zip.Close()
 	lines := bufio.NewScanner(zip)
+	// The scanner's default limit of 64 KB is below the largest record.
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	docs := make([]bson.Raw, 0, limit)
 	for len(docs) < limit && lines.Scan() {
@@ -85,14 +83,15 @@ func decode(limit int) ([]bson.Raw, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read sample: %w", err)
 	}
+	// A short sample must not pass for a complete one.
 	if len(docs) < limit {
 		return nil, fmt.Errorf("read record %d: %w", len(docs), io.ErrUnexpectedEOF)
 	}
 	return docs, nil
 }
 
-// inRound returns a copy of record raw under the name and _id it has in the
-// given round, from 1. All else is copied as bytes.
+// inRound returns a copy of a record with its name and _id of a round, from 1. It copies all other
+// fields as bytes.
 func inRound(raw bson.Raw, round int) (bson.Raw, error) {
 	elements, err := raw.Elements()
 	if err != nil {
@@ -123,6 +122,7 @@ func idInRound(id bson.RawValue, round int, suffix string) (any, error) {
 	case bson.TypeString:
 		return id.StringValue() + suffix, nil
 	case bson.TypeInt32, bson.TypeInt64:
+		// The sample's ids stay below 1<<34, so the rounds never collide.
 		return int64(round)<<34 + id.AsInt64(), nil
 	case bson.TypeEmbeddedDocument:
 		return inRound(id.Document(), round)
@@ -133,6 +133,6 @@ func idInRound(id bson.RawValue, round int, suffix string) (any, error) {
 //go:embed packages.yaml
 var lensText []byte
 
-// Lens returns the text of the lens that leads from version v1 of the records to v2: the
-// file packages.yaml next to this one.
+// Lens returns the text of the lens from version v1 of the records to v2: the file packages.yaml
+// next to this one. The caller owns the slice.
 func Lens() []byte { return slices.Clone(lensText) }

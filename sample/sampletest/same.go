@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// DrawFilter draws a filter of a list: some of the atoms, and what joins them, so deep at most.
+// DrawFilter draws a list filter: atoms joined by operators, nested at most depth levels deep.
 func DrawFilter(t *rapid.T, atoms []string, depth int) string {
 	kind := rapid.IntRange(0, 5).Draw(t, "filter")
 	switch {
@@ -22,15 +22,16 @@ func DrawFilter(t *rapid.T, atoms []string, depth int) string {
 	}
 }
 
-// AcrossTheFlip goes through pages of one item while the active version changes, forward and
-// back, between any two of them, and wants the names that a list without a flip has. page asks
-// one of the three for the page after token.
+// AcrossTheFlip reads a list in pages of one item while the active version changes forward and
+// back, between any two pages. The names must equal want, the names without a flip. page reads the
+// page after token from one of the three stacks.
 func AcrossTheFlip[A any](t *testing.T, before, after, back A, want []string, page func(a A, token string) (names []string, next string, err error)) {
 	t.Helper()
 	for flipAt := range 5 {
 		var got []string
 		token := ""
 		for n := 0; n == 0 || token != ""; n++ {
+			// Each page comes from the stack that is active at that moment.
 			a := before
 			switch {
 			case n > flipAt+1:

@@ -1,7 +1,7 @@
-// Package sampletest is what the tests of the sample services have in common: a namespace in
-// memory in which nothing is fenced, with places for a test to look and to interfere, and what
-// both services hold of lists. It does not own the switch between versions; tests of that use
-// vrunner.
+// Package sampletest provides tests of the sample services with an in-memory namespace, and with
+// checks of lists that both services share. Nothing is fenced. A test can observe and intercept
+// reads and writes. Begin to read at Store. The package does not own the switch between versions;
+// tests of switches use vrunner.
 //
 // It is not for users and may change with any version.
 package sampletest
@@ -21,10 +21,10 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Store is a namespace in memory whose tokens never change. Its methods may be called
+// Store is an in-memory namespace whose tokens never change. Its methods may be called
 // concurrently.
 type Store struct {
-	Tokens record.Tokens // of all its kinds; not to be changed
+	Tokens record.Tokens // of all its kinds; read-only
 	client record.Client
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type Store struct {
 
 var _ vrunner.IndexStore = (*Store)(nil)
 
-// New makes a Store with kinds, without records.
+// New returns a Store with these kinds and no records.
 func New(t testing.TB, kinds ...string) *Store {
 	t.Helper()
 	s, err := Open(kinds...)
@@ -48,11 +48,12 @@ func New(t testing.TB, kinds ...string) *Store {
 	return s
 }
 
-// Open is New for an example, which has no test.
+// Open is New for an example, which has no testing.TB.
 func Open(kinds ...string) (*Store, error) {
 	ns := memstore.New()
 	s := &Store{client: ns, Tokens: record.Tokens{}, reads: map[string]int{}, indexed: map[string][]string{}, feeds: map[*feed]bool{}}
 	for _, k := range kinds {
+		// Epoch 1 is the first one of a namespace, and no switch ever raises it here.
 		tok, err := ns.Provision(context.Background(), record.KindSpec{Name: k}, record.PhysicalName(k, 1))
 		if err != nil {
 			return nil, err
@@ -71,6 +72,7 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 	s.read(kind)
 	recs, err := s.client.List(ctx, record.ListRequest{Token: s.Tokens[kind], Prefix: prefix, After: after, Limit: limit})
 	s.mu.Lock()
+	// The hook runs after the list, so that a test can change records between two pages.
 	on := s.onList
 	s.mu.Unlock()
 	if on != nil {
@@ -79,7 +81,7 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 	return recs, err
 }
 
-// ListBounded is List that ends with the record that reaches so many bytes.
+// ListBounded is List with a limit on bytes. The record that reaches the limit is the last one.
 func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
 	s.read(kind)
 	more := false
@@ -93,7 +95,7 @@ func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, lim
 	return recs, more || len(recs) == limit, err
 }
 
-// BuildIndex declares fields of a kind and builds their indexes, so that the store reads by them.
+// BuildIndex declares fields of a kind and builds their indexes. ListIndexed can then read by them.
 func (s *Store) BuildIndex(t testing.TB, kind string, fields ...string) {
 	t.Helper()
 	spec := record.WithIndexed(record.KindSpec{Name: kind, Indexed: fields})
@@ -105,14 +107,14 @@ func (s *Store) BuildIndex(t testing.TB, kind string, fields ...string) {
 	s.indexed[kind] = append(s.indexed[kind], fields...)
 }
 
-// Indexed reports whether a field of a kind was declared.
+// Indexed reports whether a field of a kind is declared.
 func (s *Store) Indexed(kind, field string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.indexed[kind], field)
 }
 
-// ListIndexed reads by a declared field.
+// ListIndexed reads records by a declared field.
 func (s *Store) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
 	s.read(kind + " by " + req.Field)
 	req.Token = s.Tokens[kind]
@@ -122,8 +124,10 @@ func (s *Store) ListIndexed(ctx context.Context, kind string, req record.IndexRe
 func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 	s.mu.Lock()
 	s.writes = append(s.writes, ms)
+	// The attempt counts even if the hook refuses it.
 	on := s.onWrite
 	s.mu.Unlock()
+	// Hooks run without the lock, so that they may use the store.
 	if on != nil {
 		if err := on(ms); err != nil {
 			return err
@@ -134,27 +138,28 @@ func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Only a successful write is a change.
 	for f := range s.feeds {
 		f.add(ms)
 	}
 	return nil
 }
 
-// BeforeWrite has f run before each write from now on; its error refuses the write. Nil ends that.
+// BeforeWrite makes each later write call f first; an error of f refuses the write. Nil stops that.
 func (s *Store) BeforeWrite(f func([]record.Mutation) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onWrite = f
 }
 
-// OnList runs f after each list from now on. Nil ends that.
+// OnList makes each later list call f afterwards. Nil stops that.
 func (s *Store) OnList(f func(kind string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onList = f
 }
 
-// AfterList runs f once, after the next list of a kind.
+// AfterList makes the next list of a kind call f afterwards, once.
 func (s *Store) AfterList(kind string, f func()) {
 	s.OnList(func(listed string) {
 		if listed == kind {
@@ -170,21 +175,21 @@ func (s *Store) read(kind string) {
 	s.reads[kind]++
 }
 
-// Reads is how often a kind was read, by Get or List.
+// Reads returns the number of reads of a kind, by Get or List.
 func (s *Store) Reads(kind string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reads[kind]
 }
 
-// Writes are the writes that were asked for, in their order, whether or not they were refused.
+// Writes returns all attempted writes in order, including refused ones.
 func (s *Store) Writes() [][]record.Mutation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.writes)
 }
 
-// All are the records of a kind, ordered by name.
+// All returns the records of a kind, ordered by name.
 func (s *Store) All(t testing.TB, kind string) []record.Record {
 	t.Helper()
 	recs, err := s.List(context.Background(), kind, "", "", 0)
@@ -194,7 +199,7 @@ func (s *Store) All(t testing.TB, kind string) []record.Record {
 	return recs
 }
 
-// Put stores a document as a foreign writer would: without conditions, hooks and subscribers.
+// Put stores a document as a foreign writer would: it bypasses conditions, hooks and subscribers.
 func (s *Store) Put(t testing.TB, kind string, doc any) {
 	t.Helper()
 	raw, err := bson.Marshal(doc)
@@ -210,7 +215,7 @@ func (s *Store) Put(t testing.TB, kind string, doc any) {
 	}
 }
 
-// feed is a subscription; its dirty names are guarded by the store's lock.
+// feed is a subscription. The store's lock guards dirty.
 type feed struct {
 	store *Store
 	kinds []string
@@ -232,13 +237,15 @@ func (f *feed) add(ms []record.Mutation) {
 			f.dirty = append(f.dirty, vrunner.Dirty{Kind: m.Kind, Name: name})
 		}
 	}
+	// A full channel already holds a wake-up, and Next sees all names at once.
 	select {
+	// The channel holds one wake-up. A second one would tell Next nothing new.
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Next delivers the records of one change one by one, as a stream may.
+// Next delivers the names of one change one at a time, as a stream may.
 func (f *feed) Next(ctx context.Context) ([]vrunner.Dirty, error) {
 	for {
 		f.store.mu.Lock()
@@ -264,7 +271,7 @@ func (f *feed) Close() {
 	delete(f.store.feeds, f)
 }
 
-// WantCode checks the code of an error of a call.
+// WantCode checks the code of a call's error.
 func WantCode(t testing.TB, err error, code connect.Code) {
 	t.Helper()
 	if connect.CodeOf(err) != code || err == nil {
@@ -272,7 +279,7 @@ func WantCode(t testing.TB, err error, code connect.Code) {
 	}
 }
 
-// WantError checks code and text of an error of a call: texts must name what is wrong.
+// WantError checks the code of a call's error, and that its message contains each of texts.
 func WantError(t testing.TB, err error, code connect.Code, texts ...string) {
 	t.Helper()
 	WantCode(t, err, code)

@@ -11,7 +11,8 @@ import (
 	"dbcontroller.dev/resource"
 )
 
-// What clients give is bounded alike in both versions: what one accepts, the other shows.
+// Limits on client data. They are equal in both versions, so each version can show the other's
+// data.
 const (
 	maxPayload  = 64 << 10
 	maxLabels   = 64
@@ -21,25 +22,24 @@ const (
 	maxRotation = 3650         // days
 )
 
-// labelKey keeps the keys of labels apart from the paths of masks and filters, where a
-// dot or a dollar means something.
+// labelKey excludes dots and dollars from label keys. They have a meaning in the paths of masks and
+// filters.
 var labelKey = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
-// The names of secrets in each version.
+// Name patterns of secrets in each version.
 const (
 	patternV1 = "projects/{project}/secrets/{secret}"
 	patternV2 = "projects/{project}/regions/{region}/secrets/{secret}"
 )
 
-// The fields that a record has only where they say something. An expiry of 0 is no time that
-// could be converted, an empty owner does not split, and an empty name refers to nothing: so
-// the lens never sees them.
+// Fields that a record omits if they are empty. A lens cannot convert an expiry of 0, split an
+// empty owner or resolve an empty name, so it must never see them.
 var (
 	sparseV1 = []string{"expires_at", "owner", "replaces"}
 	sparseV2 = []string{"owner_team", "owner_person", "replaces"}
 )
 
-// checkCommon checks the fields that are alike in both versions.
+// checkCommon checks the fields that both versions share.
 func checkCommon(pattern string, payload []byte, labels map[string]string, replaces string) error {
 	if len(payload) > maxPayload {
 		return listing.Invalid("payload", "has %d bytes, at most %d are allowed", len(payload), maxPayload)
@@ -55,13 +55,14 @@ func checkCommon(pattern string, payload []byte, labels map[string]string, repla
 			return listing.Invalid("labels."+key, "has %d bytes, at most %d are allowed", len(value), maxLabel)
 		}
 	}
+	// The reference is optional. Only its form is checked: the other secret may be created later.
 	if replaces == "" {
 		return nil
 	}
 	return resource.CheckName("replaces", replaces, pattern)
 }
 
-// checkOwner checks a part of an owner, which v1 shows with a slash between the two.
+// checkOwner checks one part of an owner. v1 joins both parts with a slash, so a part has none.
 func checkOwner(field, part string) error {
 	switch {
 	case part == "":
@@ -74,7 +75,7 @@ func checkOwner(field, part string) error {
 	return nil
 }
 
-// checkExpiresAt checks a time of v1.
+// checkExpiresAt checks a v1 expiry.
 func checkExpiresAt(seconds int64) error {
 	if seconds < 0 || seconds > maxExpiry {
 		return listing.Invalid("expires_at", "is %d, must be 0 to %d, Unix seconds", seconds, maxExpiry)
@@ -82,7 +83,8 @@ func checkExpiresAt(seconds int64) error {
 	return nil
 }
 
-// checkExpiry checks a time of v2. Where v1 shows it, it is whole seconds.
+// checkExpiry checks a v2 expiry. v1 has whole seconds only, so v2 accepts no others in v1's
+// region.
 func checkExpiry(at *timestamppb.Timestamp, region string) error {
 	switch {
 	case at == nil:

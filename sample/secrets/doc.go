@@ -1,31 +1,29 @@
-// Package secrets is the second sample service, the one to copy: a resource whose key
-// gains a region, whose expiry changes its type, and whose owner splits in two.
+// Package secrets is the second sample service, and the one to copy. Between its versions the key
+// gains a region, the expiry changes its type, and the owner is split in two.
 //
 //	v1  secrets  projects/{project}/secrets/{secret}                   expires_at, owner
 //	v2  secrets  projects/{project}/regions/{region}/secrets/{secret}  expire_time, owner_team, owner_person, rotation_days
 //
-// What the versions differ in stands in secrets.yaml, a lens. The engine moves the records
-// with it, and v1's own handlers, unchanged, serve v1 over v2 data through it (overv2.go):
-// package adapt shows them the store of v2 as that of v1. Each version's API over its own data
-// is a resource.Table, and what it has beyond the standard methods (v1.go and v2.go). While v1
-// is active, v2 can be read and not written. A list of v1 over v2 data reads past secrets of
-// other regions.
+// The lens secrets.yaml describes the differences. The engine migrates the records with it. v1's
+// own unchanged handlers use it to serve v1 over v2 data (overv2.go): package adapt presents v2's
+// store as a v1 store. Each version serves its own data by a resource.Table and by a few methods of
+// its own (v1.go and v2.go). While v1 is active, v2 is read-only. A v1 list over v2 data skips
+// secrets of other regions.
 //
-// v1 shows the secrets of the region us-west2, which are all that v1 can make. What v2
-// makes elsewhere, v1 does not list or watch, and has no name for; a rollback to v1 parks
-// it, so that an operator decides. Everything within us-west2 is shown by both versions:
-// v2 refuses what v1 could not show, such as a secret that replaces one of another region.
-// rotation_days, which v1 does not know, survives whatever v1 clients do to a secret (also
-// that it is deleted and made anew, if the sync saw no moment between). A parent
-// projects/-/regions/{region} is that region of all projects; v1's lists go there.
+// v1 has the secrets of region us-west2 only. v1 clients cannot list, watch or name a secret that
+// v2 creates in another region. A rollback to v1 parks such a secret: it is set aside until an
+// operator decides. Both versions show all secrets of us-west2. v2 therefore refuses values that v1
+// cannot show, such as a secret that replaces one of another region. v1 does not know
+// rotation_days, but the field survives all changes by v1 clients. It even survives deletion and
+// recreation, if the sync does not see the moment between. A parent projects/-/regions/{region}
+// means that region of all projects; v1's lists use it.
 //
-// To make a service of one's own whose versions differ by what a lens can say: copy the
-// folder, and write the messages, the lens, the checks (check.go) and v1.go and v2.go, which
-// hold the methods that are no standard ones. The tests come along: they run every v1 test
-// over both versions of the data, and send whatever they draw to both. sample/bbs is the
-// one to copy for a transformer in Go.
+// To build a service whose versions differ by what a lens can express, copy this folder. Then write
+// the messages, the lens, the checks (check.go), and v1.go and v2.go with the methods that are not
+// standard ones. The tests come along: they run each v1 test over both versions of the data, and
+// send random requests to both. For a transformer in Go, copy sample/bbs instead.
 //
-// The package does not know tokens, fences or switches: the vrunner.Store does.
+// The package does not know tokens, fences or switches; the vrunner.Store handles them.
 //
 // It is not for users and may change with any version.
 package secrets
@@ -39,5 +37,5 @@ const (
 // Kind is the kind of the records, in both versions.
 const Kind = "secrets"
 
-// Region is the one whose secrets v1 has.
+// Region is the region whose secrets v1 has.
 const Region = "us-west2"

@@ -10,10 +10,10 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// sweepEvery is how often a janitor looks.
+// sweepEvery is the interval between two sweeps.
 const sweepEvery = time.Minute
 
-// JanitorV1 is a controller of v1: it deletes the secrets that expired longer than keep ago.
+// JanitorV1 returns a controller of v1 that deletes secrets once they have been expired for keep.
 func JanitorV1(v1 vrunner.Store, keep time.Duration) vrunner.Controller {
 	table := tableV1(v1)
 	return janitor(v1, keep, func(rec record.Record) (int64, error) {
@@ -22,7 +22,7 @@ func JanitorV1(v1 vrunner.Store, keep time.Duration) vrunner.Controller {
 	})
 }
 
-// JanitorV2 does the same for v2, in all regions.
+// JanitorV2 returns the same controller for v2. It covers all regions.
 func JanitorV2(v2 vrunner.Store, keep time.Duration) vrunner.Controller {
 	table := tableV2(v2)
 	return janitor(v2, keep, func(rec record.Record) (int64, error) {
@@ -31,8 +31,8 @@ func JanitorV2(v2 vrunner.Store, keep time.Duration) vrunner.Controller {
 	})
 }
 
-// janitor needs to know of a switch as little as a handler: its run ends with it, and the
-// other version's begins. expiry is in Unix seconds, 0 for never.
+// janitor builds the controller of either version. expiry is in Unix seconds, 0 for never. A switch
+// ends its run, and the other version's janitor starts; it needs no knowledge of switches.
 func janitor(store vrunner.Store, keep time.Duration, expiry func(record.Record) (int64, error)) vrunner.Controller {
 	return vrunner.Controller{Name: "secrets-janitor", Leader: true, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(sweepEvery)
@@ -52,20 +52,23 @@ func janitor(store vrunner.Store, keep time.Duration, expiry func(record.Record)
 
 func sweep(ctx context.Context, store vrunner.Store, before int64, expiry func(record.Record) (int64, error)) error {
 	for after := ""; ; {
+		// A limit of 0 means pages of 1,000 records, so the sweep holds few in memory.
 		recs, err := store.List(ctx, Kind, "", after, 0)
 		if err != nil || len(recs) == 0 {
 			return err
 		}
 		for _, rec := range recs {
-			after, _ = rec.Key.Name() // lists are of records with names
+			after, _ = rec.Key.Name() // List returns records with names only
 			at, err := expiry(rec)
 			if err != nil {
 				return err
 			}
+			// Secrets without an expiry never expire.
 			if at == 0 || at > before {
 				continue
 			}
-			// As it was read: one that was renewed meanwhile stays, whatever other process sweeps.
+			// A secret renewed since the read stays: the delete is conditional on the document.
+			// Another process may also sweep.
 			err = store.Write(ctx, []record.Mutation{{Kind: Kind, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
 			if err != nil && !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrNotFound) {
 				return fmt.Errorf("delete %s: %w", after, err)

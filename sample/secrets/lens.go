@@ -12,16 +12,17 @@ import (
 //go:embed secrets.yaml
 var lensText []byte
 
-// Lens is the lens between the two versions.
+// Lens returns the lens between the two versions.
 var Lens = sync.OnceValue(func() *lens.Lens {
 	l, err := lens.Parse("secrets.yaml", lensText)
 	if err == nil {
+		// The lens refers to names of its own kind, which Link resolves.
 		set := lens.NewSet()
 		set.Add(Kind, Kind, l)
 		err = set.Link()
 	}
 	if err != nil {
-		panic(fmt.Sprintf("embedded lens: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("embedded lens: %v", err)) // each test would fail here
 	}
 	return l
 })

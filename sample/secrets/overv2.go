@@ -9,20 +9,20 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// OverV2 returns v2 data as v1 has them, to be read and written. What v1 does not know
-// survives what is written through it.
+// OverV2 presents v2 data as v1 data, for reads and writes. v2 fields that v1 does not know survive
+// writes through it.
 func OverV2(v2 vrunner.Store) vrunner.Store {
 	ways := directions()
-	// Names differ by the region, which is the same in all that v1 has. The lens knows that they
-	// sort the same, so that lists go page by page; there is nothing to configure.
+	// Names differ only by the region, which is constant for v1. The lens knows that both sort
+	// alike and reads lists page by page, so adapt needs no configuration.
 	a, err := adapt.New(v2, ways.show, ways.keep, adapt.Config{})
 	if err != nil {
-		panic(fmt.Sprintf("v1 over v2: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("v1 over v2: %v", err)) // each test would fail here
 	}
 	return vrunner.Over(v2, a)
 }
 
-// ways are the directions of the lens: show is from v2 to v1, keep back to what is stored.
+// ways holds both directions of the lens: show converts v2 to v1, keep converts v1 to v2.
 type ways struct{ show, keep transform.Direction }
 
 var directions = sync.OnceValue(func() (w ways) {
@@ -35,7 +35,7 @@ var directions = sync.OnceValue(func() (w ways) {
 		w.keep, err = reg.Direction(V1, V2)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("directions of the lens: %v", err)) // every test would meet it
+		panic(fmt.Sprintf("directions of the lens: %v", err)) // each test would fail here
 	}
 	return w
 })

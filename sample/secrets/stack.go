@@ -13,8 +13,8 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// StackV1 serves both API versions while v1 is active: v1 over v1 data, reads of v2 over
-// the v2 data that follow, a moment late. v2 may be nil where there are none.
+// StackV1 serves both API versions while v1 is active: v1 over v1 data, and reads of v2 over the v2
+// data, which lag slightly behind. v2 may be nil if there are no v2 data.
 func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(NativeV1(v1, opts...))
@@ -27,7 +27,7 @@ func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 
 const v1Active = "v1 is the active version: write through secrets.v1.SecretService until the upgrade to v2 has completed"
 
-// StackV2 serves both API versions over v2 data, while v2 is active: v1 by its own handlers.
+// StackV2 serves both API versions over v2 data while v2 is active. v1's own handlers serve v1.
 func StackV2(v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	path, native := NativeV2(v2, opts...)
@@ -38,7 +38,7 @@ func StackV2(v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 
 var reads = apiversion.Readers(Services()...)
 
-// IsWrite reports whether a procedure, the path of its URL, may write. Unknown ones may.
+// IsWrite reports whether a procedure, given as its URL path, may write. Unknown procedures may.
 func IsWrite(procedure string) bool { return !reads(procedure) }
 
 var (
@@ -46,14 +46,13 @@ var (
 	serviceV2 = secretsv2.File_secrets_v2_secrets_proto.Services().ByName("SecretService")
 )
 
-// Services are those of both versions, which a stack serves.
+// Services returns the services of both versions.
 func Services() []protoreflect.ServiceDescriptor {
 	return []protoreflect.ServiceDescriptor{serviceV1, serviceV2}
 }
 
-// MountWatches mounts the watches of both API versions in front of a runner, so that a
-// client's stream goes on over a flip: what the other stack sends is compared with what
-// the client has.
+// MountWatches mounts the watches of both API versions in front of a runner. A client's stream
+// continues across a flip: the runner compares the new stack's records with those the client has.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
 	resource.MountWatches(mux, r, Services(), opts...)
 }

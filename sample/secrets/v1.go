@@ -17,18 +17,18 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// nativeV1 serves the methods of v1 over v1 data that are no standard methods of a table.
+// nativeV1 serves the v1 methods that are not standard methods of a table.
 type nativeV1 struct {
 	secretsv1connect.UnimplementedSecretServiceHandler
 	secrets *resource.Table[*secretsv1.Secret]
 }
 
-// tableV1 is the secrets as v1 has them.
+// tableV1 returns the table of v1 secrets.
 func tableV1(store vrunner.Store) *resource.Table[*secretsv1.Secret] {
 	return resource.New(store, resource.Config[*secretsv1.Secret]{Kind: Kind, Pattern: patternV1, Sparse: sparseV1, Check: checkV1})
 }
 
-// NativeV1 returns the v1 API over v1 data, and the path to mount it at.
+// NativeV1 returns the v1 API over v1 data, and its mount path.
 func NativeV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	table := tableV1(store)
 	_, own := secretsv1connect.NewSecretServiceHandler(nativeV1{secrets: table}, opts...)
@@ -40,6 +40,7 @@ func checkV1(_ context.Context, s, _ *secretsv1.Secret) error {
 		return err
 	}
 	if s.Owner != "" {
+		// Without a slash, person is empty, and checkOwner refuses it.
 		team, person, _ := strings.Cut(s.Owner, "/")
 		for _, part := range []string{team, person} {
 			if err := checkOwner("owner", part); err != nil {
@@ -62,6 +63,7 @@ func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1
 	if req.Msg.GetParent() == "" {
 		return nil, listing.Invalid("parent", "is missing; it is projects/{project}")
 	}
+	// The list has no page token, so it must fit into one response.
 	owners := map[string]bool{}
 	err := n.secrets.Each(ctx, req.Msg.GetParent(), func(_ string, s *secretsv1.Secret) error {
 		if s.Owner != "" {

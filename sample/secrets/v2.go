@@ -15,18 +15,18 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// nativeV2 serves the methods of v2 over v2 data that are no standard methods of a table.
+// nativeV2 serves the v2 methods that are not standard methods of a table.
 type nativeV2 struct {
 	secretsv2connect.UnimplementedSecretServiceHandler
 	secrets *resource.Table[*secretsv2.Secret]
 }
 
-// tableV2 is the secrets as v2 has them.
+// tableV2 returns the table of v2 secrets.
 func tableV2(store vrunner.Store) *resource.Table[*secretsv2.Secret] {
 	return resource.New(store, resource.Config[*secretsv2.Secret]{Kind: Kind, Pattern: patternV2, Sparse: sparseV2, Check: checkV2})
 }
 
-// NativeV2 returns the v2 API over v2 data, and the path to mount it at.
+// NativeV2 returns the v2 API over v2 data, and its mount path.
 func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	table := tableV2(store)
 	_, own := secretsv2connect.NewSecretServiceHandler(nativeV2{secrets: table}, opts...)
@@ -52,13 +52,14 @@ func checkV2(_ context.Context, s, _ *secretsv2.Secret) error {
 	if err := checkCommon(patternV2, s.Payload, s.Labels, s.Replaces); err != nil {
 		return err
 	}
+	// v1 shows the secret with a name of its own region, which it could not do for another one.
 	if s.Replaces != "" && regionOf(s.Replaces) != region {
 		return listing.Invalid("replaces", "must be a secret of the same region, %s", region)
 	}
 	return nil
 }
 
-// regionOf is the region in a name that was checked.
+// regionOf returns the region in a valid name.
 func regionOf(name string) string { return strings.Split(name, "/")[3] }
 
 func (n nativeV2) RotateSecret(ctx context.Context, req *connect.Request[secretsv2.RotateSecretRequest]) (*connect.Response[secretsv2.RotateSecretResponse], error) {

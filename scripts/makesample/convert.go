@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// relations are the fields with package relations: lists of alternatives.
+// relations are the fields that hold package relations: lists of alternatives.
 var relations = map[string]bool{
 	"Depends": true, "Pre-Depends": true, "Recommends": true, "Suggests": true,
 	"Enhances": true, "Breaks": true, "Conflicts": true, "Replaces": true,
@@ -17,12 +17,11 @@ var relations = map[string]bool{
 	"X-Cargo-Built-Using": true,
 }
 
-// dropped fields repeat what others say, at a size that the sample would feel.
+// dropped fields repeat other fields, and would enlarge the sample noticeably.
 var dropped = map[string]bool{"MD5sum": true, "Description-md5": true}
 
-// convert makes the document of the i-th record of the sample. Fields that the
-// package lacks are absent, and some have a type that depends on the package:
-// irregular as real data is.
+// convert returns the document of the i-th record of the sample. It omits fields that the package
+// lacks. The type of some fields depends on the package, as in real data.
 func convert(s stanza, i int) (bson.D, error) {
 	doc := bson.D{{Key: "_id", Value: id(s, i)}}
 	for _, f := range s {
@@ -38,10 +37,10 @@ func convert(s stanza, i int) (bson.D, error) {
 	return doc, nil
 }
 
-// id is the package's name for most. Three in a hundred get another type, since
-// collections in the wild mix them too: a sub-document for one and a half, a 32
-// or 64 bit integer for the rest.
+// id returns the package's name for most records. Three in a hundred get another type, since real
+// collections mix types too: half of them a sub-document, the others a 32- or 64-bit integer.
 func id(s stanza, i int) any {
+	// The prefix makes this choice independent of choose, which hashes the bare name.
 	switch hash("id of "+s.name()) % 200 {
 	case 0, 1, 2:
 		return bson.D{{Key: "name", Value: s.name()}, {Key: "arch", Value: s.get("Architecture")}}
@@ -53,7 +52,7 @@ func id(s stanza, i int) any {
 	return s.name()
 }
 
-// key is the field's name in the document.
+// key returns the name of a field in the document.
 func key(name string) string {
 	switch name {
 	case "Package":
@@ -93,8 +92,8 @@ func convertField(f field) (any, error) {
 	return f.value, nil
 }
 
-// person splits "Jane Doe <jane@example.org>". The name is absent where only an
-// address is given, and the other way round.
+// person splits "Jane Doe <jane@example.org>". It omits the name if there is only an address, and
+// the address if there is only a name.
 func person(s string) bson.D {
 	name, mail, ok := strings.Cut(s, "<")
 	if !ok {
@@ -107,8 +106,7 @@ func person(s string) bson.D {
 	return append(d, bson.E{Key: "email", Value: strings.TrimSuffix(strings.TrimSpace(mail), ">")})
 }
 
-// source is a plain name, or {name, version} where the source's version differs
-// from the package's.
+// source is a plain name, or {name, version} if the source's version differs from the package's.
 func source(s string) any {
 	name, version, ok := strings.Cut(s, " (")
 	if !ok {
@@ -117,14 +115,14 @@ func source(s string) any {
 	return bson.D{{Key: "name", Value: name}, {Key: "version", Value: strings.TrimSuffix(version, ")")}}
 }
 
-// tags turns "role::program, works-with::db, works-with::text" into
-// {role: "program", works-with: ["db", "text"]}: a string for one value, a list
-// for several, true for a tag without a value.
+// tags converts "role::program, works-with::db, works-with::text" to {role: "program", works-with:
+// ["db", "text"]}. One value is a string, several are a list, and a tag without a value is true.
 func tags(s string) bson.D {
 	var d bson.D
 	values := map[string]bson.A{}
 	for _, tag := range strings.Split(s, ",") {
 		facet, value, ok := strings.Cut(strings.TrimSpace(tag), "::")
+		// The order of the index is kept, which a map alone would lose.
 		if _, seen := values[facet]; !seen {
 			d = append(d, bson.E{Key: facet})
 		}
@@ -143,11 +141,11 @@ func tags(s string) bson.D {
 	return d
 }
 
-// oneRelation matches "name:arch (op version)", the parts after name optional.
+// oneRelation matches "name:arch (op version)"; all parts after the name are optional.
 var oneRelation = regexp.MustCompile(`^([^\s:(]+)(?::(\S+))?\s*(?:\(\s*([<>=]+)\s*([^)\s]+)\s*\))?$`)
 
-// relation turns "a (>= 1), b | c:any" into [[{a >= 1}], [{b}, {c any}]]: all
-// of the outer list are needed, any one of each inner list.
+// relation converts "a (>= 1), b | c:any" to [[{a >= 1}], [{b}, {c any}]]. A package needs all
+// entries of the outer list, and any one of each inner list.
 func relation(s string) (bson.A, error) {
 	all := bson.A{}
 	for _, group := range strings.Split(s, ",") {
@@ -156,6 +154,7 @@ func relation(s string) (bson.A, error) {
 		}
 		alternatives := bson.A{}
 		for _, one := range strings.Split(group, "|") {
+			// An unknown form stops the conversion, instead of entering the sample as free text.
 			m := oneRelation.FindStringSubmatch(strings.TrimSpace(one))
 			if m == nil {
 				return nil, fmt.Errorf("relation %q is not understood", strings.TrimSpace(one))

@@ -1,14 +1,13 @@
-// Command makesample turns a Debian package index into the frozen sample of
-// sample/packages:
+// Command makesample converts a Debian package index to the frozen sample of sample/packages:
 //
 //	makesample [-n 25000] -o packages.jsonl.gz < Packages
 //
-// The index is the plain text of an archive's "Packages" file. The output is
-// one record per line in relaxed MongoDB Extended JSON, compressed, in the order
-// of the package names. The same index always gives the same bytes: the records
-// are chosen by a hash of their names, and nothing depends on the time.
+// The index is the plain text of an archive's "Packages" file. The output is compressed and has one
+// record on each line, as relaxed MongoDB Extended JSON, in the order of package names. The same
+// index always gives the same bytes: a hash of the names chooses the records, and nothing depends
+// on the time.
 //
-// What becomes of which field is described in sample/packages/README.md.
+// sample/packages/README.md describes the conversion of each field.
 package main
 
 import (
@@ -46,7 +45,7 @@ func run(index io.Reader, output string, count int) error {
 		return err
 	}
 	var out bytes.Buffer
-	// BestCompression: made once, cloned by everybody.
+	// BestCompression: the file is written once, and each clone of the repository downloads it.
 	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
 		return fmt.Errorf("compress: %w", err)
@@ -56,6 +55,7 @@ func run(index io.Reader, output string, count int) error {
 		if err != nil {
 			return fmt.Errorf("convert %s: %w", s.name(), err)
 		}
+		// Relaxed form without escapes of HTML: packages.transcode reads exactly this.
 		line, err := bson.MarshalExtJSON(doc, false, false)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", s.name(), err)
@@ -73,12 +73,13 @@ func run(index io.Reader, output string, count int) error {
 	return nil
 }
 
-// choose takes the stanzas whose names hash lowest, one per name, and sorts them
-// by name. A hash spreads the choice over all sections and maintainers.
+// choose returns the stanzas with the lowest hashes of their names, one for each name, sorted by
+// name. A hash spreads the choice over all sections and maintainers.
 func choose(all []stanza, count int) []stanza {
 	slices.SortStableFunc(all, func(a, b stanza) int {
 		return cmp.Or(cmp.Compare(hash(a.name()), hash(b.name())), cmp.Compare(a.name(), b.name()))
 	})
+	// An index may list several versions of a package; the first one stays.
 	all = slices.CompactFunc(all, func(a, b stanza) bool { return a.name() == b.name() })
 	chosen := all[:min(count, len(all))]
 	slices.SortFunc(chosen, func(a, b stanza) int { return cmp.Compare(a.name(), b.name()) })

@@ -12,8 +12,7 @@ type stanza []field
 
 type field struct {
 	name string
-	// value has its continuation lines joined by newlines, without the blank
-	// that marks them.
+	// value joins its continuation lines by newlines, without the blanks that mark them.
 	value string
 }
 
@@ -28,7 +27,7 @@ func (s stanza) get(name string) string {
 
 func (s stanza) name() string { return s.get("Package") }
 
-// parseIndex reads stanzas that empty lines separate.
+// parseIndex reads stanzas separated by empty lines.
 func parseIndex(r io.Reader) ([]stanza, error) {
 	var all []stanza
 	var current stanza
@@ -60,6 +59,7 @@ func parseIndex(r io.Reader) ([]stanza, error) {
 			current = append(current, field{name: name, value: strings.TrimSpace(value)})
 		}
 	}
+	// The last stanza may lack the empty line.
 	finish()
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read index: %w", err)

@@ -1,6 +1,6 @@
-// Command sbom writes, in CycloneDX, which modules a Go program was linked from, as the
-// program itself says. The same program gives the same bytes: nothing depends on when or
-// where it is run.
+// Command sbom writes the modules of a Go program in CycloneDX format. It reads them from the
+// program itself. The same program gives the same bytes: nothing depends on the time or the
+// machine.
 package main
 
 import (
@@ -32,6 +32,7 @@ func write(w io.Writer, program, version string) error {
 	if err != nil {
 		return fmt.Errorf("read modules of %s: %w", program, err)
 	}
+	// An empty list would look like a program without dependencies.
 	if len(info.Deps) == 0 {
 		return fmt.Errorf("%s names no modules: build it with the go command", program)
 	}
@@ -41,7 +42,9 @@ func write(w io.Writer, program, version string) error {
 	}}
 	refs := make([]string, 0, len(info.Deps))
 	components := make([]cyclonedx.Component, 0, len(info.Deps)+1)
+	// The standard library is linked too, and has vulnerabilities of its own.
 	for _, m := range append(info.Deps, &debug.Module{Path: "std", Version: info.GoVersion}) {
+		// Only the replacement was linked, so the original must not be listed.
 		for m.Replace != nil {
 			m = m.Replace
 		}
@@ -60,7 +63,7 @@ func write(w io.Writer, program, version string) error {
 	return nil
 }
 
-// component is a module under its package URL, with the hash that go.sum has of it.
+// component returns a module under its package URL, with its hash from go.sum.
 func component(m *debug.Module) (cyclonedx.Component, error) {
 	url := "pkg:golang/" + m.Path + "@" + strings.TrimPrefix(m.Version, "go")
 	c := cyclonedx.Component{

@@ -1,17 +1,16 @@
-// Command withmongodb runs a command with a real MongoDB next to it:
+// Command withmongodb runs a command with a real MongoDB:
 //
-//	withmongodb [-nodes N] [-cache GB] [-v] -- COMMAND [ARG...]
+//	withmongodb [-nodes N] [-cache GB] [-dir FOLDER] [-v] -- COMMAND [ARG...]
 //
-// The command finds the connection string in DBCONTROLLER_TEST_MONGODB, so that
-// all test binaries of a run share one replica set instead of starting their
-// own. It ends with the command's exit code (128 plus the number for a signal)
-// or with 125 when it could not run the command at all.
+// The command finds the connection string in DBCONTROLLER_TEST_MONGODB. All test binaries of a run
+// thus share one replica set instead of each starting its own. withmongodb exits with the command's
+// exit code, or 128 plus the number of the signal that ended it. It exits with 125 if it could not
+// run the command.
 //
-// SIGINT and SIGTERM go on to the command's process group; what has not ended
-// ten seconds later is killed. However the command ends, nothing of its process
-// group and no server is left.
+// It forwards SIGINT and SIGTERM to the command's process group, and kills processes that are still
+// there ten seconds later. When it exits, no process of the group and no server is left.
 //
-// It does not fetch anything; that is scripts/fetch-mongodb.
+// It downloads nothing; scripts/fetch-mongodb does that.
 package main
 
 import (
@@ -29,14 +28,15 @@ import (
 )
 
 const (
-	// exitOwn is the exit code for our own failures, as of env(1) and nice(1).
+	// exitOwn is the exit code for our own failures, as in env(1) and nice(1).
 	exitOwn = 125
-	// grace is how long a signalled command may take to end by itself.
+	// grace is the time that a command has to end after a signal.
 	grace = 10 * time.Second
 )
 
 func main() {
 	signals := make(chan os.Signal, 2)
+	// From the very start, so that a signal during the start of MongoDB leaves no server behind.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(os.Args[1:], signals, os.Stderr))
 }
@@ -60,6 +60,7 @@ func run(args []string, signals <-chan os.Signal, stderr io.Writer) int {
 		options.Log = stderr
 	}
 	server, signalled, err := start(options, signals)
+	// No command was run; the code is that of a program ended by the signal.
 	if signalled != 0 {
 		return 128 + int(signalled)
 	}
@@ -95,29 +96,30 @@ func start(o localmongo.Options, signals <-chan os.Signal) (*localmongo.Server, 
 	case s := <-signals:
 		cancel()
 		if err := <-done; err == nil {
-			// It was up at that very moment.
+			// The server came up at the same moment as the signal.
 			_ = server.Stop(context.Background())
 		}
 		return nil, s.(syscall.Signal), nil
 	}
 }
 
-// command runs args in a process group of its own, so that signals reach all of
-// it exactly once, whether they come from a terminal or from a CI runner.
+// command runs args in a process group of its own. A signal from a terminal or a CI runner then
+// reaches each process of the group exactly once.
 func command(args []string, uri string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), localmongo.URIVariable+"="+uri)
+	// Without a group of its own, a terminal's interrupt would reach the command twice.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return exitOwn, fmt.Errorf("run command: %w", err)
 	}
 	group := -cmd.Process.Pid
-	// Errors of kill mean that nobody is left to be signalled.
+	// An error of kill means that no process is left to signal.
 	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }()
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the outcome is in ProcessState
+		_ = cmd.Wait() // ProcessState holds the outcome
 		close(ended)
 	}()
 	var timeout <-chan time.Time
@@ -127,6 +129,7 @@ func command(args []string, uri string, signals <-chan os.Signal) (int, error) {
 			return exitCode(cmd.ProcessState), nil
 		case s := <-signals:
 			_ = syscall.Kill(group, s.(syscall.Signal))
+			// Further signals are forwarded, but do not extend the time.
 			if timeout == nil {
 				timeout = time.After(grace)
 			}

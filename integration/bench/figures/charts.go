@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Charts are the charts of the page, by the name of their file, in a folder of the page's name.
+// Charts returns the charts of the page by file name. They belong in a folder with the page's name.
 func (f *File) Charts() map[string]string {
 	if f.Name == Scale {
 		return map[string]string{"copy.svg": f.copies()}
@@ -14,7 +14,7 @@ func (f *File) Charts() map[string]string {
 	return map[string]string{"bars.svg": f.bars(), "copy.svg": f.copies(), "latency.svg": f.latencies()}
 }
 
-// Colours that can be told apart in light and dark pages, and without colour by their lightness.
+// Colours that differ on light and dark pages, and in lightness if printed without colour.
 const (
 	good  = "#1a7f37"
 	bad   = "#cf222e"
@@ -25,11 +25,11 @@ const (
 // line is one bar of a chart.
 type line struct {
 	label, text, colour string
-	length              float64 // in the unit of the chart
+	length              float64 // in the chart's unit
 }
 
-// bars shows how far figures are from their bars: 1 is the bar, more is better, whichever
-// direction that is.
+// bars shows each figure relative to its bar. 1 is the bar and longer is better, for both kinds of
+// bars.
 func (f *File) bars() string {
 	const longest = 2
 	var lines []line
@@ -40,12 +40,15 @@ func (f *File) bars() string {
 		}
 		l := line{label: r.Name, length: longest, colour: bad}
 		switch {
+		// A bar of at least: the more, the longer.
 		case r.Bar.Most == 0:
 			l.length = got / r.Bar.Least
+		// A bar of at most: the less, the longer. A figure of 0 gets the full length.
 		case got > 0:
 			l.length = r.Bar.Most / got
 		}
 		l.text = fmt.Sprintf("%.2f", l.length)
+		// One very good figure would otherwise squeeze all others.
 		if l.length > longest {
 			l.length, l.text = longest, l.text+" (the bar is cut)"
 		}
@@ -60,11 +63,12 @@ func (f *File) bars() string {
 	return chart("Figures against their bars: 1 is the bar, longer is better", lines, longest, 1)
 }
 
-// copies shows copies and the limits of the same runs.
+// copies shows copies with the limits of the same runs.
 func (f *File) copies() string {
 	var lines []line
 	longest := 0.0
 	for _, r := range f.Rows {
+		// Only copies have a limit.
 		if r.Value == nil || r.RatioToLimit == nil {
 			continue
 		}
@@ -76,7 +80,7 @@ func (f *File) copies() string {
 	return chart("Copies, and the limit of the same runs", lines, longest, 0)
 }
 
-// latencies shows what is measured in milliseconds.
+// latencies shows the figures in milliseconds.
 func (f *File) latencies() string {
 	var lines []line
 	longest := 0.0
@@ -85,6 +89,7 @@ func (f *File) latencies() string {
 			continue
 		}
 		colour := plain
+		// Rows without a bar are neither good nor bad.
 		if r.Met != nil && !*r.Met {
 			colour = bad
 		}
@@ -94,10 +99,12 @@ func (f *File) latencies() string {
 	return chart("Latencies; red ones miss their bar", lines, longest, 0)
 }
 
-// chart draws horizontal bars; longest is the length of the whole width, mark a line across, 0
-// for none. Everything is rounded, so that the same figures give the same bytes everywhere.
+// chart draws horizontal bars. longest is the value of the full width. mark is the position of a
+// vertical line; 0 means none. All numbers are rounded, so that the same figures give the same
+// bytes on any machine.
 func chart(title string, lines []line, longest, mark float64) string {
 	const width, left, right, row, top = 960, 190, 220, 22, 44
+	// Room for one line, even without any figure.
 	height := top + row*max(len(lines), 1) + 16
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" role="img" aria-label="%s">`+"\n",
@@ -107,6 +114,7 @@ func chart(title string, lines []line, longest, mark float64) string {
 	if len(lines) == 0 {
 		fmt.Fprintf(&b, `<text x="12" y="%d" fill="#1f2328">nothing was measured</text>`+"\n", top+14)
 	}
+	// Without figures longest is 0, and a division would give NaN in the file.
 	scale := 0.0
 	if longest > 0 {
 		scale = (width - left - right) / longest

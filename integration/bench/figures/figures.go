@@ -1,13 +1,13 @@
-// Package figures is what the benchmark has measured: a file of rows (docs/benchmarks.json, or
-// docs/scale.json of copies that grow), and the page, the charts and the Go benchmark format that
-// are made of it.
+// Package figures holds the results of the benchmark. A file of rows (docs/benchmarks.json, or
+// docs/scale.json for copies of growing size) is the source of the page, the charts and the output
+// in Go's benchmark format.
 //
-// A row is one figure, with the bar that it is held against, if there is one. Whether the bar is
-// met is computed from the runs, here and nowhere else: a bar that is missed stays visible, and a
-// figure that was not measured says why. What is made of a file depends on it alone, so that the
-// page that is committed can be compared with the file next to it.
+// A row is one figure, possibly with a bar, the target that it must meet. Only this package decides
+// whether a bar is met, from the runs. A missed bar stays visible, and a missing figure states its
+// reason. The page depends on the file alone, so a test can compare the committed page with the
+// file next to it.
 //
-// It measures nothing and knows no command but those that it is told.
+// The package measures nothing. Begin to read at File.
 //
 // It is not for users and may change with any version.
 package figures
@@ -21,7 +21,7 @@ import (
 	"slices"
 )
 
-// Names of files, and of the pages that are made of them.
+// Names of files, and of the pages made from them.
 const (
 	Benchmarks = "benchmarks"
 	Scale      = "scale"
@@ -29,9 +29,9 @@ const (
 
 // File is one run of the benchmark.
 type File struct {
-	Name     string            `json:"name,omitempty"` // Scale; empty: Benchmarks
-	Note     string            `json:"note,omitempty"` // what a reader must know before any figure
-	Date     string            `json:"date"`           // of its beginning, UTC, RFC 3339
+	Name     string            `json:"name,omitempty"` // Scale, or empty for Benchmarks
+	Note     string            `json:"note,omitempty"` // shown before any figure
+	Date     string            `json:"date"`           // of the start, in UTC, RFC 3339
 	Took     float64           `json:"took_minutes"`
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"` // of programs, by name
@@ -40,30 +40,30 @@ type File struct {
 	Peers    []Peer            `json:"peers,omitempty"`
 }
 
-// Machine is where it ran. Empty and 0 are not known.
+// Machine describes the machine of the run. Empty and 0 mean unknown.
 type Machine struct {
-	System    string  `json:"system"` // and architecture
+	System    string  `json:"system"` // operating system and architecture
 	Processor string  `json:"processor,omitempty"`
 	Cores     int     `json:"cores"`
 	MemoryGB  float64 `json:"memory_gb,omitempty"`
-	Load      float64 `json:"load_before,omitempty"` // average of a minute before the first run
+	Load      float64 `json:"load_before,omitempty"` // load average of one minute, before the first run
 }
 
-// Peer is another tool that copies, and whether it ran.
+// Peer is another copy tool. Absent gives the reason why it did not run; empty if it ran.
 type Peer struct {
 	Name   string `json:"name"`
-	Less   string `json:"does_less"` // than this project, for the same figure
+	Less   string `json:"does_less"` // features of this project that it lacks
 	Absent string `json:"absent,omitempty"`
 }
 
-// Row is one figure. Value, RatioToLimit and Met are nil where nothing was measured.
+// Row is one figure. Value, RatioToLimit and Met are nil if there is no measurement.
 type Row struct {
-	Name  string   `json:"name"` // stable; rows of two files with one name are compared
+	Name  string   `json:"name"` // stable: a comparison of two files matches rows by it
 	Title string   `json:"title"`
 	Group string   `json:"group"`
 	Unit  string   `json:"unit"`
 	Value *float64 `json:"value"` // median of Runs
-	// RatioToLimit is the median of each run's ratio to the limit of the same run.
+	// RatioToLimit is the median over runs of the figure divided by the limit of the same run.
 	RatioToLimit *float64  `json:"ratio_to_limit"`
 	Bar          *Bar      `json:"bar"`
 	Met          *bool     `json:"met"`
@@ -71,30 +71,32 @@ type Row struct {
 	Limits       []float64 `json:"limit_runs,omitempty"` // one for each of Runs, in the same unit
 	Min          float64   `json:"min,omitempty"`
 	Max          float64   `json:"max,omitempty"`
-	Command      string    `json:"command"` // that measures this row alone
+	Command      string    `json:"command"` // measures this row alone
 	Measured     string    `json:"measured"`
 	Note         string    `json:"note,omitempty"`
-	// Short is why the figure does not count for its bar, whatever its value: it was taken with
-	// less than the bar asks for.
+	// Short is the reason why the figure does not count for its bar, whatever its value. The
+	// conditions of the run were weaker than the bar demands.
 	Short string `json:"falls_short,omitempty"`
-	// Missing is why there is no figure.
+	// Missing is the reason why there is no figure.
 	Missing string `json:"not_measured,omitempty"`
 }
 
-// Bar is what a row is held against: the value, or the ratio to the limit.
+// Bar is the target of a row: for its value, or with Ratio for its ratio to the limit.
 type Bar struct {
 	Least float64 `json:"at_least,omitempty"`
 	Most  float64 `json:"at_most,omitempty"`
 	Ratio bool    `json:"of_ratio,omitempty"`
 }
 
-// disturbed is what a row falls short of whose copy was faster than its limit, which cannot be.
+// disturbed is the reason for a copy faster than its limit, which is impossible on a quiet machine.
 const disturbed = "It does not count: the limit was slower than the copy, so something else used the machine meanwhile."
 
-// Close computes what follows from the runs.
+// Close computes all derived fields from the runs.
 func (r *Row) Close() {
+	// Close runs after each round, so nothing of an earlier call may stay.
 	r.Value, r.RatioToLimit, r.Met, r.Min, r.Max = nil, nil, nil, 0, 0
 	if len(r.Runs) == 0 {
+		// A scenario may have given a better reason.
 		if r.Missing == "" {
 			r.Missing = "no run was made"
 		}
@@ -102,6 +104,7 @@ func (r *Row) Close() {
 	}
 	value := Median(r.Runs)
 	r.Value, r.Min, r.Max = &value, slices.Min(r.Runs), slices.Max(r.Runs)
+	// A ratio of medians would mix runs; each run has its own limit.
 	if len(r.Limits) == len(r.Runs) {
 		ratios := make([]float64, len(r.Runs))
 		for i, l := range r.Limits {
@@ -116,12 +119,13 @@ func (r *Row) Close() {
 		}
 	}
 	if got, ok := r.judged(); ok {
+		// A figure taken under weaker conditions never meets its bar.
 		met := r.Short == "" && (r.Bar.Least == 0 || got >= r.Bar.Least) && (r.Bar.Most == 0 || got <= r.Bar.Most)
 		r.Met = &met
 	}
 }
 
-// judged is the figure that the bar is about.
+// judged returns the figure that the bar applies to, if there is one.
 func (r *Row) judged() (got float64, ok bool) {
 	switch {
 	case r.Bar == nil || r.Value == nil || r.Bar.Ratio && r.RatioToLimit == nil:
@@ -133,7 +137,7 @@ func (r *Row) judged() (got float64, ok bool) {
 	}
 }
 
-// Row returns the row of a name.
+// Row returns the row with a name. ok is false if there is none.
 func (f *File) Row(name string) (Row, bool) {
 	i := slices.IndexFunc(f.Rows, func(r Row) bool { return r.Name == name })
 	if i < 0 {
@@ -155,7 +159,7 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
-// JSON is the file as it is kept.
+// JSON returns the stored form of the file.
 func (f *File) JSON() ([]byte, error) {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -164,7 +168,8 @@ func (f *File) JSON() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Median of any number of values; of an even number the mean of the two in the middle. 0 of none.
+// Median returns the median; for an even number of values, the mean of the middle two. It returns 0
+// without values.
 func Median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	switch n := len(xs); {
@@ -177,12 +182,13 @@ func Median(xs []float64) float64 {
 	}
 }
 
-// Write writes the file, the page and the charts into a folder.
+// Write writes the file, the page and the charts to a folder.
 func (f *File) Write(folder string) error {
 	text, err := f.JSON()
 	if err != nil {
 		return err
 	}
+	// The empty name means Benchmarks.
 	name := cmp.Or(f.Name, Benchmarks)
 	files := map[string]string{name + ".json": string(text), name + ".md": f.Page()}
 	for chart, svg := range f.Charts() {
@@ -199,7 +205,7 @@ func (f *File) Write(folder string) error {
 	return nil
 }
 
-// String is the row on one line, for people.
+// String formats the row on one line.
 func (r *Row) String() string {
 	s := r.Name + ": "
 	if r.Value == nil {
@@ -209,6 +215,7 @@ func (r *Row) String() string {
 	if r.RatioToLimit != nil {
 		s += fmt.Sprintf(", %.2f of the limit", *r.RatioToLimit)
 	}
+	// The range shows how far the median can be trusted.
 	s += fmt.Sprintf(" (%d runs, %s to %s)", len(r.Runs), number(r.Min), number(r.Max))
 	if r.Met != nil {
 		s += fmt.Sprintf("; %s: %s", r.Bar, map[bool]string{true: "met", false: "missed"}[*r.Met])

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// GoBench is the runs of a file in the format of Go's benchmarks, which benchstat compares. Which
-// direction is better follows from the unit.
+// GoBench returns the runs in Go's benchmark format, which benchstat compares. The unit determines
+// whether lower or higher is better.
 func (f *File) GoBench() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: %s\ncpu: %s\n", f.Machine.System, f.Machine.Processor)
@@ -17,18 +17,21 @@ func (f *File) GoBench() string {
 		if u := unit(r.Unit); len(r.Runs) > 0 && !slices.Contains(units, u) {
 			units = append(units, u)
 			better := "lower"
+			// Rates of records and changes: more is better. Requests to etcd are a cost.
 			if strings.HasSuffix(u, "s/s") && u != "requests/s" {
 				better = "higher"
 			}
-			if u != "x" && u != "pct" { // of which some rows are better with more, some with less
+			if u != "x" && u != "pct" { // for these units the better direction depends on the row
 				fmt.Fprintf(&b, "Unit %s better=%s\n", u, better)
 			}
 		}
 	}
 	for _, r := range f.Rows {
 		name := []rune(r.Name)
+		// benchstat takes only names with an upper-case letter after "Benchmark".
 		name[0] = unicode.ToUpper(name[0])
 		for i, v := range r.Runs {
+			// Each run is a line of its own, from which benchstat computes the variation.
 			fmt.Fprintf(&b, "Benchmark%s 1 %g %s", string(name), v, unit(r.Unit))
 			if len(r.Limits) == len(r.Runs) && r.Limits[i] > 0 {
 				fmt.Fprintf(&b, " %g ratio-to-limit", v/r.Limits[i])
@@ -39,5 +42,5 @@ func (f *File) GoBench() string {
 	return b.String()
 }
 
-// unit is one that benchstat takes as it is.
+// unit returns a form of the unit that benchstat accepts.
 func unit(u string) string { return strings.NewReplacer("µ", "u", "%", "pct", " ", "-").Replace(u) }

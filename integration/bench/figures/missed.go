@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// reasons are why bars are missed, with the profile that shows it, and what it would take to meet
-// them: sections that begin with "### `row`" and may be of several rows.
+// reasons explains missed bars: the profile that shows the cause, and the work needed to meet the
+// bar. A section begins with "### `row`" and may cover several rows.
 //
 //go:embed missed.md
 var reasons string
 
-// reason returns the section of a row, without its heading; empty if there is none.
+// reason returns the section of a row without its heading, or "".
 func reason(row string) string {
 	for _, section := range strings.Split("\n"+reasons, "\n### ")[1:] {
 		heading, text, _ := strings.Cut(section, "\n")
@@ -23,7 +23,8 @@ func reason(row string) string {
 	return ""
 }
 
-// missed tells of each bar that is missed what is known of it; rows with one section do so once.
+// missed writes the explanation of each missed bar. Consecutive rows with the same explanation
+// share it.
 func (f *File) missed(b *strings.Builder) {
 	begun := false
 	var names []string
@@ -38,11 +39,13 @@ func (f *File) missed(b *strings.Builder) {
 		if r.Met == nil || *r.Met {
 			continue
 		}
+		// No heading if all bars are met.
 		if !begun {
 			begun = true
 			b.WriteString("\n## Missed bars\n\nWhy, and what it would take. Profiles are of `perf record -F 299 -g -a`, over all processes of the machine.\n")
 		}
 		why := reason(r.Name)
+		// A missed bar without an explanation must still show.
 		if why == "" {
 			why = "Not looked into."
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// intro and scaleIntro are what the pages say whatever was measured.
+// intro and scaleIntro are the fixed texts of the pages.
 var (
 	//go:embed intro.md
 	intro string
@@ -17,7 +17,7 @@ var (
 	scaleIntro string
 )
 
-// Page is the document, docs/benchmarks.md or docs/scale.md, and Charts what it shows.
+// Page returns the document docs/benchmarks.md or docs/scale.md. It refers to the files of Charts.
 func (f *File) Page() string {
 	name, title, begin, example := Benchmarks, "Benchmarks", intro, "^lag.w1"
 	if f.Name == Scale {
@@ -25,6 +25,7 @@ func (f *File) Page() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "<!-- Written by make bench from %s.json: change integration/bench/figures instead. -->\n# %s\n\n", name, title)
+	// A note qualifies all figures, so it comes first.
 	if f.Note != "" {
 		fmt.Fprintf(&b, "> **%s**\n\n", f.Note)
 	}
@@ -50,7 +51,7 @@ func (f *File) Page() string {
 	return b.String()
 }
 
-// groups are those of the rows, in their order.
+// groups returns the groups of the rows, in order.
 func (f *File) groups() (out []string) {
 	for _, r := range f.Rows {
 		if !slices.Contains(out, r.Group) {
@@ -65,6 +66,7 @@ func (f *File) summary(b *strings.Builder) {
 	for _, r := range f.Rows {
 		switch {
 		case r.Bar == nil:
+		// A row with a bar and no run.
 		case r.Met == nil:
 			open = append(open, "`"+r.Name+"`")
 		case *r.Met:
@@ -107,7 +109,7 @@ func (f *File) table(b *strings.Builder, group string) {
 	f.said(b, group)
 }
 
-// said tells how rows were measured; those that follow each other and say the same do so once.
+// said writes how rows were measured. Consecutive rows with the same text share it.
 func (f *File) said(b *strings.Builder, group string) {
 	var names []string
 	before := ""
@@ -121,6 +123,7 @@ func (f *File) said(b *strings.Builder, group string) {
 		if r.Group != group {
 			continue
 		}
+		// Empty parts would leave double blanks.
 		parts := slices.DeleteFunc([]string{r.Measured, r.Note, r.Short, prefixed("Not measured: ", r.Missing)}, func(s string) bool { return s == "" })
 		text := strings.Join(parts, " ")
 		if text != before {
@@ -131,7 +134,7 @@ func (f *File) said(b *strings.Builder, group string) {
 	flush()
 }
 
-// Alone is the command that measures the rows of a pattern, and nothing else.
+// Alone returns the command that measures only the rows that match a pattern.
 func (f *File) Alone(pattern string) string {
 	target := "bench"
 	if f.Name == Scale {
@@ -147,7 +150,7 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// String is the bar as people read it; empty for none.
+// String formats the bar; "" for nil.
 func (b *Bar) String() string {
 	if b == nil {
 		return ""
@@ -162,13 +165,14 @@ func (b *Bar) String() string {
 	return s
 }
 
-// peers follows the table of their rows.
+// peers writes the table of peers, below the rows.
 func (f *File) peers(b *strings.Builder) {
 	if len(f.Peers) == 0 {
 		return
 	}
 	b.WriteString("\nThey copy the records of copy.fixed, in the same rounds. What is told to one that did not run was not tried.\n\n| tool | what it does less | here |\n| --- | --- | --- |\n")
 	for _, p := range f.Peers {
+		// Figures are in the rows; this table only says what the tool lacks.
 		here := "ran, see the rows above"
 		if p.Absent != "" {
 			here = "**did not run**: " + p.Absent
@@ -191,7 +195,7 @@ func (f *File) where(b *strings.Builder, example string) {
 	fmt.Fprintf(b, "```\n\nA row by itself, printed and not written: `%s`.\n", f.Alone(example))
 }
 
-// number has three digits or more that count, and separators of thousands.
+// number formats v with at least three significant digits, and with separators of thousands.
 func number(v float64) string {
 	digits := 0
 	if v < 100 {
@@ -205,6 +209,7 @@ func number(v float64) string {
 	for i := len(whole) - 3; i > 0; i -= 3 {
 		whole = whole[:i] + "," + whole[i:]
 	}
+	// Trailing zeros would suggest a precision that the figure does not have.
 	if rest = strings.TrimRight(rest, "0"); !found || rest == "" {
 		return whole
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Groups of rows, in the order of the page.
+// Groups of rows, in the page's order.
 const (
 	Copy      = "Copy"
 	Following = "Following changes"
@@ -18,24 +18,25 @@ const (
 	Grows     = "Measured"
 )
 
-// Steps are how many sizes there are in a file of Scale, each ten times the one before.
+// Steps is the number of sizes in a Scale file. Each is ten times the one before.
 const Steps = 3
 
-// Sizes are those of a file whose largest copy has so many records.
+// Sizes returns the sizes of a Scale file, given the largest.
 func Sizes(largest int) (sizes []int) {
 	for ; len(sizes) < Steps; largest /= 10 {
 		sizes = append(sizes, largest)
 	}
+	// The smallest comes first, as in the table.
 	slices.Reverse(sizes)
 	return sizes
 }
 
-// Cost is the name of a row of Scale; of a size all are measured together.
+// Cost returns the name of a Scale row. One scenario measures all rows of a size.
 func Cost(size int, what string) string {
 	return "cost." + strings.Replace(strconv.FormatFloat(float64(size), 'e', -1, 64), "e+0", "e", 1) + "." + what
 }
 
-// ScaleRows are all rows of a file of Scale. No bar is set: what counts is how they grow.
+// ScaleRows returns all rows of a Scale file. They have no bars: only their growth matters.
 func ScaleRows(largest int) (rows []Row) {
 	for _, figure := range []struct{ what, unit, title string }{
 		{"copy", "records/s", "copy"},
@@ -54,8 +55,8 @@ func least(v float64) *Bar      { return &Bar{Least: v} }
 func most(v float64) *Bar       { return &Bar{Most: v} }
 func leastRatio(v float64) *Bar { return &Bar{Least: v, Ratio: true} }
 
-// Rows are all rows but those of peers, in the order of the page, with the bars that this project
-// has set itself. A bar is changed here alone, and seen to be.
+// Rows returns all rows except those of peers, in the page's order, with this project's bars. This
+// is the only place that sets bars, so a change of one is visible.
 func Rows() []Row {
 	return []Row{
 		{Name: "copy.fixed", Group: Copy, Unit: "records/s", Bar: leastRatio(0.80), Title: "copy of a fixed-name kind, identity"},

@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// growth is how a time grows with records, by what three copies took, each ten times as large as
-// the one before: a beginning that every copy pays, and a cost of each further record, which the
-// second step has in full and the first one had less of.
+// growth models the time of a copy as a function of its records. It uses three copies, each ten
+// times as large as the one before. A copy has a fixed cost and a cost per record. The second step
+// shows the full cost of a further record; the first step may still be cheaper.
 type growth struct {
 	fixed   float64 // seconds
 	records [Steps]float64
 	took    [Steps]float64 // seconds
 }
 
-// first and further are the seconds of each record between the first and the second size, and
-// between the second and the third.
+// first returns the seconds per record between the first and the second size, further those between
+// the second and the third.
 func (g growth) first() float64   { return g.step(1) }
 func (g growth) further() float64 { return g.step(2) }
 func (g growth) step(i int) float64 {
 	return (g.took[i] - g.took[i-1]) / (g.records[i] - g.records[i-1])
 }
 
-// dearer is by how much a record costs more when there are ten times as many, in seconds. It is
-// never less than 0: that more records cost less each is what noise looks like.
+// dearer returns the increase of the cost per record for ten times the records, in seconds. It is
+// never negative: a decrease is noise.
 func (g growth) dearer() float64 { return max(g.further()-g.first(), 0) }
 
-// at is how long a copy takes that is so many times ten times as large as the largest one: at least
-// if a record goes on to cost what it cost in the last step, at most if each further tenfold makes it
-// dearer by as much again, as the depth of an index does.
+// at predicts the seconds of a copy of 10^tenfolds times the largest size. least assumes that a
+// record keeps the cost of the last step. most assumes that each tenfold adds the same increase
+// again, as the depth of an index does.
 func (g growth) at(tenfolds int) (least, most float64) {
 	least, most = g.took[Steps-1], g.took[Steps-1]
+	// Nine tenths of a copy ten times as large are new records.
 	n, dear := g.records[Steps-1], g.further()
 	for range tenfolds {
 		dear += g.dearer()
@@ -42,10 +43,10 @@ func (g growth) at(tenfolds int) (least, most float64) {
 	return least, most
 }
 
-// trend is the model: its constants, and what they make of sizes that nobody has measured.
+// trend writes the model: its constants, and its predictions for sizes that were not measured.
 func (f *File) trend(b *strings.Builder) {
 	var largest int
-	for _, r := range f.Rows { // the sizes are in the names alone
+	for _, r := range f.Rows { // only the names hold the sizes
 		var n float64
 		if _, err := fmt.Sscanf(strings.ReplaceAll(r.Name, ".", " "), "cost %g", &n); err == nil {
 			largest = max(largest, int(n))
@@ -54,12 +55,14 @@ func (f *File) trend(b *strings.Builder) {
 	times := func(what string, seconds func(r Row, n float64) float64) (g growth, ok bool) {
 		for i, size := range Sizes(largest) {
 			r, _ := f.Row(Cost(size, what))
+			// The model needs all three sizes.
 			if r.Value == nil {
 				return g, false
 			}
 			g.records[i] = float64(size)
 			g.took[i] = seconds(r, g.records[i])
 		}
+		// What the smallest copy takes beyond the cost of its records.
 		g.fixed = max(g.took[0]-g.records[0]*g.first(), 0)
 		return g, g.first() > 0
 	}
@@ -83,16 +86,17 @@ func (f *File) trend(b *strings.Builder) {
 	}
 }
 
-// span is a duration, or the two that it lies between.
+// span formats a range of durations, or one duration if both ends look equal.
 func span(least, most float64) string {
 	a, z := duration(least), duration(most)
+	// Rounding can make both ends equal.
 	if a == z {
 		return a
 	}
 	return a + " to " + z
 }
 
-// duration has the unit that people think in.
+// duration formats seconds with a suitable unit.
 func duration(seconds float64) string {
 	switch d := time.Duration(seconds * float64(time.Second)); {
 	case d >= 2*time.Hour:

@@ -1,4 +1,4 @@
-// Command controller is the controller of the service of libraries.
+// Command controller is the controller of the library service.
 package main
 
 import (

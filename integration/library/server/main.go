@@ -1,4 +1,4 @@
-// Command server is the server of the service of libraries.
+// Command server is the server of the library service.
 package main
 
 import (

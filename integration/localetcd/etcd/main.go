@@ -1,5 +1,5 @@
-// Command etcd is a member of one, for tests that run it as a process of its own. It prints
-// where it listens, and ends when its standard input does: with its parent, however that ends.
+// Command etcd runs a single etcd member as a process for tests. It prints its client URL, and ends
+// when its standard input closes. It thus ends with its parent, however that ends.
 //
 // It is not for users and may change with any version.
 package main
@@ -34,12 +34,12 @@ func run() error {
 		return err
 	}
 	at := url.URL{Scheme: "http", Host: l.Addr().String()}
-	if err := l.Close(); err != nil { // etcd listens next
+	if err := l.Close(); err != nil { // etcd binds the port next
 		return err
 	}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls, cfg.ListenPeerUrls = []url.URL{at}, []url.URL{at}, nil
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.UnsafeNoFsync = true // its data ends with it
+	cfg.UnsafeNoFsync = true // the data are not needed after the test
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
@@ -47,6 +47,7 @@ func run() error {
 	}
 	defer server.Close()
 	<-server.Server.ReadyNotify()
+	// The parent waits for this line, so it must come after etcd is ready.
 	fmt.Println(at.String())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err

@@ -1,16 +1,15 @@
-// Package mongotest gives tests a real MongoDB: one replica set, and one sharded cluster
-// where tests ask for it, for all tests of a binary, and a database of its own for each
-// test.
+// Package mongotest gives tests a real MongoDB. All tests of a binary share one replica set, and
+// one sharded cluster if a test asks for it. Each test gets its own database.
 //
 // A test binary calls Main from its TestMain:
 //
 //	func TestMain(m *testing.M) { mongotest.Main(m) }
 //
-// The server starts with the first test that asks for it. No MongoDB is a
-// failure and never a skip: a run that tested nothing must not look green.
+// The server starts with the first test that asks for it. If no MongoDB is available, the test
+// fails and never skips: a run that tested nothing must not look green.
 //
-// It does not own servers that a test wants to stop or configure; those come
-// from localmongo.Start with Own set, one per test.
+// The package does not own servers that a test wants to stop or configure. Such a test calls
+// localmongo.Start with Own set.
 //
 // It is not for users and may change with any version.
 package mongotest
@@ -34,15 +33,14 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// DatabasePrefix starts the name of every database that tests make, so that
-// leftovers on a server that outlives the tests are recognised.
+// DatabasePrefix begins the name of each test database. It identifies leftovers on a server that
+// outlives the tests.
 const DatabasePrefix = "dbc_"
 
-// stopLimit bounds clean-up, which must happen even when a test's own context
-// has ended.
+// stopLimit bounds clean-up, which must run even if a test's own context has ended.
 const stopLimit = 2 * time.Minute
 
-// lazy is a server that starts with the first test that asks for it.
+// lazy is a server that starts on first use.
 type lazy struct {
 	mu      sync.Mutex
 	started bool
@@ -50,16 +48,17 @@ type lazy struct {
 	err     error
 }
 
-// The servers of this test binary.
+// Servers of this test binary.
 var (
 	shared        lazy
 	sharedCluster lazy
 	mainSeen      atomic.Bool
 )
 
-// Main runs the tests, stops the shared server and exits with the tests' code, or with 1 if
-// a goroutine was left behind.
+// Main runs the tests, stops the shared servers and exits with the tests' code. It exits with 1 if
+// a goroutine is left over.
 func Main(m *testing.M) {
+	// Run stops the servers first: a goroutine waits for each of their processes.
 	code := Run(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -68,8 +67,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Run is Main without the check for goroutines and the exit, for a TestMain with more to do
-// afterwards.
+// Run is Main without the check of goroutines and without the exit, for a TestMain with further
+// work.
 func Run(m *testing.M) int {
 	mainSeen.Store(true)
 	code := m.Run()
@@ -80,15 +79,15 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// Server returns the shared replica set of this test binary. Tests must not
-// stop it or change settings of the whole cluster.
+// Server returns the shared replica set of this test binary. Tests must not stop it or change
+// cluster-wide settings.
 func Server(t testing.TB) *localmongo.Server {
 	t.Helper()
 	return shared.start(t, localmongo.Options{})
 }
 
-// Database returns the shared server's connection string and the name of a
-// database that no other test uses. It is dropped when the test ends.
+// Database returns the shared server's connection string and the name of a database that no other
+// test uses. The database is dropped when the test ends.
 func Database(t testing.TB) (uri, name string) {
 	t.Helper()
 	uri = Server(t).URI()
@@ -101,8 +100,8 @@ func Database(t testing.TB) (uri, name string) {
 	return uri, name
 }
 
-// Client returns a client of the shared server that is closed when the test
-// ends, before the databases that the test asked for earlier are dropped.
+// Client returns a client of the shared server. It is closed when the test ends, before databases
+// that the test has asked for earlier are dropped.
 func Client(t testing.TB) *mongo.Client {
 	t.Helper()
 	t.Helper()
@@ -119,6 +118,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
+		// goleak in Main would report the connections of a client that stays open.
 		if err := client.Disconnect(ctx); err != nil {
 			t.Errorf("disconnect from MongoDB: %v", err)
 		}
@@ -133,6 +133,7 @@ func drop(uri, name string) error {
 	if err != nil {
 		return err
 	}
+	// A client of its own, because the test's clients may be closed already.
 	dropErr := client.Database(name).Drop(ctx)
 	if err := client.Disconnect(ctx); dropErr == nil {
 		return err
@@ -140,9 +141,10 @@ func drop(uri, name string) error {
 	return dropErr
 }
 
-// start starts the server unless it runs.
+// start starts the server on the first call. A failed start is not retried.
 func (l *lazy) start(t testing.TB, o localmongo.Options) *localmongo.Server {
 	t.Helper()
+	// Without Main no code would stop the server at the end.
 	if !mainSeen.Load() {
 		t.Fatal("mongotest needs: func TestMain(m *testing.M) { mongotest.Main(m) }")
 	}
@@ -150,9 +152,10 @@ func (l *lazy) start(t testing.TB, o localmongo.Options) *localmongo.Server {
 	defer l.mu.Unlock()
 	if !l.started {
 		l.started = true
-		// Not the context of this test: the server serves the others too.
+		// Not this test's context: the server outlives the test.
 		l.server, l.err = localmongo.Start(context.Background(), o)
 	}
+	// Each test fails with the first error. A second start would only take long to fail again.
 	if l.err != nil {
 		t.Fatal(l.err)
 	}

@@ -17,45 +17,43 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 )
 
-// clusterShards is the number of shards of the shared cluster: the fewest that differ
-// from one.
+// clusterShards is the number of shards of the shared cluster: the smallest that differs from one.
 const clusterShards = 2
 
 const (
 	// moveEvery is the pause between two moves of KeepMoving.
 	moveEvery = 400 * time.Millisecond
-	// moveAmong is how many collections KeepMoving chooses from, the ones made last: those
-	// that a test is done with would have most of the moves otherwise.
+	// moveAmong is the number of newest collections that KeepMoving chooses from. Otherwise most
+	// moves would go to collections that the test no longer uses.
 	moveAmong = 2
 )
 
-// Cluster is the sharded cluster of this test binary, with what tests do to it. It starts
-// with the first test that asks for it and is never the server of a connection string.
+// Cluster is the sharded cluster of this test binary, with operations for tests. It starts with the
+// first test that asks for it, and is never a server from a connection string.
 type Cluster struct {
 	*localmongo.Server
 	client *mongo.Client
 }
 
-// Sharded returns the shared cluster. Tests must not stop it or its balancer, which is
-// off, and leave its settings alone.
+// Sharded returns the shared cluster. Tests must not stop it, start its balancer or change its
+// settings.
 func Sharded(t testing.TB) *Cluster {
 	t.Helper()
 	return OverCluster(t, sharedCluster.start(t, localmongo.Options{Shards: clusterShards, Own: true}))
 }
 
-// OverCluster gives a cluster that the test started for itself the helpers of the shared
-// one.
+// OverCluster adds the helpers of the shared cluster to a cluster that the test has started itself.
 func OverCluster(t testing.TB, s *localmongo.Server) *Cluster {
 	t.Helper()
 	return &Cluster{Server: s, client: connect(t, s.URI())}
 }
 
-// Client is a client of mongos, closed when the test ends.
+// Client returns a client of mongos that is closed when the test ends.
 func (c *Cluster) Client() *mongo.Client { return c.client }
 
-// Database returns the name of a database that no other test uses, with the shard given
-// as its primary: where its unsharded collections lie. It is left to the end of the
-// cluster: to drop sharded collections one by one takes longer than some tests.
+// Database returns the name of a database that no other test uses. Its primary shard, which holds
+// the unsharded collections, is the given one. The database stays until the cluster ends: to drop
+// sharded collections one by one takes longer than some tests.
 func (c *Cluster) Database(t testing.TB, primary int) string {
 	t.Helper()
 	name := DatabasePrefix + randomHex()
@@ -63,8 +61,8 @@ func (c *Cluster) Database(t testing.TB, primary int) string {
 	return name
 }
 
-// Direct returns a client of one shard, past mongos, closed when the test ends. What it
-// reads can contain records that belong to another shard by now.
+// Direct returns a client of one shard, past mongos, that is closed when the test ends. It may read
+// records that by now belong to another shard.
 func (c *Cluster) Direct(t testing.TB, shard int) *mongo.Client {
 	t.Helper()
 	return connect(t, c.Shards()[shard].URI)
@@ -76,14 +74,15 @@ func (c *Cluster) ShardHashed(t testing.TB, db, collection string) {
 	c.ShardBy(t, db, collection, bson.D{{Key: "_id", Value: "hashed"}})
 }
 
-// ShardRanged shards the collection by _id and splits it at the ids given. Its ranges
-// take turns among the shards.
+// ShardRanged shards the collection by _id and splits it at the given ids. The ranges alternate
+// among the shards.
 func (c *Cluster) ShardRanged(t testing.TB, db, collection string, splits ...any) {
 	t.Helper()
 	c.ShardBy(t, db, collection, bson.D{{Key: "_id", Value: 1}})
 	for _, at := range splits {
 		c.run(t, bson.D{{Key: "split", Value: db + "." + collection}, {Key: "middle", Value: bson.D{{Key: "_id", Value: at}}}})
 	}
+	// After a split all chunks lie on one shard, and the balancer is off.
 	for i, chunk := range c.Chunks(t, db, collection) {
 		c.Move(t, db, collection, chunk, i%len(c.Shards()))
 	}
@@ -95,7 +94,7 @@ func (c *Cluster) ShardBy(t testing.TB, db, collection string, key bson.D) {
 	c.run(t, bson.D{{Key: "shardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
 }
 
-// Chunk is a range of a sharded collection, which is moved as a whole.
+// Chunk is a range of a sharded collection. It moves as a whole.
 type Chunk struct {
 	Min   bson.Raw `bson:"min"`
 	Max   bson.Raw `bson:"max"`
@@ -117,6 +116,7 @@ func (c *Cluster) chunks(ctx context.Context, db, collection string) ([]Chunk, e
 		UUID bson.Binary `bson:"uuid"`
 	}
 	config := c.client.Database("config")
+	// The entries of chunks refer to their collection by UUID.
 	if err := config.Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: db + "." + collection}}).Decode(&entry); err != nil {
 		return nil, fmt.Errorf("find %s.%s among the sharded collections: %w", db, collection, err)
 	}
@@ -131,11 +131,11 @@ func (c *Cluster) chunks(ctx context.Context, db, collection string) ([]Chunk, e
 	return chunks, nil
 }
 
-// Move moves a chunk to a shard; one that is there already stays.
+// Move moves a chunk to a shard. A chunk that is already there stays.
 func (c *Cluster) Move(t testing.TB, db, collection string, chunk Chunk, shard int) {
 	t.Helper()
-	// A move that took too long for its command goes on, and until it ends the shard takes
-	// no other one: repeated, the command joins it.
+	// A move that outlasts its command continues, and blocks other moves of the shard until it
+	// ends. A repeated command joins it.
 	err := backoff.Retry(func() error {
 		err := c.move(t.Context(), db, collection, chunk, c.Shards()[shard].Name)
 		var refused mongo.CommandError
@@ -160,40 +160,42 @@ func (c *Cluster) move(ctx context.Context, db, collection string, chunk Chunk, 
 	}).Err()
 }
 
-// MovePrimary makes another shard the primary of the database, and with that moves its
-// unsharded collections there, made anew.
+// MovePrimary makes another shard the primary of the database. That moves the database's unsharded
+// collections there, each recreated with a new UUID.
 func (c *Cluster) MovePrimary(t testing.TB, db string) {
 	t.Helper()
 	c.run(t, bson.D{{Key: "movePrimary", Value: db}, {Key: "to", Value: c.otherShard(t, db)}})
 }
 
-// MoveCollection moves an unsharded collection from its database's primary shard to another
-// one, and makes it anew with that.
+// MoveCollection moves an unsharded collection from its database's primary shard to another one.
+// That recreates it with a new UUID.
 func (c *Cluster) MoveCollection(t testing.TB, db, collection string) {
 	t.Helper()
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.otherShard(t, db)}})
 }
 
-// MoveBack moves an unsharded collection to its database's primary shard, and makes it anew with that.
+// MoveBack moves an unsharded collection to its database's primary shard. That recreates it with a
+// new UUID.
 func (c *Cluster) MoveBack(t testing.TB, db, collection string) {
 	t.Helper()
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 
-// Reshard makes a sharded collection anew, with another shard key.
+// Reshard changes the shard key of a sharded collection. That recreates it with a new UUID.
 func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
 	t.Helper()
 	c.run(t, bson.D{{Key: "reshardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
 }
 
-// Unshard makes a sharded collection anew on its database's primary shard. Left to choose, MongoDB
-// takes the shard with the least data, and a MoveCollection after it may have nothing to do.
+// Unshard makes a sharded collection an unsharded one, recreated on its database's primary shard.
+// MongoDB itself would choose the shard with the least data, and a later MoveCollection could find
+// nothing to do.
 func (c *Cluster) Unshard(t testing.TB, db, collection string) {
 	t.Helper()
 	c.run(t, bson.D{{Key: "unshardCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 
-// primaryShard is the primary shard of the database.
+// primaryShard returns the name of the database's primary shard.
 func (c *Cluster) primaryShard(t testing.TB, db string) string {
 	t.Helper()
 	var entry struct {
@@ -205,7 +207,7 @@ func (c *Cluster) primaryShard(t testing.TB, db string) string {
 	return entry.Primary
 }
 
-// otherShard is one that is not the primary shard of the database.
+// otherShard returns the name of a shard other than the database's primary.
 func (c *Cluster) otherShard(t testing.TB, db string) string {
 	t.Helper()
 	primary := c.primaryShard(t, db)
@@ -218,22 +220,26 @@ func (c *Cluster) otherShard(t testing.TB, db string) string {
 	return ""
 }
 
-// KeepMoving moves random chunks of the latest collections of the database from shard to
-// shard, one after the other, until stop is called or the test ends. Collections that are
-// renamed meanwhile are followed, and moves that lose against a rename are tried again. A
-// collection of one chunk is left alone. stop returns how many chunks were moved.
+// KeepMoving moves random chunks of the database's newest collections between shards, one at a
+// time, until stop is called or the test ends. It follows collections that are renamed meanwhile,
+// and retries moves that lose against a rename. It skips collections of one chunk. stop returns the
+// number of moves.
 func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
 	t.Helper()
+	// Not the test's context: it ends before clean-up functions run, and stop must still return a
+	// count.
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan int, 1)
 	go func() {
 		moved := 0
 		for ctx.Err() == nil {
+			// Failed moves are expected, since a test may rename or drop the collection at any
+			// time.
 			if err := c.moveOne(ctx, db); err == nil {
 				moved++
 			}
-			// Far more often than any balancer does it, and seldom enough that what the
-			// moves themselves cost does not become what is tested.
+			// Far more often than any balancer, and seldom enough that the cost of the moves does
+			// not dominate the test.
 			select {
 			case <-ctx.Done():
 			case <-time.After(moveEvery):
@@ -249,7 +255,7 @@ func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
 	return stop
 }
 
-// moveOne moves one random chunk of one of the latest sharded collections of the database.
+// moveOne moves one random chunk of one of the database's newest sharded collections.
 func (c *Cluster) moveOne(ctx context.Context, db string) error {
 	cursor, err := c.client.Database("config").Collection("collections").Find(ctx,
 		bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^" + db + `\.`}}, {Key: "unsplittable", Value: bson.D{{Key: "$ne", Value: true}}}},
@@ -277,13 +283,14 @@ func (c *Cluster) moveOne(ctx context.Context, db string) error {
 	chunk := chunks[rand.IntN(len(chunks))]
 	shards := c.Shards()
 	to := shards[rand.IntN(len(shards))].Name
+	// A move to its own shard would do nothing.
 	for to == chunk.Shard {
 		to = shards[rand.IntN(len(shards))].Name
 	}
 	return c.move(ctx, db, collection, chunk, to)
 }
 
-// run sends a command for administrators to mongos.
+// run sends an administrative command to mongos.
 func (c *Cluster) run(t testing.TB, cmd bson.D) {
 	t.Helper()
 	if err := c.client.Database("admin").RunCommand(t.Context(), cmd).Err(); err != nil {

@@ -1,11 +1,11 @@
-// Package cell simulates the cells of a container scheduler: clients of the v1 API that take
-// instances, run them as entries of a map, and say what becomes of them. They know nothing of
-// v2, of switches or of databases.
+// Package cell simulates the cells of a container scheduler. Cells are clients of the v1 API: they
+// claim instances, run them as entries of a map, and report on them. They know nothing of v2,
+// switches or databases.
 //
-// A cell looks at what there is for it, again and again, and does what is missing: what it is
-// told is late, or twice, makes no difference, nor that a call fails. What it runs and the
-// service does not know of, it stops. So after some time in which no cell crashes each desired
-// instance runs on one cell; Census says so, from what the cells themselves run.
+// A cell polls the service and does all missing work. Late or repeated information and failed calls
+// therefore do no harm. It stops instances that the service does not know. If no cell crashes for a
+// while, each desired instance runs on exactly one cell. Census checks that against the cells' own
+// data. Begin to read at Cell.
 //
 // It is not for users and may change with any version.
 package cell
@@ -26,54 +26,56 @@ import (
 	"dbcontroller.dev/sample/bbs/converge"
 )
 
-// FailingPath is the path of an action that ends at once, wherever it is started.
+// FailingPath is the path of an action that exits at once on any cell.
 const FailingPath = "/bin/false"
 
-// Config says what a cell is.
+// Config configures a cell.
 type Config struct {
 	ID        string
 	Instances bbsv1connect.ActualLRPServiceClient
 	Processes bbsv1connect.DesiredLRPServiceClient
-	Every     time.Duration // how often it looks
-	Room      int           // instances that it can run
+	Every     time.Duration // interval between two polls
+	Room      int           // most instances at a time
 }
 
-// Cell is one cell. Its methods may be called concurrently.
+// Cell is one simulated cell. Its methods may be called concurrently.
 type Cell struct {
 	cfg Config
 
 	mu         sync.Mutex
-	runs       map[string]Container // by the name of the instance's group and its guid
+	runs       map[string]Container // key: group name and guid of the instance
 	starts     int
 	evacuating bool
 	empty      chan struct{}
-	trouble    error // of the last look
+	trouble    error // error of the last poll
 }
 
-// Container is what a cell runs.
+// Container is an instance that a cell runs.
 type Container struct {
 	Name, GUID string // of the instance
-	LogGUID    string // of its definition
+	LogGUID    string // of the instance's definition
 }
 
-// New makes a cell, which runs nothing.
+// New returns a cell that runs nothing yet.
 func New(cfg Config) *Cell {
 	return &Cell{cfg: cfg, runs: map[string]Container{}, empty: make(chan struct{})}
 }
 
-// Run works until ctx ends, which is a crash: what runs on it ends, and nobody is told. The cell
-// can be run again.
+// Run polls until ctx ends. The end simulates a crash: all instances end, and the service gets no
+// report. The cell can be run again.
 func (c *Cell) Run(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Every)
 	defer tick.Stop()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		// A crash ends the instances. After a restart the cell must report them as crashed.
 		clear(c.runs)
 	}()
 	for ctx.Err() == nil {
 		err := c.look(ctx)
 		c.mu.Lock()
+		// An error caused by the crash itself is no trouble worth a report.
 		if ctx.Err() == nil {
 			c.trouble = err
 		}
@@ -85,8 +87,8 @@ func (c *Cell) Run(ctx context.Context) {
 	}
 }
 
-// Evacuate has the cell give away what it runs, and waits until it is empty. It takes nothing
-// any more.
+// Evacuate makes the cell hand over its instances and waits until it is empty. The cell accepts no
+// instance from then on.
 func (c *Cell) Evacuate(ctx context.Context) error {
 	c.mu.Lock()
 	c.evacuating = true
@@ -101,14 +103,14 @@ func (c *Cell) Evacuate(ctx context.Context) error {
 	}
 }
 
-// Runs are the containers of the cell, now.
+// Runs returns the cell's current containers, in no particular order.
 func (c *Cell) Runs() []Container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Values(c.runs))
 }
 
-// Census is what some cells run together, by the names of the instances.
+// Census returns the containers of several cells, by instance name.
 func Census(cells ...*Cell) map[string][]Container {
 	out := map[string][]Container{}
 	for _, c := range cells {
@@ -119,15 +121,16 @@ func Census(cells ...*Cell) map[string][]Container {
 	return out
 }
 
-// Trouble is why the cell's last look failed, nil if it did not.
+// Trouble returns the error of the cell's last poll, or nil.
 func (c *Cell) Trouble() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.trouble
 }
 
-// look does once what is to be done.
+// look does all outstanding work once.
 func (c *Cell) look(ctx context.Context) error {
+	// Without a regular report the service takes the cell for lost.
 	if _, err := c.cfg.Instances.ReportCell(ctx, connect.NewRequest(&bbsv1.ReportCellRequest{CellId: c.cfg.ID})); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -135,8 +138,10 @@ func (c *Cell) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
+	// An instance that moved to another cell stops before this cell takes new ones.
 	c.stopUnknown(groups)
 	var errs []error
+	// One failed call must not keep the cell from its other instances.
 	for _, g := range groups {
 		for _, i := range []*bbsv1.ActualLRP{g.Instance, g.Evacuating} {
 			if i.GetCellId() == c.cfg.ID {
@@ -162,7 +167,7 @@ func (c *Cell) look(ctx context.Context) error {
 	return nil
 }
 
-// groups are those with something for this cell.
+// groups lists the groups with an instance on this cell, or with one to claim.
 func (c *Cell) groups(ctx context.Context) ([]*bbsv1.ActualLRPGroup, error) {
 	var out []*bbsv1.ActualLRPGroup
 	filter := fmt.Sprintf("instance.cell_id == %q || evacuating.cell_id == %q || instance.state == %q", c.cfg.ID, c.cfg.ID, converge.Unclaimed)
@@ -178,7 +183,7 @@ func (c *Cell) groups(ctx context.Context) ([]*bbsv1.ActualLRPGroup, error) {
 	}
 }
 
-// stopUnknown stops what the service no longer has on this cell.
+// stopUnknown stops instances that the service no longer assigns to this cell.
 func (c *Cell) stopUnknown(groups []*bbsv1.ActualLRPGroup) {
 	known := map[string]bool{}
 	for _, g := range groups {
@@ -195,7 +200,7 @@ func (c *Cell) stopUnknown(groups []*bbsv1.ActualLRPGroup) {
 
 func key(name, guid string) string { return name + " " + guid }
 
-// tend does what an instance of this cell needs.
+// tend does the next step for an instance of this cell.
 func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.ActualLRP) error {
 	c.mu.Lock()
 	runs, known := c.runs[key(g.Name, i.InstanceGuid)]
@@ -204,15 +209,16 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 	var err error
 	switch {
 	case !known && i.State == string(converge.Claimed):
-		// The answer to the claim was lost, or that it did not start.
+		// The response to the claim was lost, or the start failed.
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
 			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
 		}))
 	case !known:
-		// It was started before the cell crashed.
+		// The cell crashed after it had started the instance.
 		_, err = c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
 			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, CrashReason: "the cell does not run it",
 		}))
+	// The container stops first: a removed instance must not run on.
 	case i.Retire:
 		c.stop(g.Name, i.InstanceGuid)
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
@@ -228,7 +234,7 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 	return notLate(err)
 }
 
-// notLate leaves out that somebody was faster, which the next look shows.
+// notLate drops errors that mean that another writer was faster. The next poll shows the result.
 func notLate(err error) error {
 	switch connect.CodeOf(err) {
 	case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeNotFound:
@@ -250,9 +256,10 @@ func (c *Cell) hasRoom() bool {
 	return !c.evacuating && len(c.runs) < c.cfg.Room
 }
 
-// take claims an instance, and starts it.
+// take claims an instance and starts it.
 func (c *Cell) take(ctx context.Context, g *bbsv1.ActualLRPGroup) error {
 	c.mu.Lock()
+	// A fresh guid for each attempt keeps a late response from matching a newer claim.
 	c.starts++
 	run := Container{Name: g.Name, GUID: fmt.Sprintf("%s-%s-%d", c.cfg.ID, g.Instance.Placement, c.starts)}
 	c.mu.Unlock()
@@ -262,7 +269,7 @@ func (c *Cell) take(ctx context.Context, g *bbsv1.ActualLRPGroup) error {
 	return notLate(c.start(ctx, run))
 }
 
-// start runs an instance that the cell has claimed, with the definition of its process.
+// start runs a claimed instance with the definition of its process.
 func (c *Cell) start(ctx context.Context, run Container) error {
 	guid, _, err := converge.SplitName(run.Name)
 	if err != nil {
@@ -279,6 +286,7 @@ func (c *Cell) start(ctx context.Context, run Container) error {
 		return err
 	}
 	run.LogGUID = p.Msg.GetDesiredLrp().GetDefinition().GetLogGuid()
+	// A crash clears runs. A start that was under way must not add to it afterwards.
 	c.mu.Lock()
 	if ctx.Err() == nil {
 		c.runs[key(run.Name, run.GUID)] = run
@@ -286,8 +294,9 @@ func (c *Cell) start(ctx context.Context, run Container) error {
 	c.mu.Unlock()
 	_, err = c.cfg.Instances.StartActualLRP(ctx, connect.NewRequest(&bbsv1.StartActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID}))
 	switch connect.CodeOf(err) {
+	// On any other error the outcome is unknown, and the next poll finds out.
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
-		c.stop(run.Name, run.GUID) // it is another's by now
+		c.stop(run.Name, run.GUID) // another cell has it by now
 	}
 	return err
 }

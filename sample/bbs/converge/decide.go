@@ -6,65 +6,68 @@ import (
 	"time"
 )
 
-// Process is a process with all that there is of its instances.
+// Process is a process with the state of all its instances.
 type Process struct {
-	Instances int    // wanted; 0 for a process that is not there
-	Epoch     string // of this process: another one of its guid has another one
+	Instances int    // desired number; 0 for a deleted process
+	Epoch     string // of this creation of the process; a recreated one has another
 	Active    string // id of the definition to run
-	Healthy   string // the last one that was seen to run; empty: none was
+	Healthy   string // the last one seen running; empty if none was
 	Former    []string
-	// Timeouts are how long a start may take, by definition; DefaultStartTimeout where it is 0.
-	// Nil: not known. Decide then falls back at once, so that a caller who has read no
-	// definitions learns for which processes it has to.
+	// Timeouts holds the longest start time of each definition; 0 means DefaultStartTimeout. A nil
+	// map means unknown, and Decide then falls back at once. A caller that has not read the
+	// definitions thus learns which processes need them.
 	Timeouts map[string]time.Duration
 	Slots    map[int]Slot
-	Lost     map[string]bool // cells that are no longer heard of
+	Lost     map[string]bool // cells that stopped reporting
 }
 
-// DefaultStartTimeout is that of a definition that says none.
+// DefaultStartTimeout applies to a definition without a timeout.
 const DefaultStartTimeout = time.Minute
 
-// Op is what an Action does.
+// Op is the kind of an Action.
 type Op string
 
 // The operations.
 const (
-	Place    Op = "place"     // a slot gets an instance
-	Replace  Op = "replace"   // a slot gets a successor of the instance that runs
-	Restart  Op = "restart"   // a crashed instance is to run again
-	Retire   Op = "retire"    // a cell must stop an instance
-	Clear    Op = "clear"     // an instance is given up
-	Delete   Op = "delete"    // a slot goes
-	Heal     Op = "heal"      // Definition is the healthy one
-	FallBack Op = "fall back" // Definition is the active one again
-	Prune    Op = "prune"     // Definitions go
+	Place    Op = "place"     // puts an instance into a slot
+	Replace  Op = "replace"   // starts a successor; the old instance runs until it is up
+	Restart  Op = "restart"   // makes a crashed instance unclaimed again
+	Retire   Op = "retire"    // asks a cell to stop an instance
+	Clear    Op = "clear"     // drops a lost instance
+	Delete   Op = "delete"    // deletes a slot
+	Heal     Op = "heal"      // marks Definition as the healthy one
+	FallBack Op = "fall back" // makes Definition the active one again
+	Prune    Op = "prune"     // deletes Definitions
 )
 
-// Action is one change. All but the last three are of a slot.
+// Action is one change. Heal, FallBack and Prune change the process, all others one slot.
 type Action struct {
 	Op          Op
 	Index       int
-	Was, Slot   Slot // of the index: what it was decided on, and what it becomes
+	Was, Slot   Slot // of the index: the state decided on, and the new state
 	Definition  string
 	Definitions []string
 }
 
-// Decide returns what is to be done for a process now.
+// Decide returns the next actions for a process. It returns none if the process is as desired.
 func Decide(p Process, now time.Time) []Action {
 	if p.failed(now) {
-		return []Action{{Op: FallBack, Definition: p.Healthy}} // the rest follows from that
+		return []Action{{Op: FallBack, Definition: p.Healthy}} // all other actions depend on this one
 	}
 	var out []Action
 	if p.Active != p.Healthy && p.runs(p.Active) {
 		out = append(out, Action{Op: Heal, Definition: p.Active})
 	}
+	// Only one instance is replaced at a time, so that the process keeps its capacity.
 	underWay := p.underWay()
 	for i := range p.Instances {
+		// A missing slot is a zero Slot, and gets an instance like an empty one.
 		was := p.Slots[i]
 		next, op := p.desired(was, now, underWay)
 		if op == "" {
 			continue
 		}
+		// Further replacements wait for the next call.
 		underWay = true
 		out = append(out, Action{Op: op, Index: i, Was: was, Slot: next})
 	}
@@ -83,13 +86,13 @@ func Decide(p Process, now time.Time) []Action {
 	return out
 }
 
-// current reports whether an instance is what the process asks for.
+// current reports whether an instance runs the active definition of this creation of the process.
 func (p Process) current(i *Instance) bool { return i.Definition == p.Active && i.Epoch == p.Epoch }
 
-// lost reports whether an instance went with its cell.
+// lost reports whether an instance was on a lost cell.
 func (p Process) lost(i *Instance) bool { return i.OnCell() && p.Lost[i.Cell] }
 
-// runs reports whether a desired instance runs a definition.
+// runs reports whether any desired instance runs a definition.
 func (p Process) runs(definition string) bool {
 	for i := range p.Instances {
 		if in := p.Slots[i].Instance; in != nil && in.State == Running && in.Definition == definition && in.Epoch == p.Epoch && !p.lost(in) {
@@ -99,16 +102,19 @@ func (p Process) runs(definition string) bool {
 	return false
 }
 
-// failed reports whether the active definition had its time, and no instance of it runs.
+// failed reports whether the active definition's start timeout has passed without a running
+// instance.
 func (p Process) failed(now time.Time) bool {
 	if p.Healthy == "" || p.Healthy == p.Active || p.runs(p.Active) {
 		return false
 	}
 	timeout := p.Timeouts[p.Active]
+	// A nil map stays at 0, so that an unread process falls back at once and gets read.
 	if timeout <= 0 && p.Timeouts != nil {
 		timeout = DefaultStartTimeout
 	}
 	for i := range p.Instances {
+		// The time counts from the request of the instance, so a crash does not restart it.
 		if in := p.Slots[i].Instance; in != nil && p.current(in) && !now.Before(in.Wanted.Add(timeout)) {
 			return true
 		}
@@ -116,8 +122,8 @@ func (p Process) failed(now time.Time) bool {
 	return false
 }
 
-// underWay reports whether some desired instance does not run, or another one still runs for
-// it: the next one that runs an old definition has to wait.
+// underWay reports whether any desired instance is not running, or still has a predecessor. The
+// next instance with an old definition must wait until then.
 func (p Process) underWay() bool {
 	for i := range p.Instances {
 		s := p.Slots[i]
@@ -128,7 +134,7 @@ func (p Process) underWay() bool {
 	return false
 }
 
-// desired is what becomes of a slot that must have an instance.
+// desired returns the next state of a slot that must have an instance.
 func (p Process) desired(s Slot, now time.Time, underWay bool) (Slot, Op) {
 	var op Op
 	if s.Evacuating != nil && p.lost(s.Evacuating) {
@@ -137,21 +143,25 @@ func (p Process) desired(s Slot, now time.Time, underWay bool) (Slot, Op) {
 	in := s.Instance
 	switch {
 	case in == nil || p.lost(in) || !p.current(in) && in.State != Running && !in.Retire:
+		// An instance that does not run yet is replaced at once: no capacity is lost.
 		s.Instance, op = wanted(p.Active, p.Epoch, now), Place
-	case in.Retire: // its cell stops it
+	case in.Retire: // its cell will stop it
 	case in.State == Crashed && !now.Before(in.Since.Add(pause(in.Crashes))):
+		// A copy: Action.Was must keep the old state.
 		next := *in
 		next.State, next.Since = Unclaimed, now
 		s.Instance, op = &next, Restart
 	case in.State == Running && s.Evacuating != nil && !s.Evacuating.Retire:
+		// The successor runs, so the predecessor may stop.
 		s.Evacuating, op = retired(s.Evacuating), Retire
 	case in.State == Running && s.Evacuating == nil && !p.current(in) && !underWay:
+		// The old instance runs on in the evacuating place until its successor runs.
 		s.Instance, s.Evacuating, op = wanted(p.Active, p.Epoch, now), in, Replace
 	}
 	return s, op
 }
 
-// surplus is what becomes of a slot that must be empty.
+// surplus returns the next state of a slot that must be empty.
 func (p Process) surplus(s Slot) (Slot, Op) {
 	was := s
 	for _, in := range []**Instance{&s.Instance, &s.Evacuating} {
@@ -164,13 +174,13 @@ func (p Process) surplus(s Slot) (Slot, Op) {
 	case s.Instance == nil && s.Evacuating == nil:
 		return s, Delete
 	case s.Equal(was):
-		return s, "" // its cells stop them
+		return s, "" // its cells will stop them
 	default:
 		return s, Retire
 	}
 }
 
-// unnamed are the former definitions that nothing names.
+// unnamed returns the former definitions that nothing refers to.
 func (p Process) unnamed() []string {
 	named := map[string]bool{p.Active: true, p.Healthy: true}
 	for _, s := range p.Slots {
@@ -189,8 +199,8 @@ func (p Process) unnamed() []string {
 	return out
 }
 
-// pause is how long an instance rests after so many crashes in a row: not at all after the
-// first three, then half a minute, doubled up to a quarter of an hour.
+// pause returns the wait before a restart, after that many crashes in a row. It is 0 for the first
+// three, then 30 seconds, and doubles up to 15 minutes.
 func pause(crashes int32) time.Duration {
 	const first, longest = 30 * time.Second, 15 * time.Minute
 	if crashes <= 3 {

@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// NamePattern is how the slots of processes are named.
+// NamePattern is the name pattern of slots.
 const NamePattern = "processes/{process_guid}/instances/{index}"
 
-// NamesOf is what the names of a process's slots begin with.
+// NamesOf returns the common prefix of the names of a process's slots.
 func NamesOf(guid string) string { return "processes/" + guid + "/instances/" }
 
-// Name is the name of a slot.
+// Name returns the name of a slot.
 func Name(guid string, index int) string { return NamesOf(guid) + strconv.Itoa(index) }
 
-// SplitName takes the name of a slot apart, in the one form that it has.
+// SplitName splits the name of a slot into its parts. It refuses any other spelling of a name, such
+// as one with leading zeros.
 func SplitName(name string) (guid string, index int, err error) {
 	parts := strings.Split(name, "/")
 	if len(parts) == 4 && parts[1] != "" {

@@ -11,41 +11,43 @@ type State string
 
 // States of an instance.
 const (
-	Unclaimed State = "UNCLAIMED" // no cell has taken it
-	Claimed   State = "CLAIMED"   // its cell starts it
+	Unclaimed State = "UNCLAIMED" // no cell has claimed it
+	Claimed   State = "CLAIMED"   // its cell is starting it
 	Running   State = "RUNNING"
-	Crashed   State = "CRASHED" // it is started again after a pause
+	Crashed   State = "CRASHED" // restarted after a pause
 )
 
-// Instance is one instance of a process: on a cell, or waiting for one.
+// Instance is one instance of a process, either on a cell or waiting for one.
 type Instance struct {
-	Placement string // one for each instance that was ever wanted; empty: not drawn yet
-	GUID      string // given by the cell that has it
+	Placement string // unique for each instance ever wanted; empty: not assigned yet
+	GUID      string // assigned by its cell
 	Cell      string
 	State     State
-	// Definition that it runs, and the epoch of the process for which it was wanted: a process
-	// that was deleted and made anew has the old one's instances replaced.
+	// Definition is the id of the definition that it runs. Epoch is the process's epoch when the
+	// instance was requested. Instances of a deleted and recreated process have another epoch and
+	// are replaced.
 	Definition, Epoch string
-	Wanted, Since     time.Time // since when it is wanted, and in this state
+	Wanted, Since     time.Time // times of the request and of the last change of State
 	Crashes           int32     // in a row
 	CrashReason       string
-	PlacementError    string // why no cell has taken it
+	PlacementError    string // why no cell has claimed it
 	Retire            bool   // its cell must stop it
 }
 
-// Slot is what there is of one index of a process. Its methods are what cells and clients say;
-// they replace what Instance and Evacuating point to, and do not write to it.
+// Slot is the state of one index of a process. Its methods apply the reports of cells and clients.
+// They replace the instances that the fields point to, and never modify them.
 type Slot struct{ Instance, Evacuating *Instance }
 
-// Equal reports whether two slots hold the same.
+// Equal reports whether two slots hold equal instances.
 func (s Slot) Equal(o Slot) bool {
 	return same(s.Instance, o.Instance) && same(s.Evacuating, o.Evacuating)
 }
 
 func same(a, b *Instance) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// ErrRefused is returned for what does not fit the state that an instance is in. Nothing has
-// changed. A cell that gets it stops what it runs: another one has the instance, or nobody.
+// ErrRefused is returned for a report that does not fit the instance's state. The slot is
+// unchanged. A cell that gets it must stop its instance: another cell has it, or it is no longer
+// wanted.
 var ErrRefused = errors.New("the instance is not in a state for it")
 
 func (s *Slot) refuse(what string) error {
@@ -55,19 +57,19 @@ func (s *Slot) refuse(what string) error {
 	return fmt.Errorf("%s: it is %s: %w", what, s.Instance.State, ErrRefused)
 }
 
-// of reports whether an instance is the one that a cell calls so.
+// of reports whether a cell knows an instance by this guid.
 func (i *Instance) of(guid, cell string) bool {
 	return i != nil && i.OnCell() && i.GUID == guid && i.Cell == cell
 }
 
-// OnCell reports whether a cell has it.
+// OnCell reports whether a cell has claimed or runs the instance.
 func (i *Instance) OnCell() bool { return i.State == Claimed || i.State == Running }
 
-// Claim gives an unclaimed instance to a cell.
+// Claim assigns an unclaimed instance to a cell.
 func (s *Slot) Claim(guid, cell string, now time.Time) error {
 	switch {
 	case s.Instance.of(guid, cell) && s.Instance.State == Claimed:
-		return nil // its answer was lost
+		return nil // a retry, after its response was lost
 	case s.Instance == nil || s.Instance.State != Unclaimed:
 		return s.refuse("claim")
 	}
@@ -75,10 +77,11 @@ func (s *Slot) Claim(guid, cell string, now time.Time) error {
 	return nil
 }
 
-// Start says that the instance runs on a cell.
+// Start records that the instance runs on a cell. A cell may start an unclaimed instance, too.
 func (s *Slot) Start(guid, cell string, now time.Time) error {
 	mine := s.Instance.of(guid, cell)
 	switch {
+	// A retry, after its response was lost.
 	case mine && s.Instance.State == Running:
 		return nil
 	case !mine && (s.Instance == nil || s.Instance.State != Unclaimed):
@@ -94,11 +97,12 @@ func (s *Slot) take(guid, cell string, state State, now time.Time) {
 	s.Instance = &next
 }
 
-// steady is how long an instance must have run for its crash to be a first one.
+// steady is the running time after which a crash starts a new count.
 const steady = 5 * time.Minute
 
-// Crash says that an instance has ended by itself. One that was to stop has stopped.
+// Crash records that an instance ended by itself. An instance to be stopped counts as stopped.
 func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
+	// Its successor is wanted already, so no restart is needed.
 	if s.Evacuating.of(guid, cell) {
 		s.Evacuating = nil
 		return nil
@@ -111,6 +115,7 @@ func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
 		s.Instance = nil
 		return nil
 	}
+	// A crash after a long run is not part of a series, and deserves no pause.
 	if next.State == Running && now.Sub(next.Since) >= steady {
 		next.Crashes = 0
 	}
@@ -121,7 +126,7 @@ func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
 	return nil
 }
 
-// Fail says why no cell has taken an instance.
+// Fail records why no cell has claimed an instance.
 func (s *Slot) Fail(reason string) error {
 	if s.Instance == nil || s.Instance.State != Unclaimed {
 		return s.refuse("fail")
@@ -132,8 +137,8 @@ func (s *Slot) Fail(reason string) error {
 	return nil
 }
 
-// Remove says that a cell has stopped an instance. Where there is no such one it is no error:
-// that is what was to be.
+// Remove records that a cell has stopped an instance. An unknown instance is no error: it is gone,
+// as intended.
 func (s *Slot) Remove(guid, cell string) {
 	if s.Instance.of(guid, cell) {
 		s.Instance = nil
@@ -143,14 +148,15 @@ func (s *Slot) Remove(guid, cell string) {
 	}
 }
 
-// Evacuate has an instance that runs give its place to another one, and run until that one
-// does. One that does not run yet is given back.
+// Evacuate gives the place of a running instance to a new one; the old one runs until the new one
+// does. An instance that does not run yet is released.
 func (s *Slot) Evacuate(guid, cell string, now time.Time) error {
 	switch {
 	case s.Evacuating.of(guid, cell):
 		return nil
 	case !s.Instance.of(guid, cell):
 		return s.refuse("evacuate")
+	// A slot has room for one evacuating instance only.
 	case s.Instance.State == Running && s.Evacuating != nil:
 		return fmt.Errorf("evacuate: it has just taken another one's place, which still runs: try again: %w", ErrRefused)
 	}
@@ -161,13 +167,15 @@ func (s *Slot) Evacuate(guid, cell string, now time.Time) error {
 	return nil
 }
 
-// RetireInstance has an instance stopped. What follows is Decide's to say.
+// RetireInstance requests that an instance be stopped. Decide chooses what follows.
 func (s *Slot) RetireInstance() {
 	s.Instance = retired(s.Instance)
 }
 
-// retired is what is left at once of an instance that must go: its cell has to stop it first.
+// retired marks an instance on a cell, since its cell must stop it first. It returns nil for any
+// other.
 func retired(i *Instance) *Instance {
+	// No cell runs it, so it can go at once.
 	if i == nil || !i.OnCell() {
 		return nil
 	}
@@ -176,7 +184,7 @@ func retired(i *Instance) *Instance {
 	return &next
 }
 
-// wanted is an instance for which no cell was found yet.
+// wanted returns an instance that waits for a cell.
 func wanted(definition, epoch string, now time.Time) *Instance {
 	return &Instance{State: Unclaimed, Definition: definition, Epoch: epoch, Wanted: now, Since: now}
 }

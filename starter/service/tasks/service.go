@@ -1,6 +1,6 @@
-// Package tasks is a service whose API and data go from version v1 to v2 while it runs. It has
-// the handlers of each version, over data of that version, and in lens.yaml what the versions
-// differ in. It knows nothing of databases and switches.
+// Package tasks is a service whose API and data change from version v1 to v2 while it runs. It has
+// the handlers of each version, which work on data of that version. lens.yaml describes the
+// differences between the versions. The package knows nothing of databases and switches.
 package tasks
 
 import (
@@ -43,11 +43,11 @@ func Service() dbcontroller.Service {
 //go:embed lens.yaml
 var lensText []byte
 
-// fromV1 leads from v1 to v2, and back.
+// fromV1 returns the transformers between v1 and v2, in both directions.
 func fromV1() dbcontroller.Transformers {
 	l, err := lens.Parse("lens.yaml", lensText)
 	if err != nil {
-		panic(err) // every test would meet it
+		panic(err) // each test would fail here
 	}
 	return dbcontroller.Transformers{l.Spec(kind, kind, lens.Managed())}
 }
@@ -71,7 +71,8 @@ func mountV2(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 	mux.Handle(resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Options: opts}))
 }
 
-// checkV2 refuses what v1 could not show, too: a time between seconds, or one that is 0 there.
+// checkV2 also refuses due times that v1 cannot show: fractions of a second, and the time that is 0
+// in v1.
 func checkV2(_ context.Context, t, _ *tasksv2.Task) error {
 	if due := t.DueTime; due != nil && (due.Nanos != 0 || due.Seconds < 1 || due.Seconds > maxDue) {
 		return listing.Invalid("due_time", "must be a whole second between 1970 and 9999")

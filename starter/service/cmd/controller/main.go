@@ -1,5 +1,5 @@
-// Command controller moves the data of the tasks from version to version, and has all commands
-// of an operator.
+// Command controller migrates the data of the tasks between versions. It also has all commands of
+// an operator.
 package main
 
 import (

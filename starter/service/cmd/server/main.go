@@ -1,4 +1,4 @@
-// Command server serves the tasks, v1 and v2, on whichever version is active.
+// Command server serves v1 and v2 of the tasks over the data of the active version.
 package main
 
 import (

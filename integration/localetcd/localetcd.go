@@ -47,6 +47,7 @@ func build() (string, error) {
 	}
 	path := filepath.Join(dir, "etcd")
 	if out, err := exec.Command("go", "build", "-o", path, programs).CombinedOutput(); err != nil {
+		_ = os.RemoveAll(dir) // Remove does not know of it
 		return "", fmt.Errorf("build %s: %w\n%s", programs, err, out)
 	}
 	return path, nil

@@ -101,6 +101,8 @@ func (o Options) special() string {
 		return fmt.Sprintf("%d nodes are needed", o.Nodes)
 	case o.Auth:
 		return "access control is needed"
+	case o.TLS != nil:
+		return "TLS is needed"
 	case o.CheckpointEvery > 0:
 		return "its own interval of checkpoints is needed"
 	case o.TestCommands:

@@ -134,7 +134,8 @@ type Fencer interface {
 	// it can no longer happen, no matter who sends it and how late, and the kind is still
 	// called Token.Name. It needs no lock on the kind itself, so that what holds up the rename
 	// (an index build, a transaction) does not hold up Prevent. What the backend leaves for
-	// it under To goes once the kind has another name than Token.Name.
+	// it under To goes once the kind has another name than Token.Name. ErrNotFound: no collection
+	// has the identity, so that nothing is left to be renamed.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
 	// Hindrances returns what is known that would hold up an operation on the kinds now, or lose
 	// a record meanwhile. Empty: nothing is known.

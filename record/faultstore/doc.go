@@ -8,8 +8,7 @@
 // faults did fire, without which a test of faults has tested nothing.
 //
 //	lost := faultstore.Count(faultstore.On(faultstore.Probability(seed, 0.2, faultstore.Lost()), faultstore.Apply))
-//	ns := faultstore.Wrap(store, lost)
-//	... // the test
+//	run(faultstore.Wrap(store, lost))
 //	lost.AssertFired(t, 1)
 //
 // # What this package does not own

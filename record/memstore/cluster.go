@@ -126,6 +126,18 @@ func (c *Cluster) LoseHistory() {
 	c.signal()
 }
 
+// DropDatabase drops everything that the database has, its marks included, as an administrator can.
+func (s *Store) DropDatabase() {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	for _, col := range s.db.byID {
+		s.drop(col)
+	}
+	clear(s.db.views)
+	clear(s.db.foreign)
+	s.db.marks = marks{}
+}
+
 // create makes a collection. Callers hold mu and know that the name is free.
 func (c *Cluster) create(db *database, name string) *collection {
 	c.nextID++

@@ -2,9 +2,9 @@
 // promises, as tests that know nothing of any backend. A backend's own test calls
 // Exercise, and every backend passes the same suite, the one in memory included.
 //
-//	func TestConformance(t *testing.T) {
-//		recordtest.Exercise(t, func(t *testing.T) recordtest.Backend { ... })
-//	}
+//	recordtest.Exercise(t, func(t *testing.T) recordtest.Backend {
+//		return recordtest.Backend{Namespace: open(t)}
+//	})
 //
 // Optional abilities are fields of Backend; a part of the suite whose ability is not
 // there is left out and logs that. Every random choice comes from a seed that

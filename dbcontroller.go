@@ -2,8 +2,8 @@
 // versions of its API and its data there are, and what leads from each to the next. From
 // that come two programs of one call each,
 //
-//	func main() { dbcontroller.Serve(service) }      // a server: as many as you like
-//	func main() { dbcontroller.Controller(service) } // a controller, with all commands of an operator
+//	dbcontroller.Serve(service)      // a server: as many as you like
+//	dbcontroller.Controller(service) // a controller, with all commands of an operator
 //
 // A server reads the configuration, finds etcd, opens the databases that are needed, serves
 // both versions of the API on whichever version is active, holds writes at a switch, changes

@@ -2,8 +2,8 @@
 // versions of the service's API and data, and the transformers between neighbouring versions. Two
 // programs of one call each follow from it:
 //
-//	func main() { dbcontroller.Serve(service) }      // a server: as many as you like
-//	func main() { dbcontroller.Controller(service) } // a controller, with all commands of an operator
+//	dbcontroller.Serve(service)      // a server: as many as you like
+//	dbcontroller.Controller(service) // a controller, with all commands of an operator
 //
 // A server reads the configuration, connects to etcd and opens the databases that it needs. It
 // serves all declared versions of the API over the active version's data, except discontinued ones.

@@ -4,6 +4,9 @@
 //	app, err := appclient.Open(ctx, appclient.Config{
 //		Controllers: []string{"10.0.0.1:7090", "10.0.0.2:7090"}, Application: "web", Mongo: client,
 //	})
+//	if err != nil {
+//		return err
+//	}
 //	err = app.Write(ctx, func(ctx context.Context, at appclient.Place) error {
 //		orders, err := at.Collection("orders")
 //		if err == nil {
@@ -11,7 +14,7 @@
 //		}
 //		return err
 //	})
-//	err = app.Close(ctx)
+//	return errors.Join(err, app.Close(ctx))
 //
 // An App registers with the controllers, so that a switch waits for it. On request it holds its
 // writes, and acknowledges when none is in flight. After the switch it continues at the new place.

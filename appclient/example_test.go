@@ -2,6 +2,7 @@ package appclient_test
 
 import (
 	"context"
+	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -51,4 +52,30 @@ func Example() {
 		return
 	}
 	_ = s.app.Close(ctx)
+}
+
+func ExampleApp_Write() {
+	ctx := context.Background()
+	client, err := mongo.Connect()
+	if err != nil {
+		return
+	}
+	orderOf := func(version string) bson.M { return order{"7", "paid"}.in(version) }
+	write := func() error {
+		app, err := appclient.Open(ctx, appclient.Config{
+			Controllers: []string{"10.0.0.1:7090", "10.0.0.2:7090"}, Application: "web", Mongo: client,
+		})
+		if err != nil {
+			return err
+		}
+		err = app.Write(ctx, func(ctx context.Context, at appclient.Place) error {
+			orders, err := at.Collection("orders")
+			if err == nil {
+				_, err = orders.InsertOne(ctx, orderOf(at.Version))
+			}
+			return err
+		})
+		return errors.Join(err, app.Close(ctx))
+	}
+	_ = write()
 }

@@ -230,11 +230,10 @@ func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (
 // compare finds what the old kind, which is was, has to do to follow the active one, which is is.
 // carried are the indexes that the active one got from it.
 func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, same bool) error {
-	declared, err := carry.Shape(record.Shape{})
+	counterpart, err := carry.declared() // of the active one
 	if err != nil {
 		return err
 	}
-	counterpart := names(declared.Indexes) // of the active one
 	for _, ix := range was.Indexes {
 		name := record.IndexName(ix)
 		made, ok := carry.made(ix)

@@ -1,7 +1,6 @@
 package collections
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -130,65 +129,6 @@ func TestOldVersionFollowsOptions(t *testing.T) {
 	}
 }
 
-// TestExpiryChangedRightBeforeTheFence: a TTL index that the source drops, makes or changes after
-// the last look at it ends the attempt, in either direction. The next one takes the change along.
-func TestExpiryChangedRightBeforeTheFence(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(w *shapeWorld, version, index string){
-		"dropped": func(w *shapeWorld, version, index string) { w.reshape(version, []string{index}) },
-		"another": func(w *shapeWorld, version, index string) {
-			w.reshape(version, []string{index}, append(ttlIndex(strings.TrimSuffix(index, "_1"), record.NeverExpires), bson.E{Key: "sparse", Value: true}))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ctx := t.Context()
-			w := newShapeWorld(t, ttlIndex("mail", 60))
-			w.copied()
-			w.lacks("")
-			d := w.ready(w.begin("u1"))
-			w.check(w.keep.CheckIndexes(ctx, d))
-			if name == "dropped" { // between the look at indexes and the one that stops them
-				change(w, "v1", "mail_1")
-			}
-			w.check(w.keep.StopExpiry(ctx, d))
-			if name != "dropped" {
-				change(w, "v1", "mail_1")
-				w.check(w.keep.CheckStopped(ctx, w.record())) // made anew, and at rest as the switch has left it
-				return
-			}
-			if err := w.keep.CheckStopped(ctx, w.record()); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "address_1") {
-				t.Fatalf("the switch goes on: %v", err)
-			}
-			_, err := w.store.Apply(ctx, upgradestate.Abort{ID: "u1", Reason: "test", Again: true})
-			w.check(err)
-			w.lacks("")
-			w.check(w.keep.recheckExpiry(ctx))
-			d = w.record()
-			if d.Upgrade == nil {
-				d = w.begin("u2")
-			}
-			w.check(w.keep.StopExpiry(ctx, w.ready(d)))
-			w.check(w.keep.CheckStopped(ctx, w.record()))
-		})
-	}
-	t.Run("before a rollback", func(t *testing.T) {
-		t.Parallel()
-		w := flipped(t, ttlIndex("mail", 60))
-		_, err := w.store.Apply(t.Context(), upgradestate.Begin{ID: "u2", TargetVersion: "v1"})
-		w.check(err)
-		d := w.ready(w.record())
-		w.check(w.keep.StopExpiry(t.Context(), d))
-		w.reshape("v2", []string{"address_1"})
-		if err := w.keep.CheckStopped(t.Context(), w.record()); !errors.Is(err, ErrChanged) {
-			t.Fatalf("the rollback goes on: %v", err)
-		}
-		w.check(w.keep.StopExpiry(t.Context(), w.record())) // which looks once more
-		w.check(w.keep.CheckStopped(t.Context(), w.record()))
-		w.want("followed", "v1", seconds{"mail_1": record.NeverExpires}, seconds{"mail_1": record.NeverExpires})
-	})
-}
-
 // TestExpiryStoppedAfterAnAbort: an index that the application stops after an upgrade was given up
 // stays stopped, though the upgrade had noted what it did before.
 func TestExpiryStoppedAfterAnAbort(t *testing.T) {
@@ -248,19 +188,4 @@ func TestDifferencesAreNamed(t *testing.T) {
 	if !slices.Equal(differ, want) {
 		t.Errorf("differ %q, want %q", differ, want)
 	}
-}
-
-// TestIndexMadeRightBeforeTheFence: behind the fence only TTL indexes are looked at again. Another
-// index that the source gets after the last look stays behind, and holds up nothing.
-func TestIndexMadeRightBeforeTheFence(t *testing.T) {
-	t.Parallel()
-	w := newShapeWorld(t, plainIndex("n", false))
-	w.copied()
-	w.lacks("")
-	d := w.ready(w.begin("u1"))
-	w.check(w.keep.CheckIndexes(t.Context(), d))
-	w.index(plainIndex("m", false))
-	w.check(w.keep.StopExpiry(t.Context(), d))
-	w.check(w.keep.CheckStopped(t.Context(), w.record()))
-	w.indexes("n_1")
 }

@@ -72,6 +72,15 @@ func (c Carries) next(version string) string {
 
 func (c Carries) from(version string) map[string]Carry { return c[[2]string{version, c.next(version)}] }
 
+// declared are the names of the indexes that a kind has whatever its source has.
+func (c Carry) declared() ([]string, error) {
+	own, err := c.Shape(record.Shape{})
+	if err != nil {
+		return nil, fmt.Errorf("what is declared: %w", err)
+	}
+	return names(own.Indexes), nil
+}
+
 // after carries what an earlier one has carried; what none has carried is bare.
 func (c Carry) after(before Carry) Carry {
 	if before.Shape == nil {

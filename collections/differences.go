@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -58,6 +60,12 @@ func (m *Maintainer) Differences(ctx context.Context, d upgradestate.Deployment,
 	return differ, lacks, nil
 }
 
+// differs reports whether an index of the target is listed otherwise than that of the source. What the
+// defaults of a declared index stand for only the database knows.
+func (k Indexed) differs(have, want bson.Raw) bool {
+	return k.Follows && !slices.Contains(k.Declared, record.IndexName(want)) && record.DifferentIndex(have, want) != ""
+}
+
 // differences says in what a target's collection is not as it must be. noted is what its TTL
 // indexes are to do.
 func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts []string) {
@@ -68,10 +76,8 @@ func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts 
 			texts = append(texts, fmt.Sprintf("index %s is missing", name))
 			continue
 		}
-		if k.Follows { // what defaults of a declared index stand for the database knows
-			if text := record.DifferentIndex(have, want); text != "" {
-				texts = append(texts, fmt.Sprintf("index %s differs: %s", name, text))
-			}
+		if k.differs(have, want) {
+			texts = append(texts, fmt.Sprintf("index %s differs: %s", name, record.DifferentIndex(have, want)))
 		}
 		seconds, expires := k.Expiry[name]
 		if has, ok := noted[name]; expires && seconds != record.NeverExpires && (!ok || has != seconds) {

@@ -1,9 +1,11 @@
 package collections
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -227,7 +229,9 @@ func TestExpiryBesideTheSwitch(t *testing.T) {
 	}
 	w.check(w.keep.recheckExpiry(ctx))
 	w.want("a switch may begin", "v1", never, seconds{"at_1": 60})
-	w.check(w.keep.CheckStopped(ctx, d))
+	if err := w.keep.CheckSealed(ctx, d); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "index at_1 is missing") {
+		t.Errorf("the target is not complete: %v", err)
+	}
 
 	// What the target gets meanwhile is what the source must do, not what it does now.
 	shape, err := w.keep.carriedShape(ctx, d, w.keep.Carry.along(w.dir)[shapeKind])
@@ -253,8 +257,8 @@ func TestExpiryBesideTheSwitch(t *testing.T) {
 
 	// Somebody lets one go on behind our back.
 	w.check(w.db["v1"].Expire(ctx, tok, seconds{"seen_1": 5}))
-	if err := w.keep.CheckStopped(ctx, w.record()); err == nil {
-		t.Error("an index that deletes again is not noticed")
+	if err := w.keep.CheckSealed(ctx, w.record()); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "TTL index seen_1 of v1/sessions deletes after 5 s") {
+		t.Errorf("an index that deletes again: %v", err)
 	}
 	w.abort("u2")
 	w.check(w.keep.recheckExpiry(ctx))

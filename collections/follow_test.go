@@ -173,7 +173,7 @@ func TestIndexDroppedWhileItIsCopied(t *testing.T) {
 	d := w.ready(w.begin("u1"))
 	w.check(w.keep.CheckIndexes(t.Context(), d))
 	w.check(w.keep.StopExpiry(t.Context(), d))
-	w.check(w.keep.CheckStopped(t.Context(), w.record()))
+	w.check(w.keep.CheckSealed(t.Context(), w.record()))
 }
 
 // TestOptionsFollowTheSource: another validator of the source becomes the target's.

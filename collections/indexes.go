@@ -244,6 +244,8 @@ type Indexed struct {
 	// Carried are the indexes that it has got so.
 	Follows bool
 	Carried []string
+	// Declared are the indexes that it has whatever its source has, as the configuration gives them.
+	Declared []string
 }
 
 // Indexed returns the kinds of a direction's target whose indexes are ours to keep: those
@@ -253,10 +255,7 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 	if d.Upgrade != nil && d.Upgrade.Snapshot {
 		return nil, nil
 	}
-	carries := m.Carry.along(dir)
-	if upgradestate.APIVersion(dir.From()) == upgradestate.APIVersion(dir.To()) && dir.To() == upgradestate.PreviousVersion(d) {
-		carries = nil
-	}
+	carries := m.following(d, dir)
 	ns, _ := d.Namespace(dir.To())
 	for _, spec := range dir.TargetKinds() {
 		at, known := ns.Kind(spec.Name)
@@ -275,6 +274,11 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 			return nil, err
 		}
 		k := Indexed{Token: syncer.TokenOf(at), Follows: carried, Carried: at.Carried}
+		if carried {
+			if k.Declared, err = carry.declared(); err != nil {
+				return nil, fmt.Errorf("indexes of %s: %w", spec.Name, err)
+			}
+		}
 		spec.Shape, k.Expiry = record.Unexpiring(spec.Shape)
 		k.Spec = spec
 		if len(spec.Shape.Indexes) > 0 || k.Follows {
@@ -282,6 +286,16 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 		}
 	}
 	return out, nil
+}
+
+// following are the kinds of a direction's target that follow the source in their shapes, and how. On
+// the rollback of a move between two places nothing follows: the collections are the application's, as
+// it made them.
+func (m *Maintainer) following(d upgradestate.Deployment, dir transform.Direction) map[string]Carry {
+	if upgradestate.APIVersion(dir.From()) == upgradestate.APIVersion(dir.To()) && dir.To() == upgradestate.PreviousVersion(d) {
+		return nil
+	}
+	return m.Carry.along(dir)
 }
 
 // carriedShape is the shape of a fixed-name kind as the current version's gives it.

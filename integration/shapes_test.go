@@ -304,12 +304,13 @@ func (x *shapes) namesViews() {
 
 const (
 	shapeDocuments = 50
-	shapePhases    = 5
+	shapePhases    = 7
 )
 
 // TestShapeChanges: an application changes the shape of its collections in each way, in each phase of
-// an upgrade there and back, under its own writes. The version that is not served follows each
-// change, a comparison names what does not, and no write that was acknowledged is lost.
+// an upgrade there and back and while no controller runs, under its own writes. The version that is not
+// served follows each change, a comparison names what does not, and no write that was acknowledged is
+// lost. Changes right before the fence end the attempt, and the next one takes them along.
 func TestShapeChanges(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -331,12 +332,19 @@ func TestShapeChanges(t *testing.T) {
 		w.insert(collectionOf(k), docs)
 		x.ok(x.prepare(k))
 	}
-	x.system.controller("controller", breakPoint{}).ready(ctx)
+	controller := x.system.controller("controller", breakPoint{}).ready(ctx)
 	defer w.writes()()
 	x.change("copy")
 	x.follows("copy")
 	x.change("tail")
 	x.follows("tail")
+	if code := controller.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	x.forget(controller)
+	x.change("between two runs")
+	controller = x.stepping("again").ready(ctx)
+	x.follows("between two runs")
 
 	x.beginHolding(ctx, "v2")
 	ready := func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring }
@@ -344,6 +352,15 @@ func TestShapeChanges(t *testing.T) {
 	x.namesViews()
 	x.change("held at ready")
 	x.goOn(ctx) // which waits for what the target has to follow
+	for controller.awaitReached(ctx) != string(upgradestate.StepHold) {
+		controller.order(orderStep)
+	}
+	x.change("during the switch") // after the last look at the source, and before its fence
+	controller.order(orderRun)
+	d := x.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins once the target has followed") {
+		t.Fatalf("the attempt did not end for the changes: %+v, %+v", d.Upgrade, d.History)
+	}
 	x.await(ctx, "the flip", func(d upgradestate.Deployment) bool {
 		if d.Upgrade == nil && d.CurrentVersion == "v1" {
 			t.Fatalf("the upgrade has ended: %+v", d.History)

@@ -1,10 +1,12 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"dbcontroller.dev/collections"
 	"dbcontroller.dev/switchover"
@@ -82,10 +84,12 @@ func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) er
 // without an answer, or a change in progress, must not end the upgrade: the error wraps
 // switchover.ErrPasses.
 func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
-	err := c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)
-	if err == nil {
-		err = c.Collections.CheckStopped(ctx, d)
-	}
+	var names, shapes error
+	var g sync.WaitGroup // writes are held, so that neither look waits for the other
+	g.Go(func() { names = c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion) })
+	g.Go(func() { shapes = c.Collections.CheckSealed(ctx, d) })
+	g.Wait()
+	err := cmp.Or(names, shapes)
 	if errors.Is(err, collections.ErrUnanswered) || errors.Is(err, collections.ErrChanged) {
 		err = fmt.Errorf("%w (%w)", err, switchover.ErrPasses)
 	}

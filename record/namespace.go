@@ -137,6 +137,7 @@ type Fencer interface {
 	// Token.Name. Prevent needs no lock on the kind itself. An index build or a transaction that
 	// blocks the rename therefore does not block Prevent. Once the kind has another name than
 	// Token.Name, the backend removes its placeholder under To.
+	// ErrNotFound: no collection has the identity, so nothing is left to rename.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
 	// Hindrances returns known conditions that would now delay an operation on the kinds, or lose a
 	// record meanwhile. Empty: none is known.

@@ -89,3 +89,20 @@ func Example() {
 	// 1 <nil>
 	// invalid_argument: title: is missing
 }
+
+func ExampleNew() {
+	store, err := sampletest.Open("books")
+	if err != nil {
+		return
+	}
+	checkBook := func(_ context.Context, b, _ *libraryv1.Book) error {
+		if b.GetTitle() == "" {
+			return listing.Invalid("title", "is missing")
+		}
+		return nil
+	}
+	books := resource.New(store, resource.Config[*libraryv1.Book]{
+		Kind: "books", Pattern: "libraries/{library}/books/{book}", Check: checkBook,
+	})
+	_ = books
+}

@@ -333,7 +333,11 @@ func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradest
 		return nil, err
 	}
 	moved, err := f.Prevent(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To})
-	if err != nil {
+	if errors.Is(err, record.ErrNotFound) {
+		// What could be renamed is gone: it was dropped, or a shard was moved. The abort must end
+		// all the same, for nothing that helps is allowed before.
+		r.log.Warn("a collection that is to be given back is gone", zap.String("version", a.Version), zap.String("kind", a.Place.Kind), zap.Error(err))
+	} else if err != nil {
 		return nil, fmt.Errorf("give up the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
 	}
 	if moved {

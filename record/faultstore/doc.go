@@ -8,8 +8,7 @@
 // test: if no fault fired, the test has tested nothing.
 //
 //	lost := faultstore.Count(faultstore.On(faultstore.Probability(seed, 0.2, faultstore.Lost()), faultstore.Apply))
-//	ns := faultstore.Wrap(store, lost)
-//	... // the test
+//	run(faultstore.Wrap(store, lost))
 //	lost.AssertFired(t, 1)
 //
 // # What this package does not own

@@ -207,3 +207,13 @@ func Example() {
 	// true 1
 	// it was written: true
 }
+
+// It needs a test, so it is compiled and not run.
+func ExampleCounter_AssertFired() {
+	var t *testing.T
+	store, run := memstore.New(), func(record.Namespace) {}
+	const seed = 1
+	lost := faultstore.Count(faultstore.On(faultstore.Probability(seed, 0.2, faultstore.Lost()), faultstore.Apply))
+	run(faultstore.Wrap(store, lost))
+	lost.AssertFired(t, 1)
+}

@@ -128,6 +128,18 @@ func (c *Cluster) LoseHistory() {
 	c.signal()
 }
 
+// DropDatabase drops everything that the database has, its marks included, as an administrator can.
+func (s *Store) DropDatabase() {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	for _, col := range s.db.byID {
+		s.drop(col)
+	}
+	clear(s.db.views)
+	clear(s.db.foreign)
+	s.db.marks = marks{}
+}
+
 // create makes a collection. Callers hold mu and ensure that the name is free.
 func (c *Cluster) create(db *database, name string) *collection {
 	// An identity is never reused, so a new collection under an old name is another one.

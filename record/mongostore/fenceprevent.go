@@ -120,7 +120,7 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 	name, err := n.Locate(ctx, f.Token.ID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
-		return s, permanent(fmt.Errorf("collection %s no longer exists: %w", f.Token.ID, record.ErrBroken))
+		return s, permanent(fmt.Errorf("collection %s no longer exists: %w: %w", f.Token.ID, record.ErrBroken, err))
 	case err != nil:
 		return s, err
 	case name == f.To || name == f.Token.Name:

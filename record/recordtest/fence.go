@@ -19,6 +19,7 @@ var fenceTests = []test{
 	{"given up before it was set", movers(fencePrevent)},
 	{"given up after it was set", movers(fencePreventLate)},
 	{"given up and set at once", movers(fencePreventRace)},
+	{"given up when the kind is gone", movers(fencePreventGone)},
 	{"another collection of the same name", withClient(fenceImpostor)},
 	{"unfence of a managed kind", withClient(unfenceManaged)},
 	{"clients hammer", withClient(fenceHammer)},
@@ -270,6 +271,21 @@ func fencePreventLate(t *testing.T, b *bench, mk func(*testing.T, ...record.Shap
 		t.Errorf("prevent of a fence in force: moved %t, %v", moved, err)
 	}
 	k.wantState(t, map[string]record.Record{"a": at("a", 0, guard(1, 1))})
+}
+
+// fencePreventGone checks that Prevent of a dropped kind returns ErrNotFound.
+func fencePreventGone(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	k := mk(t)
+	f := k.announce(t)
+	if f.Class != record.FenceUUID {
+		t.Logf("left out: class is %s", f.Class)
+		return
+	}
+	if err := b.Namespace.Drop(t.Context(), k.tok); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Namespace.Prevent(t.Context(), f)
+	wantError(t, "prevent", err, record.ErrNotFound)
 }
 
 // fencePreventRace checks that concurrent calls that set and prevent one fence all get the same

@@ -2,9 +2,9 @@
 // without knowledge of any backend. Each backend's own test calls Exercise. Every backend passes
 // the same suite, including package memstore.
 //
-//	func TestConformance(t *testing.T) {
-//		recordtest.Exercise(t, func(t *testing.T) recordtest.Backend { ... })
-//	}
+//	recordtest.Exercise(t, func(t *testing.T) recordtest.Backend {
+//		return recordtest.Backend{Namespace: open(t)}
+//	})
 //
 // Optional abilities are fields of Backend. If a backend lacks an ability, the suite skips the
 // tests for it and logs that. Every random choice comes from a seed, which a failed test prints.

@@ -124,3 +124,53 @@ func ExampleGroup() {
 	// steps {"_id": "build/1","command": "make"}
 	// <nil>
 }
+
+// The kinds that the comment of Group shows.
+func ExampleGroup_kinds() {
+	type Job struct {
+		Name  string   `bson:"_id"`
+		Steps []string `bson:"steps"`
+	}
+	type Task struct {
+		Name string `bson:"_id"`
+	}
+	type Step struct {
+		Command string `bson:"command"`
+	}
+	type OldGroup struct {
+		Job *Job `typed:"kind=jobs"`
+	}
+	type NewGroup struct {
+		Name  string          `typed:"name"`
+		Task  *Task           `typed:"kind=tasks"`
+		Steps map[string]Step `typed:"kind=steps,key={group}/{key}"`
+	}
+	spec, err := typed.Group[OldGroup, NewGroup]{
+		Name: "jobs", Revision: "1",
+		Up: func(old OldGroup, _ NewGroup) (NewGroup, error) {
+			out := NewGroup{Task: &Task{old.Job.Name}, Steps: map[string]Step{}}
+			for i, c := range old.Job.Steps {
+				out.Steps[strconv.Itoa(i)] = Step{c}
+			}
+			return out, nil
+		},
+		Down: func(n NewGroup, _ OldGroup) (OldGroup, error) {
+			out := OldGroup{&Job{Name: n.Name}}
+			for i := range len(n.Steps) {
+				out.Job.Steps = append(out.Job.Steps, n.Steps[strconv.Itoa(i)].Command)
+			}
+			return out, nil
+		},
+	}.Spec()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, k := range append(spec.Old.Kinds, spec.New.Kinds...) {
+		fmt.Println(k.Name)
+	}
+	// Output:
+	// jobs
+	// tasks
+	// steps
+}

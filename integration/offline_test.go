@@ -229,9 +229,10 @@ func followedAway(ctx context.Context, t *testing.T) (s *system, other *localmon
 	return s, other, c
 }
 
-// rollsBackToFollowed goes back to v1 by the page for emergencies once no controller runs. lost is what
-// is found of the database of v2.
-func (s *system) rollsBackToFollowed(ctx context.Context, lost string) {
+// rollsBackToFollowed goes back to v1 by the page for emergencies once no controller runs. lose has the
+// database of v2 lost after the dry run. lost is what a command without --new-database-lost finds of it
+// then; "": none is tried.
+func (s *system) rollsBackToFollowed(ctx context.Context, lose func(), lost string) {
 	t := s.t
 	t.Helper()
 	eventually(ctx, t, "the lease of the controller ends", func() error {
@@ -241,10 +242,13 @@ func (s *system) rollsBackToFollowed(ctx context.Context, lost string) {
 		}
 		return err
 	})
-	command := s.breakGlass()[1]
-	execute(ctx, t, s.env, command...).refuses(t, "database of v2", lost, "give --new-database-lost")
-	command = append(command, "--new-database-lost")
+	without := s.breakGlass()[1]
+	command := append(slices.Clone(without), "--new-database-lost")
 	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
+	lose()
+	if lost != "" {
+		execute(ctx, t, s.env, without...).refuses(t, "database of v2", lost, "give --new-database-lost")
+	}
 	r := execute(ctx, t, s.env, said(command, confirm)...)
 	if r.code != 0 || !strings.Contains(r.stderr, "the rest is lost with the database of v2") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
 		t.Fatalf("%+v", r)
@@ -289,7 +293,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	s.kill(c)
 	// None starts again, for it could serve nothing, and it says the same.
 	s.refusesToRun(ctx, nil, ways...)
-	s.rollsBackToFollowed(ctx, "it is empty or another one")
+	s.rollsBackToFollowed(ctx, func() {}, "it is empty or another one")
 	// The lost database does not keep controllers from starting.
 	s.saysLost(ctx, s.controller("later", breakPoint{}).listening(ctx), "v2", "v1")
 }
@@ -298,30 +302,26 @@ func TestOfflineRollbackDropped(t *testing.T) {
 // and the old version has followed until then.
 func TestOfflineRollbackFollowed(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		lose func(context.Context, *testing.T, *localmongo.Server)
-		lost string
-		back func(context.Context, *testing.T, *localmongo.Server)
-	}{
-		"dead": {func(context.Context, *testing.T, *localmongo.Server) {}, "database of v2 does not answer yet", func(ctx context.Context, t *testing.T, server *localmongo.Server) {
-			if err := server.Nodes()[0].Start(ctx); err != nil { // its databases are dropped after the test
-				t.Fatal(err)
-			}
-		}},
-		"an empty server": {func(ctx context.Context, t *testing.T, server *localmongo.Server) {
-			emptied(ctx, t, server, server.Nodes()[0].DataPath()+".kept")
-		}, "it is empty or another one", func(context.Context, *testing.T, *localmongo.Server) {}},
-	} {
+	for name, empty := range map[string]bool{"dead": false, "an empty server": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			s, other, c := followedAway(ctx, t)
 			s.kill(c)
-			other.Nodes()[0].Kill()
-			tc.lose(ctx, t, other)
-			s.rollsBackToFollowed(ctx, tc.lost)
-			tc.back(ctx, t, other)
+			node := other.Nodes()[0]
+			if empty {
+				s.rollsBackToFollowed(ctx, func() {
+					node.Kill()
+					emptied(ctx, t, other, node.DataPath()+".kept")
+				}, "it is empty or another one")
+				return
+			}
+			// Each command waits long for a dead server, and TestOfflineRollbackAlone has it refused.
+			s.rollsBackToFollowed(ctx, node.Kill, "")
+			if err := node.Start(ctx); err != nil { // the end of the test drops its databases
+				t.Fatal(err)
+			}
 		})
 	}
 }

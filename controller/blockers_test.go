@@ -7,7 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dbcontroller.dev/coord/memcoord"
 	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/syncer"
 	us "dbcontroller.dev/upgradestate"
@@ -36,6 +39,20 @@ func TestWaitsHavePlaces(t *testing.T) {
 	a.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
 	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.replacements.text() != "it was dropped" {
 		t.Errorf("waits %+v", all)
+	}
+}
+
+// TestLivesHasAPlace: a database that cannot be checked for its beats is a reason of its own, with its
+// version.
+func TestLivesHasAPlace(t *testing.T) {
+	t.Parallel()
+	a := &App{deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), namespaces: map[string]record.Namespace{"v2": memstore.New()}}
+	err := a.lives(t.Context(), "v2")
+	if err == nil {
+		t.Fatal("it lives without a deployment")
+	}
+	if b := us.BlockerOf(us.BlockUncoded, err); b.Code != us.BlockIdentity || !b.Place.Equal(us.BlockPlace{Version: "v2"}) {
+		t.Errorf("%+v", b)
 	}
 }
 

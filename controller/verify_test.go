@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/collections"
@@ -49,6 +50,38 @@ func TestVerifyBeforeTheCopy(t *testing.T) {
 	}
 }
 
+// TestVerifyComparesShapes: a comparison names an index that the target lacks, though all records are
+// equal.
+func TestVerifyComparesShapes(t *testing.T) {
+	t.Parallel()
+	spec := record.KindSpec{Name: "things"}
+	raw, err := bson.Marshal(bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "n", Value: int32(1)}}}, {Key: "name", Value: "n_1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Shape.Indexes = []bson.Raw{raw}
+	w := newCopyWorldOf(t, spec)
+	w.app.cfg.Copy.Auto = true
+	d, err := w.app.deployment.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := syncer.Tokens(d, "v2")["things"]
+	if err := w.app.namespaces["v2"].BuildIndexes(t.Context(), tok, spec); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := w.app.Verify(t.Context(), nil); err != nil || len(rep.Shapes) > 0 {
+		t.Fatalf("with the index: %q, %v", rep.Shapes, err)
+	}
+	if err := w.app.namespaces["v2"].Reshape(t.Context(), tok, record.KindSpec{Name: "things"}, []string{"n_1"}); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := w.app.Verify(t.Context(), nil)
+	if err != nil || rep.Mismatched > 0 || len(rep.Shapes) != 1 || !strings.HasSuffix(rep.Shapes[0], "index n_1 is missing") {
+		t.Errorf("without the index: %+v, %v", rep, err)
+	}
+}
+
 // copyWorld is an application's collection in v1, and nothing in v2.
 type copyWorld struct {
 	app   *App
@@ -57,6 +90,11 @@ type copyWorld struct {
 
 func newCopyWorld(t *testing.T) copyWorld {
 	t.Helper()
+	return newCopyWorldOf(t, record.KindSpec{Name: "things"})
+}
+
+func newCopyWorldOf(t *testing.T, kind record.KindSpec) copyWorld {
+	t.Helper()
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -64,7 +102,7 @@ func newCopyWorld(t *testing.T) copyWorld {
 		}
 	}
 	keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
-	kinds := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "things"}}}}
+	kinds := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: kind}}}
 	registry := transform.NewRegistry("shop")
 	check(registry.Add("v1", "v2", transform.Spec{Name: "things", Revision: "1", Up: keep, Down: keep, Old: kinds, New: kinds}))
 	w := copyWorld{coord: memcoord.New()}

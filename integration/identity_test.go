@@ -2,15 +2,17 @@ package integration_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/coord"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/upgradestate"
 )
@@ -315,14 +317,7 @@ func TestRecoverStartsOver(t *testing.T) {
 	}
 	// What is lost is passive: a controller says so, and goes on.
 	again := s.controller("again", breakPoint{}).listening(ctx)
-	eventually(ctx, t, "the controller says that v2 is lost", func() error {
-		_, operator := again.addresses()
-		_, body, err := get(ctx, "http://"+operator+"/readyz")
-		if err == nil && (!strings.Contains(body, "database of v2") || !strings.Contains(body, "it is empty or another one")) {
-			err = errors.New(body)
-		}
-		return err
-	})
+	s.saysLost(ctx, again, "v2", "v1")
 	if code := again.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -336,6 +331,41 @@ func TestRecoverStartsOver(t *testing.T) {
 	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 10 {
 		t.Errorf("v2 has %d documents of 10 (%v)", n, err)
 	}
+}
+
+// saysLost waits until readiness, the API and metrics say that the database of a passive version is
+// lost, while an application that asks now gets the place of the served one.
+func (s *system) saysLost(ctx context.Context, c *child, lost, served string) {
+	s.t.Helper()
+	names := func(text string) bool {
+		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or another one")
+	}
+	_, operator := c.addresses()
+	eventually(ctx, s.t, "the controller says that "+lost+" is lost, and serves "+served, func() error {
+		_, body, err := get(ctx, "http://"+operator+"/readyz")
+		if err != nil || !names(body) {
+			return fmt.Errorf("readyz: %s, %v", body, err)
+		}
+		res, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err != nil {
+			return err
+		}
+		if waits := strings.Join(res.Msg.GetProgress().GetWaitsFor(), "\n"); !names(waits) || !strings.Contains(waits, "controller "+c.name+": ") {
+			return fmt.Errorf("get: %q", waits)
+		}
+		_, body, err = get(ctx, "http://"+operator+"/metrics")
+		if err != nil || !regexp.MustCompile(`(?m)^dbcontroller_controller_ready{.*} 0$`).MatchString(body) {
+			return fmt.Errorf("metrics: %s, %v", body, err)
+		}
+		at, err := s.apis()[0].GetLocation(ctx, connect.NewRequest(&dbv1.GetLocationRequest{}))
+		if err != nil {
+			return err
+		}
+		if l := at.Msg; l.GetVersion() != served || l.GetState() != dbv1.Location_OPEN || l.GetDatabase() != s.db[served].Name() {
+			return fmt.Errorf("an application gets %v", l)
+		}
+		return nil
+	})
 }
 
 // TestEtcdRestored: an etcd that was restored to an older revision is recognised, whatever it

@@ -209,17 +209,14 @@ func TestOfflineRollbackAlone(t *testing.T) {
 	})
 }
 
-// TestOfflineRollbackDropped: the new version's database does not answer, and then was dropped, and
-// the old version has followed until then. No message may send its reader in
-// circles: --new-database-lost works, and the old version serves what had followed.
-func TestOfflineRollbackDropped(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	other := start(ctx, t, localmongo.Options{Own: true})
-	s := newSystem(ctx, t, settings{uris: map[string]string{"v2": other.URI()}})
+// followedAway has a deployment at v2, whose v1 has followed until then, a running controller, and
+// two documents.
+func followedAway(ctx context.Context, t *testing.T) (s *system, other *localmongo.Server, c *child) {
+	t.Helper()
+	other = start(ctx, t, localmongo.Options{Own: true})
+	s = newSystem(ctx, t, settings{uris: map[string]string{"v2": other.URI()}})
 	insert(ctx, s, "v1", packageDoc("v1", "before", 1))
-	c := s.controller("controller", breakPoint{}).ready(ctx)
+	c = s.controller("controller", breakPoint{}).ready(ctx)
 	s.begin(ctx)
 	d := s.await(ctx, "the rollback", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
 	s.awaitMarked(ctx, 2)
@@ -229,10 +226,53 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	eventually(ctx, t, "v1 follows", func() error {
 		return s.db["v1"].Collection(left.Physical).FindOne(ctx, bson.D{{Key: "_id", Value: "since"}}).Err()
 	})
+	return s, other, c
+}
+
+// rollsBackToFollowed goes back to v1 by the page for emergencies once no controller runs. lose has the
+// database of v2 lost after the dry run. lost is what a command without --new-database-lost finds of it
+// then; "": none is tried.
+func (s *system) rollsBackToFollowed(ctx context.Context, lose func(), lost string) {
+	t := s.t
+	t.Helper()
+	eventually(ctx, t, "the lease of the controller ends", func() error {
+		alive, err := s.record.Controllers(ctx)
+		if err == nil && len(alive) > 0 {
+			err = errors.New("it is still there")
+		}
+		return err
+	})
+	without := s.breakGlass()[1]
+	command := append(slices.Clone(without), "--new-database-lost")
+	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
+	lose()
+	if lost != "" {
+		execute(ctx, t, s.env, without...).refuses(t, "database of v2", lost, "give --new-database-lost")
+	}
+	r := execute(ctx, t, s.env, said(command, confirm)...)
+	if r.code != 0 || !strings.Contains(r.stderr, "the rest is lost with the database of v2") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
+		t.Fatalf("%+v", r)
+	}
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 2 {
+		t.Errorf("v1 has %d documents of 2 (%v)", n, err)
+	}
+	insert(ctx, s, "v1", packageDoc("v1", "afterwards", 1))
+}
+
+// lostForGood is the command that messages name for a lost database of v2.
+const lostForGood = "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"
+
+// TestOfflineRollbackDropped: the new version's database does not answer, and then was dropped, and
+// the old version has followed until then. No message may send its reader in
+// circles: --new-database-lost works, and the old version serves what had followed.
+func TestOfflineRollbackDropped(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s, other, c := followedAway(ctx, t)
 	api, _ := c.addresses()
 	other.Nodes()[0].Kill()
-	const way = "if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost"
-	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, "database of v2", "it does not answer", way)
+	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, "database of v2", "it does not answer", lostForGood)
 	toSnapshot := []string{"v1 follows v2: use rollback without --to-snapshot, nothing is lost", "if the database of v2 is lost, see docs/break-glass.md"}
 	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if err := other.Nodes()[0].Start(ctx); err != nil {
@@ -244,7 +284,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	if err := drop(ctx, s.db["v2"]); err != nil {
 		t.Fatal(err)
 	}
-	ways := []string{"database of v2", "it is empty or another one", way}
+	ways := []string{"database of v2", "it is empty or another one", lostForGood}
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, ways...)
 	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {
@@ -253,33 +293,35 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	s.kill(c)
 	// None starts again, for it could serve nothing, and it says the same.
 	s.refusesToRun(ctx, nil, ways...)
-	eventually(ctx, t, "the lease of the controller ends", func() error {
-		alive, err := s.record.Controllers(ctx)
-		if err == nil && len(alive) > 0 {
-			err = errors.New("it is still there")
-		}
-		return err
-	})
-	command := s.breakGlass()[1]
-	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or another one", "give --new-database-lost")
-	command = append(command, "--new-database-lost")
-	confirm := execute(ctx, t, s.env, append(slices.Clone(command), "--dry-run")...).confirmation(t)
-	r := execute(ctx, t, s.env, said(command, confirm)...)
-	if r.code != 0 || !strings.Contains(r.stderr, "the rest is lost with the database of v2") || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
-		t.Fatalf("%+v", r)
-	}
-	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 2 {
-		t.Errorf("v1 has %d documents of 2 (%v)", n, err)
-	}
-	insert(ctx, s, "v1", packageDoc("v1", "afterwards", 1))
+	s.rollsBackToFollowed(ctx, func() {}, "it is empty or another one")
 	// The lost database does not keep controllers from starting.
-	later := s.controller("later", breakPoint{}).listening(ctx)
-	eventually(ctx, t, "the controller says that v2 is lost, and lives", func() error {
-		_, operator := later.addresses()
-		_, body, err := get(ctx, "http://"+operator+"/readyz")
-		if err == nil && (!strings.Contains(body, "database of v2") || !strings.Contains(body, "it is empty or another one")) {
-			err = errors.New(body)
-		}
-		return err
-	})
+	s.saysLost(ctx, s.controller("later", breakPoint{}).listening(ctx), "v2", "v1")
+}
+
+// TestOfflineRollbackFollowed: the new version's server is dead, or an empty one answers at its address,
+// and the old version has followed until then.
+func TestOfflineRollbackFollowed(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]bool{"dead": false, "an empty server": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			s, other, c := followedAway(ctx, t)
+			s.kill(c)
+			node := other.Nodes()[0]
+			if empty {
+				s.rollsBackToFollowed(ctx, func() {
+					node.Kill()
+					emptied(ctx, t, other, node.DataPath()+".kept")
+				}, "it is empty or another one")
+				return
+			}
+			// Each command waits long for a dead server, and TestOfflineRollbackAlone has it refused.
+			s.rollsBackToFollowed(ctx, node.Kill, "")
+			if err := node.Start(ctx); err != nil { // the end of the test drops its databases
+				t.Fatal(err)
+			}
+		})
+	}
 }

@@ -3,7 +3,10 @@ package preflight
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/collections"
 	"dbcontroller.dev/record"
@@ -58,5 +61,70 @@ func TestBeforeSealPasses(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// kindsThere is a database of which only the collections of some kinds are known.
+type kindsThere struct {
+	collections.Database
+	of map[string]record.Info
+}
+
+func (k kindsThere) Describe(_ context.Context, spec record.KindSpec, _ string) (record.Info, error) {
+	return k.of[spec.Name], nil
+}
+
+// TestReasonsOfChecks: each check that fails gives its own code and place, and none hides another.
+func TestReasonsOfChecks(t *testing.T) {
+	t.Parallel()
+	index, err := bson.Marshal(bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "n", Value: int32(1)}}}, {Key: "name", Value: "n_1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
+	side := func(spec record.KindSpec) transform.Side {
+		return transform.Side{Kinds: []transform.GroupedKind{{KindSpec: spec}}}
+	}
+	registry := transform.NewRegistry("shop")
+	if err := registry.Add("v1", "v2", transform.Spec{
+		Name: "things", Revision: "1", Up: keep, Down: keep,
+		Old: side(record.KindSpec{Name: "things"}), New: side(record.KindSpec{Name: "things", Shape: record.Shape{Indexes: []bson.Raw{index}}}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d := upgradestate.Deployment{
+		CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"},
+		Namespaces: []upgradestate.Namespace{{Version: "v2", Kinds: []upgradestate.Kind{
+			{Kind: "things", ID: "1", Physical: "things.n1"}, {Kind: "orders", Fixed: true, Hidden: true},
+		}}},
+	}
+	prover := &Prover{id: "u1", err: errors.New("a record does not come back")}
+	prover.Kept = func(string) bool { return true }
+	c := Checks{
+		Servers: func(context.Context) ([]upgradestate.ServerState, error) {
+			return []upgradestate.ServerState{{ID: "s1", Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}}, {ID: "s2", Protocol: upgradestate.MinProtocol, Versions: []string{"v1"}}}, nil
+		},
+		Collections: collections.New(collections.Parts{Registry: registry, Database: func(string) collections.Database {
+			return kindsThere{of: map[string]record.Info{"things": {Exists: true, Token: record.Token{ID: "1"}}, "orders": {Exists: true}}}
+		}}),
+		Prover: prover,
+		Lives:  func(context.Context, ...string) error { return errors.New("it is older than the deployment") },
+	}
+	want := []upgradestate.Blocker{
+		{Code: upgradestate.BlockServers, Place: upgradestate.BlockPlace{Server: "s2"}, Text: "s2 knows only v1"},
+		{Code: upgradestate.BlockIndexes, Place: upgradestate.BlockPlace{Version: "v2", Kind: "things"}, Text: "index n_1 of v2/things is missing"},
+		{Code: upgradestate.BlockNames, Place: upgradestate.BlockPlace{Version: "v2", Kind: "orders"}, Text: "a collection orders is in the database of v2 already"},
+		{Code: upgradestate.BlockProof, Place: upgradestate.BlockPlace{Version: "v1"}, Text: "a record does not come back"},
+		{Code: upgradestate.BlockIdentity, Text: "it is older than the deployment"},
+	}
+	errs := c.BeforeSwitch(t.Context(), d)
+	if len(errs) != len(want) {
+		t.Fatalf("%d reasons %q, want %d", len(errs), errs, len(want))
+	}
+	for i, w := range want {
+		b := upgradestate.BlockerOf(upgradestate.BlockUncoded, errs[i])
+		if b.Code != w.Code || !b.Place.Equal(w.Place) || !strings.Contains(b.Text, w.Text) {
+			t.Errorf("reason %d is %+v, want %+v", i, b, w)
+		}
 	}
 }

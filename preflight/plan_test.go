@@ -9,6 +9,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -137,5 +138,45 @@ func TestPlanWhileNamesChange(t *testing.T) {
 	l := &Planner{PlannerParts: PlannerParts{Deployments: opening{}, Reachable: func(upgradestate.Deployment) []string { return []string{"v2"} }}}
 	if report, err := l.Plan(t.Context(), "v2", nil); err == nil || !strings.Contains(err.Error(), "make the plan again in a moment") {
 		t.Errorf("%v, %v", report, err)
+	}
+}
+
+// TestPlanNamesViews: the plan warns of each view that reads a kind, directly or through others, and
+// of no other view.
+func TestPlanNamesViews(t *testing.T) {
+	t.Parallel()
+	source := memstore.New()
+	if _, err := source.Provision(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	other := record.View{Name: "other", Reads: []string{"customers"}}
+	for name, tc := range map[string]struct {
+		views []record.View
+		want  string
+	}{
+		"none":      {nil, ""},
+		"unrelated": {[]record.View{other}, ""},
+		"two":       {[]record.View{other, {Name: "daily", Reads: []string{"open"}}, {Name: "open", Reads: []string{"orders"}}}, "2 views read collections that the switch leaves (daily, open)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := planned(t, record.Survey{Views: tc.views}, 0, 0)
+			p.infos, p.Space = map[string]record.Info{}, func(string) Space { return source }
+			if err := p.sources(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			text := ""
+			for _, c := range p.report.Checks {
+				if c.Area == "views" {
+					text += c.Text
+				}
+				if c.Verdict == pb.PlanCheck_FAILED || (c.Verdict == pb.PlanCheck_WARNING) != (c.Area == "views") {
+					t.Errorf("%s: %s: %s", c.Area, c.Verdict, c.Text)
+				}
+			}
+			if !strings.HasPrefix(text, tc.want) || (text == "") != (tc.want == "") {
+				t.Errorf("%q; want %q", text, tc.want)
+			}
+		})
 	}
 }

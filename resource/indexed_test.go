@@ -163,6 +163,47 @@ func TestIndexedReadsLittle(t *testing.T) {
 	}
 }
 
+// TestIndexedOrderIsUnbounded: an order that would sort more records in memory than a list may is
+// refused, and served by the index of its field.
+func TestIndexedOrderIsUnbounded(t *testing.T) {
+	t.Parallel()
+	const n = 10_001
+	s := sampletest.New(t, "tasks")
+	ms := make([]record.Mutation, 0, n)
+	for i := range n {
+		name := fmt.Sprintf("tasks/%05d", i)
+		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: name}, {Key: "name", Value: name}, {Key: "title", Value: fmt.Sprintf("%05d", n-i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms = append(ms, record.Mutation{Kind: "tasks", Key: record.StringKey(name), Doc: raw})
+	}
+	for part := range slices.Chunk(ms, 1000) {
+		if err := s.Write(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := &libraryv1.ListRequest{OrderBy: "title", PageSize: 2}
+	if _, err := bookTable(s).List(t.Context(), req); err == nil || !strings.Contains(err.Error(), "narrow the filter, or list without order_by") {
+		t.Errorf("without an index: %v", err)
+	}
+	s.BuildIndex(t, "tasks", "title")
+	var names []string
+	for range 2 {
+		page, err := bookTable(s).List(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range page.Items {
+			names = append(names, m.GetName())
+		}
+		req.PageToken = page.NextPageToken
+	}
+	if want := []string{"tasks/10000", "tasks/09999", "tasks/09998", "tasks/09997"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
 // TestListBytes: a list does not read a thousand large records at once.
 func TestListBytes(t *testing.T) {
 	t.Parallel()

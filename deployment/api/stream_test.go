@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +152,46 @@ func TestVerify(t *testing.T) {
 	}
 	if err := next(&got); !errors.Is(err, io.EOF) {
 		t.Errorf("end: %v", err)
+	}
+}
+
+// TestVerifyReportsShapes: indexes and options that differ make versions differ, also where all
+// records are equal. What a rollback will lack does not.
+func TestVerifyReportsShapes(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		report verify.Report
+		equal  bool
+	}{
+		"equal":  {verify.Report{Compared: 7}, true},
+		"shapes": {verify.Report{Compared: 7, Shapes: []string{"index n_1 is missing"}}, false},
+		"lacks":  {verify.Report{Compared: 7, Lacks: []string{"index n_1"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := serve(t, deploymenttest.New(t))
+			a.verifier.report = tc.report
+			close(a.verifier.finish)
+			next, end, err := a.stream(t.Context(), "Verify", "{}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer end()
+			var got struct {
+				Report *struct {
+					Equal                 bool
+					Shapes, RollbackLacks []string
+				}
+			}
+			for got.Report == nil {
+				if err := next(&got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := got.Report; r.Equal != tc.equal || !slices.Equal(r.Shapes, tc.report.Shapes) || !slices.Equal(r.RollbackLacks, tc.report.Lacks) {
+				t.Errorf("%+v", r)
+			}
+		})
 	}
 }
 

@@ -43,6 +43,7 @@ type Server struct {
 	keys      []string // of all that has a history, sorted
 	history   map[string][]*mvccpb.KeyValue
 	events    []*clientv3.Event // from compacted on
+	restores  int               // of backups
 	changed   chan struct{}     // closed and replaced by each commit
 	streams   map[string]*stream
 	silent    bool // no answers to requests for progress

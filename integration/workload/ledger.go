@@ -45,6 +45,7 @@ type entry[S comparable] struct {
 	maybe   []S  // of writes whose outcome is unknown; the last is under way if writing
 	refused []S  // of writes that were refused since the acknowledged one
 	writing bool // a write was begun, and its client was not told yet what became of it
+	undone  bool // that write was begun before the place went back (GoneBack)
 	loaded  bool // nobody here knows what it holds, only that it is there
 	changes int  // how often any of this changed: whether a read had the record to itself
 }
@@ -79,24 +80,32 @@ func (l *Ledger[S]) Put(key string, now S) {
 // Begin notes a write that is about to be sent. It remains possible until Ack or Refuse, also
 // when its client does not return to it and begins another one.
 func (l *Ledger[S]) Begin(key string, next S) {
-	l.change(key, func(e *entry[S]) { e.maybe, e.writing = append(e.maybe, next), true })
+	l.change(key, func(e *entry[S]) { e.maybe, e.writing, e.undone = append(e.maybe, next), true, false })
 }
 
 // Ack notes that the write begun last was acknowledged: nothing else is possible any longer.
 func (l *Ledger[S]) Ack(key string) {
-	l.change(key, func(e *entry[S]) { *e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes} })
+	l.change(key, func(e *entry[S]) {
+		if e.undone {
+			e.writing, e.undone = false, false // it may have been done before the place went back
+			return
+		}
+		*e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes}
+	})
 }
 
 // Refuse notes that the write begun last was not done, as its client was told.
 func (l *Ledger[S]) Refuse(key string) {
 	l.change(key, func(e *entry[S]) {
 		last := len(e.maybe) - 1
-		e.refused, e.maybe, e.writing = append(e.refused, e.maybe[last]), e.maybe[:last], false
+		e.refused, e.maybe, e.writing, e.undone = append(e.refused, e.maybe[last]), e.maybe[:last], false, false
 	})
 }
 
 // Unknown notes that nobody will learn what became of the write begun last.
-func (l *Ledger[S]) Unknown(key string) { l.change(key, func(e *entry[S]) { e.writing = false }) }
+func (l *Ledger[S]) Unknown(key string) {
+	l.change(key, func(e *entry[S]) { e.writing, e.undone = false, false })
+}
 
 // Len returns how many records have ever been loaded or written.
 func (l *Ledger[S]) Len() int {

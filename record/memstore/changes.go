@@ -56,7 +56,7 @@ func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (r
 	if seq > s.cluster.end() {
 		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
 	}
-	st.store, st.next, st.closed = s, seq, make(chan struct{})
+	st.store, st.next, st.restores, st.closed = s, seq, s.cluster.restores, make(chan struct{})
 	return st, nil
 }
 
@@ -67,10 +67,12 @@ type stream struct {
 	// followed are the kinds of Follow, by the identity of their collections.
 	followed map[string]string
 	// match returns what an entry means to the stream. An error ends it.
-	match  func(entry) (change record.Change, ok bool, err error)
-	next   int
-	broken error
-	closed chan struct{}
+	match func(entry) (change record.Change, ok bool, err error)
+	next  int
+	// restores is the cluster's when the stream was opened.
+	restores int
+	broken   error
+	closed   chan struct{}
 }
 
 // Next waits for the log to grow, at most about a second.
@@ -107,6 +109,9 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	}
 	c := st.store.cluster
 	defer c.mu.Unlock()
+	if st.broken == nil && st.restores != c.restores {
+		st.broken = interrupted()
+	}
 	if st.broken == nil && st.next < c.forgotten {
 		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
 	}

@@ -41,6 +41,7 @@ type Cluster struct {
 	deposed   uint64 // the clock when Depose was called; 0: reads are answered by the primary
 	log       []entry
 	forgotten int               // entries before log[0] that are no longer there
+	restores  int               // of backups: streams of before end
 	wake      chan struct{}     // closed and replaced at each append to log
 	blocked   map[string]string // collection id -> mark of its write block; any entry blocks the cluster
 
@@ -102,16 +103,20 @@ func (c *Cluster) Open(name string) *Store {
 	defer c.mu.Unlock()
 	db := c.databases[name]
 	if db == nil {
-		db = &database{
-			name:    name,
-			byName:  map[string]*collection{},
-			byID:    map[string]*collection{},
-			views:   map[string]*collection{},
-			foreign: map[string]bool{},
-		}
+		db = newDatabase(name)
 		c.databases[name] = db
 	}
 	return &Store{cluster: c, db: db}
+}
+
+func newDatabase(name string) *database {
+	return &database{
+		name:    name,
+		byName:  map[string]*collection{},
+		byID:    map[string]*collection{},
+		views:   map[string]*collection{},
+		foreign: map[string]bool{},
+	}
 }
 
 // LoseHistory forgets all changes so far, as a log that rolled over does. Streams that

@@ -16,6 +16,8 @@ import (
 type Evidence struct {
 	Deployment string
 	Found      map[string]Found // by version; only those with anything
+
+	restored string // see Doubt; empty: the marks decide
 }
 
 // Found is what one database holds.
@@ -104,6 +106,15 @@ func (e Evidence) epoch() uint64 {
 	return latest
 }
 
+// Doubt takes in what the record of the deployment says, where there is one. Controllers have found
+// that the served version's database was restored from a backup which is older than its
+// collections' names. Its mark says nothing about whose data count: a person chooses.
+func (e *Evidence) Doubt(d upgradestate.Deployment) {
+	if r, restored := upgradestate.WasRestored(d); restored && r.Older {
+		e.restored = r.Version
+	}
+}
+
 // Current decides which version is the current one, and returns why. A version that is
 // chosen counts only where the marks do not show it.
 func (e Evidence) Current(choice string) (version, why string, err error) {
@@ -123,6 +134,9 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 }
 
 func (e Evidence) decide() (version, why, undecided string) {
+	if e.restored != "" {
+		return "", "", fmt.Sprintf("%s was, and its database was restored from an older backup", e.restored)
+	}
 	var latest uint64
 	for _, f := range e.Found {
 		latest = max(latest, f.Mark.Epoch)

@@ -17,6 +17,9 @@ type Reform struct {
 	Apply       func(ctx context.Context, e upgradestate.Event) error
 	// Make makes the collection of a kind anew that the backup does not have.
 	Make func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error)
+	// Unfence ends the fence that the record has of a kind (record.Fencer). The database has the kind
+	// under its application's name.
+	Unfence func(ctx context.Context, k upgradestate.Kind) error
 }
 
 // Do finds the collections where the backup has them, has the record take them over
@@ -32,9 +35,23 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return nil
 	}
 	owner := record.Owner{Deployment: d.Name, Version: version}
-	f, err := read(ctx, db, owner)
+	look := func() (facts, error) {
+		f, err := read(ctx, db, owner)
+		if err != nil {
+			return f, fmt.Errorf("look whose the database of %s is: %w", version, err)
+		}
+		return f, f.isOlder(d, ns)
+	}
+	f, err := look()
 	if err != nil {
-		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+		return err
+	}
+	ended, err := r.endFences(ctx, ns, f)
+	if err == nil && ended {
+		f, err = look()
+	}
+	if err != nil {
+		return err
 	}
 	found, err := r.find(ctx, d, ns, f)
 	if err != nil {
@@ -56,17 +73,39 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	return renew(ctx, d, owner, db)
 }
 
-// find says where the kinds are that are not where the record has them.
-func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
+// endFences ends the fences of a backup from before them. A process that has read them in the record
+// and looks after them may come late: without this it would move a collection from where find has
+// seen it (record.Fencer.Uphold).
+func (r Reform) endFences(ctx context.Context, ns upgradestate.Namespace, f facts) (ended bool, err error) {
+	for _, k := range ns.Kinds {
+		c := f.claims[k.Kind]
+		if !k.Fixed || k.Fenced == "" || k.Fence != string(record.FenceView) || c.Name != k.Kind || k.ID != "" && c.ID != k.ID {
+			continue
+		}
+		if err := r.Unfence(ctx, k); err != nil {
+			return ended, fmt.Errorf("end the fence of %s of %s, which the backup does not have: %w", k.Kind, ns.Version, err)
+		}
+		ended = true
+	}
+	return ended, nil
+}
+
+// isOlder refuses a database that is not an earlier state of the namespace's.
+func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	if err := f.isThere(d, ns); err != nil {
-		return nil, err
+		return err
 	}
 	if f.mark == nil {
-		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
+		return &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
 	}
 	if f.mark.Epoch > d.Epoch {
-		return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
+		return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
 	}
+	return nil
+}
+
+// find says where the kinds are that are not where the record has them.
+func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
 	for _, k := range ns.Kinds {
 		c, claimed := f.claims[k.Kind]
 		at := upgradestate.Place{Kind: k.Kind, Name: c.Name, ID: c.ID, Fixed: k.Fixed}

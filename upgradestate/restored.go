@@ -19,8 +19,8 @@ type Restored struct {
 }
 
 // FoundRestored notes it, once, and keeps everybody out of the version that follows, so that it
-// stays as it is. A switch that runs is given up. One of another version is ErrOutdated: it is
-// Rebuild that is meant.
+// stays as it is. A switch that runs is given up. Of what is noted already it changes Older alone.
+// One of another version is ErrOutdated: it is Rebuild that is meant.
 type FoundRestored struct{ Restored Restored }
 
 // FollowRestored says that the restored state counts: another epoch begins, in which the version
@@ -67,13 +67,17 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 	if r.Version != d.CurrentVersion {
 		return outdated("found restored: %s is not served", r.Version)
 	}
-	if _, again := WasRestored(*d); again {
-		return nil
-	}
-	if _, followed := Followed(*d); !followed && !r.Older && d.Update == nil && d.Retire == nil {
+	i := slices.IndexFunc(d.Restored, func(has Restored) bool { return has.Version == r.Version })
+	_, followed := Followed(*d)
+	if !followed && !r.Older && d.Update == nil && d.Retire == nil && (i < 0 || d.Restored[i].Older) {
 		// Nobody has other data. What was copied before in this epoch counts no more.
+		d.forgetRestored()
 		d.newEpoch()
 		d.addEntry(Entry{What: "restored", From: r.Version, Detail: r.What + "; no other version followed it"})
+		return nil
+	}
+	if i >= 0 {
+		d.Restored[i].Older = r.Older // it was restored again, or a switch was given up since
 		return nil
 	}
 	if u := d.Upgrade; u != nil && !u.Snapshot {

@@ -132,11 +132,7 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 			Version: version, At: time.Now().UTC().Format(time.RFC3339),
 			What: fmt.Sprintf("it holds beat %d, and held %d before", found.Has, found.Wanted),
 		}
-		var mismatch *identity.MismatchError
-		switch err := identity.Check(ctx, a.deployment, map[string]record.Marker{version: db}); {
-		case errors.As(err, &mismatch):
-			r.Older = true
-		case err != nil:
+		if r.Older, err = a.isOlder(ctx, version, db); err != nil {
 			return err
 		}
 		_, err := a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
@@ -147,11 +143,50 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 		Make: func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error) {
 			return a.remake(ctx, d, version, db, k)
 		},
+		Unfence: func(ctx context.Context, k upgradestate.Kind) error {
+			tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: k.Fixed}
+			err := db.Unfence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore})
+			var kept *record.KeptError
+			if errors.As(err, &kept) {
+				return nil // what it names stays aside
+			}
+			return err
+		},
 		Apply: func(ctx context.Context, e upgradestate.Event) error {
 			_, err := a.deployment.Apply(ctx, e)
 			return err
 		},
 	}.Do(ctx, version, db, "its database was restored from a backup")
+}
+
+// isOlder reports whether a database is older than what the record knows of its collections.
+func (a *App) isOlder(ctx context.Context, version string, db record.Namespace) (bool, error) {
+	err := identity.Check(ctx, a.deployment, map[string]record.Marker{version: db})
+	var mismatch *identity.MismatchError
+	if errors.As(err, &mismatch) {
+		return true, nil
+	}
+	return false, err
+}
+
+// lookAgain checks whether a restored database of the served version still is older than its
+// collections' names. A switch that is given up has the record take the names of before, and then
+// there is nothing for 'recover' to do.
+func (a *App) lookAgain(ctx context.Context, d upgradestate.Deployment, version string) error {
+	found, restored := upgradestate.WasRestored(d)
+	if !restored || found.Version != version {
+		return nil
+	}
+	older, err := a.isOlder(ctx, version, a.namespaces[version])
+	if err != nil || older == found.Older {
+		return err
+	}
+	found.Older = older
+	_, err = a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found})
+	if errors.Is(err, upgradestate.ErrOutdated) {
+		return nil // another version is served by now
+	}
+	return err
 }
 
 // remake makes the collection of a kind that a backup of its database does not have.
@@ -208,11 +243,14 @@ func (a *App) countsIn(ctx context.Context, version string) error {
 		}
 		d, err := a.deployment.Get(ctx)
 		ns, known := d.Namespace(version)
-		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) ||
-			!a.databases[version].Opened() || a.pulses.since(version) < beatEvery {
+		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) || !a.databases[version].Opened() {
 			continue
 		}
-		switch err := a.beat(ctx, version); {
+		err = a.lookAgain(ctx, d, version)
+		if err == nil && a.pulses.since(version) >= beatEvery {
+			err = a.beat(ctx, version)
+		}
+		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case elsewhere(err):

@@ -72,8 +72,9 @@ func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upg
 
 func (a *App) upholdVersion(ctx context.Context, version string) error {
 	// In a database that was restored to before the fence, nobody took it away: the version is made
-	// anew, by other names, and a fence of the former one would come in between. So the record is
-	// read after that.
+	// anew, by other names, and this is no breach. So the record is read after that. One that is
+	// restored between this look and the next command ends the fence itself before it is made anew
+	// (identity.Reform), and the command does nothing.
 	if behind, err := a.isBehind(ctx, version); behind || err != nil {
 		return err
 	}

@@ -16,7 +16,9 @@ import (
 // Deployment.
 type Evidence struct {
 	Deployment string
-	Found      map[string]Found // by version; only those with a mark
+	Found      map[string]Found // by version; only those with anything
+
+	restored string // version of Doubt; empty if the marks decide
 }
 
 // Found is the content of one database.
@@ -111,6 +113,15 @@ func (e Evidence) epoch() uint64 {
 	return latest
 }
 
+// Doubt adds the findings of the deployment's record, if there is one. If controllers found that the
+// served version's database was restored from a backup older than its collections' names, its mark
+// does not decide whose data count. An operator chooses.
+func (e *Evidence) Doubt(d upgradestate.Deployment) {
+	if r, restored := upgradestate.WasRestored(d); restored && r.Older {
+		e.restored = r.Version
+	}
+}
+
 // Current decides which version is the current one, and returns the reason. choice is an operator's
 // choice; it counts only where the marks show no version, and "" is none.
 func (e Evidence) Current(choice string) (version, why string, err error) {
@@ -131,6 +142,9 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 
 // decide reads the current version from the marks. undecided is the reason if they do not show it.
 func (e Evidence) decide() (version, why, undecided string) {
+	if e.restored != "" {
+		return "", "", fmt.Sprintf("%s was, and its database was restored from an older backup", e.restored)
+	}
 	var latest uint64
 	// Older marks belong to restored databases and decide nothing.
 	for _, f := range e.Found {

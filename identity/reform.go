@@ -18,6 +18,9 @@ type Reform struct {
 	Apply func(ctx context.Context, e upgradestate.Event) error
 	// Make creates the collection of a kind that the backup lacks.
 	Make func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error)
+	// Unfence ends the fence that the record has of a kind (record.Fencer). The database has the kind
+	// under its application's name.
+	Unfence func(ctx context.Context, k upgradestate.Kind) error
 }
 
 // Do finds the collections in the restored database, lets the record adopt them
@@ -34,9 +37,23 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return nil
 	}
 	owner := record.Owner{Deployment: d.Name, Version: version}
-	f, err := read(ctx, db, owner)
+	look := func() (facts, error) {
+		f, err := read(ctx, db, owner)
+		if err != nil {
+			return f, fmt.Errorf("look whose the database of %s is: %w", version, err)
+		}
+		return f, f.isOlder(d, ns)
+	}
+	f, err := look()
 	if err != nil {
-		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+		return err
+	}
+	ended, err := r.endFences(ctx, ns, f)
+	if err == nil && ended {
+		f, err = look()
+	}
+	if err != nil {
+		return err
 	}
 	found, err := r.find(ctx, d, ns, f)
 	if err != nil {
@@ -60,19 +77,40 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	return renew(ctx, d, owner, db)
 }
 
-// find returns the places of the kinds that are not where the record has them. It creates missing
-// collections.
-func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
+// endFences ends fences that the backup does not have yet. Another process may have read them in the
+// record and uphold them late (record.Fencer.Uphold). Without endFences it would move a collection
+// from the place that find reports.
+func (r Reform) endFences(ctx context.Context, ns upgradestate.Namespace, f facts) (ended bool, err error) {
+	for _, k := range ns.Kinds {
+		c := f.claims[k.Kind]
+		if !k.Fixed || k.Fenced == "" || k.Fence != string(record.FenceView) || c.Name != k.Kind || k.ID != "" && c.ID != k.ID {
+			continue
+		}
+		if err := r.Unfence(ctx, k); err != nil {
+			return ended, fmt.Errorf("end the fence of %s of %s, which the backup does not have: %w", k.Kind, ns.Version, err)
+		}
+		ended = true
+	}
+	return ended, nil
+}
+
+// isOlder refuses a database that is no earlier state of the namespace's database.
+func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	if err := f.isThere(d, ns); err != nil {
-		return nil, err
+		return err
 	}
 	if f.mark == nil {
-		return nil, &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
+		return &MismatchError{Version: ns.Version, Found: f.fits(d, ns)}
 	}
 	// The backup knows a later epoch than the record, so the record is the old one.
 	if f.mark.Epoch > d.Epoch {
-		return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
+		return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
 	}
+	return nil
+}
+
+// find says where the kinds are that are not where the record has them.
+func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
 	for _, k := range ns.Kinds {
 		c, claimed := f.claims[k.Kind]
 		at := upgradestate.Place{Kind: k.Kind, Name: c.Name, ID: c.ID, Fixed: k.Fixed}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +20,11 @@ import (
 )
 
 // TestCrossEngine moves a service from etcd to MongoDB and from MongoDB to etcd, back and forth
-// again, under traffic. On the way controllers, a server and the etcd with the records are
-// killed, and etcd is compacted while nobody follows it, in the copy and after it, so that the
-// history of a source that is in etcd is lost. Nothing is lost, duplicated or resurrected, and
-// in the end both engines hold the same.
+// again, under traffic. On the way controllers, a server and the etcd with the records are killed.
+// That etcd is also restored from a backup while it is not served: as the target before the switch,
+// as the old version after it. It is compacted while nobody follows it, in the copy and after it, so
+// that the history of a source that is in etcd is lost. Nothing is lost, duplicated or resurrected,
+// and in the end both engines hold the same.
 func TestCrossEngine(t *testing.T) {
 	for _, in := range []string{"v1", "v2"} {
 		t.Run(in+" in etcd", func(t *testing.T) {
@@ -69,9 +72,11 @@ func (x *crossing) run(ctx context.Context, in string) {
 	x.awaitSync(ctx)
 	x.lostHistory(in == "v1")
 	x.traffic.processes.excuse(true) // calls of what is killed may fail
-	x.records.kill(0)
-	x.records.start(0)
-	x.records.answer(ctx)
+	if in == "v2" {
+		x.restores(ctx, "v1", in)
+	} else {
+		x.records.again(ctx, func(string) {})
+	}
 	b.kill()
 	x.serve(a, x.server("c", 0).ready(ctx))
 	x.traffic.processes.excuse(false)
@@ -79,6 +84,9 @@ func (x *crossing) run(ctx context.Context, in string) {
 	x.goOn(ctx)
 	x.await(ctx, "the flip to v2", flipped("v2"))
 	x.traffic.awaitWrites(ctx, "v2", 20)
+	if in == "v1" {
+		x.restores(ctx, "v2", in)
+	}
 
 	x.disturb(ctx, "v2", in == "v2")
 	x.awaitSync(ctx)
@@ -147,6 +155,34 @@ func (x *crossing) lostHistory(was bool) {
 	if noticed := strings.Contains(x.controller.output(), "the change history of the source is lost"); noticed != was {
 		x.t.Errorf("%s noticed that the history was lost: %t, want %t", x.controller.name, noticed, was)
 	}
+}
+
+// restores gives the etcd with the records of a version that is not served the data of a backup,
+// under traffic, and waits until the version is made anew.
+func (x *crossing) restores(ctx context.Context, served, passive string) {
+	x.t.Helper()
+	x.awaitSync(ctx)
+	r := &restorable{system: x.system, t: x.t}
+	backup := filepath.Join(x.t.TempDir(), "data")
+	x.records.again(ctx, func(dir string) {
+		if err := os.CopyFS(backup, os.DirFS(dir)); err != nil {
+			x.t.Fatal(err)
+		}
+	})
+	was, then := r.generation(ctx, passive), r.beat(ctx, passive)
+	x.traffic.awaitWrites(ctx, served, x.traffic.processes.count(served)+20)
+	eventually(ctx, x.t, passive+" lives on after the backup", func() error {
+		if r.beat(ctx, passive) == then {
+			return errTooFew
+		}
+		return nil
+	})
+	x.records.again(ctx, func(dir string) {
+		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup))); err != nil {
+			x.t.Fatal(err)
+		}
+	})
+	r.rebuilds(ctx, passive, was)
 }
 
 // serve has the clients ask other servers from now on.

@@ -162,6 +162,15 @@ func (m *members) kill(i int) {
 	m.running[i] = nil
 }
 
+// again kills the one member, does something with its data, and starts it again.
+func (m *members) again(ctx context.Context, do func(dir string)) {
+	m.t.Helper()
+	m.kill(0)
+	do(m.members[0].Dir)
+	m.start(0)
+	m.answer(ctx)
+}
+
 // leader waits until a member leads that others know as their leader, and returns it.
 func (m *members) leader(ctx context.Context) (leader int) {
 	m.t.Helper()

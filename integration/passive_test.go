@@ -17,25 +17,29 @@ import (
 
 // TestPassiveDatabaseIsAway: while the server of the version that is not served is down, before a
 // switch and after it, servers and controllers start and do what they can, applications go on, and
-// it is said what is missing; and all goes on by itself once it is back.
+// it is said what is missing; and all goes on by itself once it is back. After the switch it comes
+// back with the data of a backup, and is made anew under traffic.
 func TestPassiveDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	servers, uris := map[string]*localmongo.Node{}, map[string]string{}
+	r := &restorable{t: t, servers: map[string]*localmongo.Server{}}
+	uris := map[string]string{}
 	for _, version := range []string{"v1", "v2"} {
-		own := start(ctx, t, localmongo.Options{Own: true})
-		servers[version], uris[version] = own.Nodes()[0], own.URI()
+		r.servers[version] = start(ctx, t, localmongo.Options{Own: true})
+		uris[version] = r.servers[version].URI()
 	}
 	s := newSystem(ctx, t, settings{uris: uris, toSwitch: "{maxLag: 5s}"})
+	r.system = s
 	tr := newTraffic(ctx, s, appClients*ownDocuments)
 	c := s.controller("first", breakPoint{}).ready(ctx)
 	tr.start(ctx, s.server("server", 0).ready(ctx))
-	// outage has the server of the passive version down while controllers and servers start.
-	outage := func(served, passive string) {
+	// outage has the server of the passive version down while controllers and servers start. It comes
+	// back with the data of a backup, where there is one.
+	outage := func(served, passive, backup string) {
 		t.Helper()
 		s.kill(c)
-		node := servers[passive]
+		node := r.servers[passive].Nodes()[0]
 		node.Kill()
 		c = s.controller("without-"+passive, breakPoint{}).listening(ctx)
 		s.server("server-without-"+passive, 0).ready(ctx)
@@ -56,7 +60,8 @@ func TestPassiveDatabaseIsAway(t *testing.T) {
 			if waits := strings.Join(res.Msg.Progress.WaitsFor, "\n"); !strings.Contains(waits, "controller without-"+passive+": ") || !strings.Contains(waits, "database of "+passive) {
 				return errors.New(waits)
 			}
-			if safe := res.Msg.GetRollbackSafe(); safe.GetSafe() {
+			// One that has followed before is safe: nothing is known that would be lost.
+			if safe := res.Msg.GetRollbackSafe(); backup == "" && safe.GetSafe() {
 				return errors.New("the rollback is said to be safe")
 			}
 			return nil
@@ -69,6 +74,9 @@ func TestPassiveDatabaseIsAway(t *testing.T) {
 			}
 			return err
 		})
+		if backup != "" {
+			r.putBack(passive, backup)
+		}
 		if err := node.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -77,10 +85,21 @@ func TestPassiveDatabaseIsAway(t *testing.T) {
 			t.Errorf("the reason is logged %d times", n)
 		}
 	}
-	outage("v1", "v2")
+	outage("v1", "v2", "")
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
-	outage("v2", "v1")
+	s.awaitSync(ctx)
+	backup, was := r.backup(ctx, "v1"), r.generation(ctx, "v1")
+	tr.awaitWrites(ctx, "v2", max(tr.processes.count("v2"), tr.packages.count("v2"))+20)
+	then := r.beat(ctx, "v1")
+	eventually(ctx, t, "it lives on after the backup", func() error {
+		if r.beat(ctx, "v1") == then {
+			return errTooFew
+		}
+		return nil
+	})
+	outage("v2", "v1", backup)
+	r.rebuilds(ctx, "v1", was)
 	s.awaitSync(ctx)
 	s.beginTo(ctx, "v1")
 	d := s.await(ctx, "the rollback", flipped("v1"))

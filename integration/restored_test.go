@@ -66,15 +66,21 @@ func (r *restorable) backup(ctx context.Context, version string) string {
 // restore gives a version's server the data of a backup.
 func (r *restorable) restore(ctx context.Context, version, from string) {
 	r.t.Helper()
+	r.servers[version].Nodes()[0].Kill()
+	r.putBack(version, from)
+	r.run(ctx, version)
+}
+
+// putBack gives a version's server, which does not run, the data of a backup.
+func (r *restorable) putBack(version, from string) {
+	r.t.Helper()
 	node := r.servers[version].Nodes()[0]
-	node.Kill()
 	if err := os.RemoveAll(node.DataPath()); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := os.CopyFS(node.DataPath(), os.DirFS(from)); err != nil {
 		r.t.Fatal(err)
 	}
-	r.run(ctx, version)
 }
 
 func (r *restorable) run(ctx context.Context, version string) {
@@ -174,6 +180,16 @@ func (r *restorable) generation(ctx context.Context, version string) uint64 {
 	}
 	ns, _ := d.Namespace(version)
 	return ns.Images.Generation
+}
+
+// beat is the latest of a version's database.
+func (r *restorable) beat(ctx context.Context, version string) uint64 {
+	r.t.Helper()
+	b, _, err := r.record.LoadBeat(ctx, version)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b.Count
 }
 
 // rebuilds waits until a version is made anew.

@@ -180,5 +180,30 @@ func TestRestoredAlone(t *testing.T) {
 		if waits != older || (d.Epoch > epoch) == older || last.What != "restored" || last.From != "v1" || strings.HasSuffix(last.Detail, "; no other version followed it") == older {
 			t.Errorf("older=%t: waits=%t, epoch %d after %d, %+v", older, waits, d.Epoch, epoch, last)
 		}
+		if !older {
+			continue
+		}
+		// The record has the names of the backup by now.
+		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w"}})
+		if _, waits := us.WasRestored(d); waits || d.Epoch == epoch {
+			t.Errorf("no longer older: waits=%t, epoch %d after %d", waits, d.Epoch, epoch)
+		}
+	}
+}
+
+// TestRestoredNames: whether the names of a restored database are older is what was seen of it last.
+func TestRestoredNames(t *testing.T) {
+	t.Parallel()
+	var d us.Deployment
+	play(t, &d, "new v1 2\nnamespace v1 lrps:uuid\nnamespace v2 lrps:uuid\nBegin ID=u1 TargetVersion=v2 TransformHash=h\nuntil DRAIN")
+	found := us.Restored{Version: "v1", What: "w", Older: true}
+	step(t, &d, us.FoundRestored{Restored: found})
+	history := len(d.History)
+	for _, older := range []bool{true, false, true, false} {
+		found.Older = older
+		step(t, &d, us.FoundRestored{Restored: found})
+		if is, waits := us.WasRestored(d); !waits || is != found || len(d.History) != history {
+			t.Errorf("it is %+v, %t, want %+v", is, waits, found)
+		}
 	}
 }

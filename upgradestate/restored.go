@@ -19,7 +19,8 @@ type Restored struct {
 }
 
 // FoundRestored records a restore, once, and fences the following version, so that it stays as it
-// is. It aborts a running switch. For a version that is not current it is ErrOutdated. Use Rebuild.
+// is. It aborts a running switch. Of an existing entry it changes only Older. For a version that is
+// not current it is ErrOutdated. Use Rebuild.
 type FoundRestored struct{ Restored Restored }
 
 // FollowRestored decides for the restored state: it starts another epoch, in which the following
@@ -67,13 +68,17 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 	if r.Version != d.CurrentVersion {
 		return outdated("found restored: %s is not served", r.Version)
 	}
-	if _, again := WasRestored(*d); again {
-		return nil
-	}
-	if _, followed := Followed(*d); !followed && !r.Older && d.Update == nil && d.Retire == nil {
+	i := slices.IndexFunc(d.Restored, func(has Restored) bool { return has.Version == r.Version })
+	_, followed := Followed(*d)
+	if !followed && !r.Older && d.Update == nil && d.Retire == nil && (i < 0 || d.Restored[i].Older) {
 		// No other version has newer data. Earlier copies of this epoch no longer count.
+		d.forgetRestored()
 		d.newEpoch()
 		d.addEntry(Entry{What: "restored", From: r.Version, Detail: r.What + "; no other version followed it"})
+		return nil
+	}
+	if i >= 0 {
+		d.Restored[i].Older = r.Older // it was restored again, or a switch was given up since
 		return nil
 	}
 	if u := d.Upgrade; u != nil && !u.Snapshot {

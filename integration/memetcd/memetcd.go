@@ -43,6 +43,7 @@ type Server struct {
 	keys      []string // with a history, sorted
 	history   map[string][]*mvccpb.KeyValue
 	events    []*clientv3.Event // from revision compacted on
+	restores  int               // number of restored backups
 	changed   chan struct{}     // closed and replaced by each commit
 	streams   map[string]*stream
 	silent    bool // gives no response to progress requests

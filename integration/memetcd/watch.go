@@ -38,8 +38,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		s.streams[name] = on
 	}
 	on.begin[&op] = op.Rev()
-	next, seen := op.Rev(), on.asked
-	// Without a revision a watch begins with the next change.
+	next, seen, restores := op.Rev(), on.asked, s.restores
 	if next == 0 {
 		next = s.revision + 1
 	}
@@ -58,6 +57,10 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		var waiting []clientv3.WatchResponse
 		for {
 			s.mu.Lock()
+			if restores != s.restores {
+				// As clientv3 does without a word, it connects again from where it was.
+				on.begin[&op], restores = next, s.restores
+			}
 			resp, some := s.since(op, next)
 			switch {
 			// Without a connection nothing arrives. The events are delivered after Cut ends.

@@ -37,21 +37,29 @@ type inEtcd struct{ *etcdstore.Store }
 
 func (inEtcd) Check(ctx context.Context) error { return ctx.Err() }
 
+func (crossing) server() *memetcd.Server {
+	return memetcd.New(memetcd.Options{Operations: operations, Bytes: 16 << 10})
+}
+
+// on makes a system over an etcd and a cluster as MongoDB is.
+func (c crossing) on(ctx context.Context, t *testing.T, server *memetcd.Server, cluster *memstore.Cluster) *system {
+	t.Helper()
+	store, err := etcdstore.New(&etcdconn.Conn{Client: server.Client(ctx)}, etcdstore.Config{
+		Prefix: "/items/", Operations: operations, Bytes: 15 << 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSystemOf(ctx, t, map[string]database{string(c): inEtcd{store}, c.other(): cluster.Open("items")}, registry(), stack)
+}
+
 // found is a founding. If it forgets, a compaction comes every ten seconds or so, in the copy, in
 // the switch and the rollback.
 func (c crossing) found(seed uint64, forgets bool) founding {
 	return func(ctx context.Context, t *testing.T) *system {
 		t.Helper()
-		server := memetcd.New(memetcd.Options{Operations: operations, Bytes: 16 << 10})
-		store, err := etcdstore.New(&etcdconn.Conn{Client: server.Client(ctx)}, etcdstore.Config{
-			Prefix: "/items/", Operations: operations, Bytes: 15 << 10,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newSystemOf(ctx, t, map[string]database{
-			string(c): inEtcd{store}, c.other(): memstore.NewCluster(memstore.Options{Start: 1 << 40}).Open("items"),
-		}, registry(), stack)
+		server := c.server()
+		s := c.on(ctx, t, server, memstore.NewCluster(memstore.Options{Start: 1 << 40}))
 		if s.forgets = forgets; forgets {
 			rng := rand.New(rand.NewPCG(seed, 13))
 			go func() {

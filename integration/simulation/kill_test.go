@@ -33,13 +33,15 @@ func (m moment) String() string { return fmt.Sprintf("%s %d", m.what, m.n) }
 type trap struct {
 	moment moment
 	spring func(p *process)
+	// passes lets what was caught go on: it is not lost.
+	passes bool
 
 	mu     sync.Mutex
 	seen   int
 	sprung bool
 }
 
-// pass reports whether the process has just been caught.
+// pass reports whether the process has just been caught, and what it was about to do is lost.
 func (t *trap) pass(p *process, what string) bool {
 	t.mu.Lock()
 	hit := !t.sprung && what == t.moment.what
@@ -52,7 +54,7 @@ func (t *trap) pass(p *process, what string) bool {
 	if hit {
 		t.spring(p)
 	}
-	return hit
+	return hit && !t.passes
 }
 
 // errDead is what a process that was killed gets from its database, if it still asks.

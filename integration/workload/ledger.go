@@ -47,6 +47,7 @@ type entry[S comparable] struct {
 	maybe   []S  // states of writes with unknown outcome; if writing, the last one is in progress
 	refused []S  // states of writes refused since the last acknowledged one
 	writing bool // a write is in progress
+	undone  bool // that write began before the database was restored (GoneBack)
 	loaded  bool // the record exists, but its content is unknown here
 	changes int  // number of changes to this entry; a read uses it to detect concurrent writes
 }
@@ -82,12 +83,18 @@ func (l *Ledger[S]) Put(key string, now S) {
 // Begin records a write that is about to be sent. Its state stays possible until Ack or Refuse,
 // even if the client abandons it and begins another write.
 func (l *Ledger[S]) Begin(key string, next S) {
-	l.change(key, func(e *entry[S]) { e.maybe, e.writing = append(e.maybe, next), true })
+	l.change(key, func(e *entry[S]) { e.maybe, e.writing, e.undone = append(e.maybe, next), true, false })
 }
 
 // Ack records that the latest write was acknowledged. No other state is possible from then on.
 func (l *Ledger[S]) Ack(key string) {
-	l.change(key, func(e *entry[S]) { *e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes} })
+	l.change(key, func(e *entry[S]) {
+		if e.undone {
+			e.writing, e.undone = false, false // it may have been done before the place went back
+			return
+		}
+		*e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes}
+	})
 }
 
 // Refuse records that the client's latest write was refused, so it had no effect.
@@ -95,12 +102,14 @@ func (l *Ledger[S]) Refuse(key string) {
 	l.change(key, func(e *entry[S]) {
 		// The refused state stays known: a record that shows it is a fault of its own kind.
 		last := len(e.maybe) - 1
-		e.refused, e.maybe, e.writing = append(e.refused, e.maybe[last]), e.maybe[:last], false
+		e.refused, e.maybe, e.writing, e.undone = append(e.refused, e.maybe[last]), e.maybe[:last], false, false
 	})
 }
 
 // Unknown records that the outcome of the latest write will never be known.
-func (l *Ledger[S]) Unknown(key string) { l.change(key, func(e *entry[S]) { e.writing = false }) }
+func (l *Ledger[S]) Unknown(key string) {
+	l.change(key, func(e *entry[S]) { e.writing, e.undone = false, false })
+}
 
 // Len returns the number of records ever loaded or written.
 func (l *Ledger[S]) Len() int {

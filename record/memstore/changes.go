@@ -58,7 +58,7 @@ func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (r
 	if seq > s.cluster.end() {
 		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
 	}
-	st.store, st.next, st.closed = s, seq, make(chan struct{})
+	st.store, st.next, st.restores, st.closed = s, seq, s.cluster.restores, make(chan struct{})
 	return st, nil
 }
 
@@ -69,10 +69,12 @@ type stream struct {
 	// followed maps the identities of collections to kinds, in a stream of Follow.
 	followed map[string]string
 	// match translates an entry into a change for the stream. An error ends the stream.
-	match  func(entry) (change record.Change, ok bool, err error)
-	next   int
-	broken error
-	closed chan struct{}
+	match func(entry) (change record.Change, ok bool, err error)
+	next  int
+	// restores is the cluster's count when the stream was opened.
+	restores int
+	broken   error
+	closed   chan struct{}
 }
 
 // Next waits up to a second for new log entries.
@@ -110,7 +112,9 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	}
 	c := st.store.cluster
 	defer c.mu.Unlock()
-	// LoseHistory has removed entries that this stream still needs.
+	if st.broken == nil && st.restores != c.restores {
+		st.broken = interrupted()
+	}
 	if st.broken == nil && st.next < c.forgotten {
 		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
 	}

@@ -42,6 +42,7 @@ type Cluster struct {
 	deposed   uint64 // clock at the call of Depose; 0: the primary answers reads
 	log       []entry
 	forgotten int               // number of entries before log[0] that were discarded
+	restores  int               // number of restored backups; each ends the streams from before it
 	wake      chan struct{}     // closed and replaced at each append to log
 	blocked   map[string]string // mark of the write block by collection id; any entry blocks the cluster
 
@@ -104,16 +105,20 @@ func (c *Cluster) Open(name string) *Store {
 	db := c.databases[name]
 	// A database exists from its first use, as in MongoDB.
 	if db == nil {
-		db = &database{
-			name:    name,
-			byName:  map[string]*collection{},
-			byID:    map[string]*collection{},
-			views:   map[string]*collection{},
-			foreign: map[string]bool{},
-		}
+		db = newDatabase(name)
 		c.databases[name] = db
 	}
 	return &Store{cluster: c, db: db}
+}
+
+func newDatabase(name string) *database {
+	return &database{
+		name:    name,
+		byName:  map[string]*collection{},
+		byID:    map[string]*collection{},
+		views:   map[string]*collection{},
+		foreign: map[string]bool{},
+	}
 }
 
 // LoseHistory discards all changes so far, like a log that rolled over. Streams that have not read

@@ -88,6 +88,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err != nil {
 		return err
 	}
+	e.Doubt(found)
 	alive, err := store.Controllers(ctx)
 	if err != nil {
 		return err

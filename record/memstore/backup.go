@@ -1,0 +1,92 @@
+package memstore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"dbcontroller.dev/record"
+)
+
+// Backup is the state of a whole cluster at one moment, as a copy of its data folder is.
+type Backup struct {
+	clock     uint64
+	databases map[string]*database // copies
+	log       []entry
+	forgotten int
+	blocked   map[string]string
+}
+
+// Backup copies everything. at is called at the moment of the copy: no command
+// is half done then, and none ends before it returns.
+func (c *Cluster) Backup(at func()) *Backup {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at()
+	b := &Backup{
+		clock: c.clock, databases: map[string]*database{}, log: slices.Clone(c.log),
+		forgotten: c.forgotten, blocked: maps.Clone(c.blocked),
+	}
+	for name, db := range c.databases {
+		b.databases[name] = db.clone()
+	}
+	return b
+}
+
+// Restore gives the cluster the state of a backup: documents, fences, marks, the log of changes and
+// the clock. So the versions and positions of before come again with other changes behind them.
+// Open streams end, as those of a server that stops do. Identities of collections never come
+// again. at is called as by Backup. A backup may be restored several times.
+func (c *Cluster) Restore(b *Backup, at func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at()
+	c.clock, c.log, c.forgotten, c.blocked = b.clock, slices.Clone(b.log), b.forgotten, maps.Clone(b.blocked)
+	for name, db := range c.databases { // stores and the log keep pointing at them
+		was := newDatabase(name)
+		if of := b.databases[name]; of != nil {
+			was = of.clone()
+		}
+		*db = *was
+	}
+	c.restores++
+	c.signal()
+}
+
+func (db *database) clone() *database {
+	out := newDatabase(db.name)
+	maps.Copy(out.foreign, db.foreign)
+	for id, col := range db.byID {
+		out.byID[id] = col.clone()
+	}
+	for name, col := range db.byName {
+		out.byName[name] = out.byID[col.id]
+	}
+	for name, col := range db.views {
+		out.views[name] = out.byID[col.id]
+	}
+	out.marks = marks{identity: db.marks.identity, owners: maps.Clone(db.marks.owners), kinds: maps.Clone(db.marks.kinds)}
+	return out
+}
+
+// clone copies what commands change in place. Documents are never modified.
+func (c *collection) clone() *collection {
+	out := *c
+	out.rows = make([]*row, len(c.rows))
+	for i, r := range c.rows {
+		out.rows[i] = &row{key: r.key, id: r.id, states: slices.Clone(r.states)}
+	}
+	out.unique = map[string]*uniqueIndex{}
+	for name, ix := range c.unique {
+		copied := *ix
+		copied.owners = maps.Clone(ix.owners)
+		out.unique[name] = &copied
+	}
+	out.indexes, out.once, out.closed = slices.Clone(c.indexes), maps.Clone(c.once), maps.Clone(c.closed)
+	return &out
+}
+
+// interrupted is what ends a stream that was opened before a restore.
+func interrupted() error {
+	return fmt.Errorf("the server has stopped: %w", record.ErrUnavailable)
+}

@@ -271,6 +271,9 @@ type SelectRequest struct {
 	// AsList: it is enough that the answer is as recent as that of a List (Client), which spares
 	// the wait that a linearizable read takes.
 	AsList bool
+	// Bytes is how many bytes of documents are wanted at most; more are ErrTooLarge. A single record
+	// may come whatever it has. 0: any number.
+	Bytes int
 }
 
 // Client is what a service reads and writes its managed kinds with. Tombstones and

@@ -127,6 +127,7 @@ type Adapter struct {
 	leads      map[string]string   // of each kind shown the stored one that leads its lists, if any
 	makers     map[string][]string // of each kind shown the stored ones whose records may show in it
 	indexes    map[string]*index   // of each kind shown, for lists in another order
+	remembered atomic.Int64        // bytes of all indexes
 	most       bounds
 	sizes      map[string]*atomic.Int64 // of each kind shown: bytes of a record, on average of the last list
 }
@@ -171,7 +172,7 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 		a.makers[k.Name] = a.Follows(k.Name)
 		if a.paging != nil {
 			of, _ := a.sources(page{kind: k.Name})
-			a.indexes[k.Name] = newIndex(k.Name, of)
+			a.indexes[k.Name] = newIndex(k.Name, of, &a.remembered)
 		}
 	}
 	return a, nil

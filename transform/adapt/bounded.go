@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 
 	"dbcontroller.dev/record"
 )
@@ -21,16 +22,24 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 	if known == nil {
 		return nil, false, a.noSource(kind)
 	}
-	for {
+	keep := keeper(ctx)
+	for most := limit; ; {
 		n := firstRecords
 		if size > 0 {
 			n = (bytes - size) * len(recs) / size
 		} else if average := int(known.Load()); average > 0 {
 			n = bytes / average
 		}
-		n = min(max(n, 1), limit-len(recs))
+		n = min(max(n, 1), limit-len(recs), most)
 		next, err := a.List(ctx, kind, prefix, after, n)
-		if err != nil {
+		switch {
+		case errors.Is(err, record.ErrTooLarge) && n > 1:
+			keep(recs)
+			most = n / 2
+			continue
+		case errors.Is(err, record.ErrTooLarge) && len(recs) > 0:
+			return recs, true, nil
+		case err != nil:
 			return nil, false, err
 		}
 		for _, rec := range next {

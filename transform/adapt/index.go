@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"dbcontroller.dev/record"
@@ -13,8 +14,8 @@ const (
 	// indexIdle is how long an index is kept that no list uses: it costs memory, and the longer
 	// it was not used, the longer it takes to find out what has changed.
 	indexIdle = time.Minute
-	// indexBytes bounds an index: it is enough for about a million names. More are gone over for
-	// each page.
+	// indexBytes bounds the indexes of an Adapter, all together: it is enough for about a million
+	// names. More are gone over for each page.
 	indexBytes = 128 << 20
 	// catchUps bounds how often an index asks for changes until it is at a snapshot: once, by
 	// what a PagingStore promises.
@@ -39,6 +40,7 @@ type index struct {
 	kinds []string // stored
 	kind  string   // shown
 	turn  chan struct{}
+	total *atomic.Int64 // bytes of all indexes of the Adapter
 
 	mu      sync.Mutex
 	names   names
@@ -51,8 +53,14 @@ type index struct {
 	idle    *time.Timer
 }
 
-func newIndex(kind string, kinds []string) *index {
-	return &index{kind: kind, kinds: kinds, turn: make(chan struct{}, 1)}
+func newIndex(kind string, kinds []string, total *atomic.Int64) *index {
+	return &index{kind: kind, kinds: kinds, total: total, turn: make(chan struct{}, 1)}
+}
+
+// sized notes how many bytes the index has. mu is held.
+func (x *index) sized(bytes int) {
+	x.total.Add(int64(bytes - x.bytes))
+	x.bytes = bytes
 }
 
 // take waits until no other list fills the index or brings it up to date.
@@ -71,7 +79,8 @@ func (x *index) leave() { <-x.turn }
 func (x *index) drop() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.names, x.ready, x.large, x.bytes, x.pos = names{}, false, false, 0, record.Position{}
+	x.names, x.ready, x.large, x.pos = names{}, false, false, record.Position{}
+	x.sized(0)
 }
 
 // use keeps the index for another while, and reports what it has.
@@ -105,7 +114,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		return a.unknown(ctx, err)
 	}
 	var all []entry
-	bytes := 0
+	bytes := 0 // counted as they come: others fill theirs
 	for _, kind := range x.kinds {
 		err := a.names(ctx, kind, "", func(name string) error {
 			c, ok := a.candidate(x.kind, kind, name)
@@ -113,13 +122,15 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 				return nil
 			}
 			e := entry{candidate: c}
-			if bytes += e.size(); bytes > a.most.index {
+			bytes += e.size()
+			if x.total.Add(int64(e.size())) > int64(a.most.index) {
 				return errNoIndex
 			}
 			all = append(all, e)
 			return nil
 		})
 		if err != nil {
+			x.total.Add(int64(-bytes))
 			x.mu.Lock()
 			x.large = errors.Is(err, errNoIndex)
 			x.mu.Unlock()
@@ -217,7 +228,7 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 		if e == nil {
 			made := entry{candidate: c, touched: x.changes}
 			x.names.insert(made)
-			x.bytes += made.size()
+			x.sized(x.bytes + made.size())
 			x.grown++
 			continue
 		}
@@ -226,8 +237,9 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 		}
 		e.touched, e.gone = x.changes, false
 	}
-	if x.pos = now; x.bytes > a.most.index {
-		x.names, x.bytes, x.ready, x.large = names{}, 0, false, true
+	if x.pos = now; x.total.Load() > int64(a.most.index) {
+		x.names, x.ready, x.large = names{}, false, true
+		x.sized(0)
 	}
 }
 

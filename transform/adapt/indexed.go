@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -45,7 +46,18 @@ func (a *Adapter) Indexed(kind, field string) bool {
 
 // ListIndexed reads the stored records that lead, by the field that holds the one asked for, and
 // shows them. record.ErrNoIndex: the names of both versions do not sort the same, or are not known.
+// Of groups that are too large to be read at once it shows fewer.
 func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
+	for keep := keeper(ctx); ; req.Limit /= 2 {
+		page, err := a.listIndexed(ctx, kind, req)
+		if !errors.Is(err, record.ErrTooLarge) || req.Limit < 2 {
+			return page, err
+		}
+		keep(nil)
+	}
+}
+
+func (a *Adapter) listIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
 	none := fmt.Errorf("%s by %s: %w", kind, req.Field, record.ErrNoIndex)
 	lead, field, ok := a.carried(kind, req.Field)
 	if !ok {

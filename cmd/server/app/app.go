@@ -11,6 +11,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,8 @@ type Options struct {
 	Insecure       bool // listen where others can reach it without TLS or identities
 	// Listening, if not nil, is called when both ports are open, with their addresses.
 	Listening func(api, operator string)
+	// RequestsBytes bounds what all requests hold: less in a test. 0: limits.ServerRequestsBytes.
+	RequestsBytes int64
 	// Wrap, if not nil, stands between the server and a version's database. Tests stop a
 	// server with it at a chosen place.
 	Wrap func(version string, c record.Client) record.Client
@@ -131,7 +134,7 @@ func (a *App) Run(ctx context.Context) error {
 		// A service may mount routes besides its APIs. The table cannot know them.
 		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
-		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
+		BodiesBytes: cmp.Or(a.opts.RequestsBytes, limits.ServerRequestsBytes), Log: a.log})
 	if err != nil {
 		return err
 	}

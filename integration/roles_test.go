@@ -48,6 +48,7 @@ type part struct {
 	Steps  bool       // of a controller: it stands still in each step of a switch
 	Hold   int        // of a server: writes to v1 that are held once it is armed
 	Flags  []string   // of a server: those of the service
+	Memory int64      // of a server: what its requests may hold
 }
 
 const partVariable = "DBCONTROLLER_INTEGRATION_PART"
@@ -205,7 +206,7 @@ func playServer(ctx context.Context, s stage) error {
 		return err
 	}
 	return app.New(s.config, service.Server(), s.etcd, app.Options{
-		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
+		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", RequestsBytes: s.Memory,
 		Wrap: func(version string, c record.Client) record.Client {
 			if version != "v1" || s.Hold == 0 {
 				return c

@@ -276,6 +276,9 @@ type SelectRequest struct {
 	// AsList accepts an answer as recent as a List (see Client). It saves the wait of a
 	// linearizable read.
 	AsList bool
+	// Bytes is how many bytes of documents are wanted at most; more are ErrTooLarge. A single record
+	// may come whatever it has. 0: any number.
+	Bytes int
 }
 
 // Client reads and writes the managed kinds of a service. It hides tombstones and guards. A create

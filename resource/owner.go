@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -117,7 +118,9 @@ func (t *Table[M]) below(ctx context.Context, parent string) ([]record.Mutation,
 		if err != nil {
 			return nil, err
 		}
-		ms = append(ms, more...)
+		if ms = append(ms, more...); len(ms) > maxChildren {
+			return nil, tooMany(parent)
+		}
 	}
 	return ms, nil
 }
@@ -144,9 +147,12 @@ func tooMany(name string) error {
 // deletions returns a deletion for each record of a kind whose name has a prefix.
 func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record.Mutation, error) {
 	const batch = 1000
+	const each = 128 // of a mutation, next to its key
+	read := memory.ReadsOf(ctx)
+	held := read.Held()
 	var ms []record.Mutation
 	for after := ""; ; {
-		recs, err := t.store.List(ctx, kind, prefix, after, batch)
+		recs, more, err := t.list(ctx, kind, prefix, after, batch, fetchBytes)
 		if err != nil {
 			return nil, apiversion.Known(err)
 		}
@@ -154,12 +160,14 @@ func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record
 			if after, err = nameOf(rec); err != nil {
 				return nil, err
 			}
-			ms = append(ms, record.Mutation{Kind: kind, Key: rec.Key})
+			ms = append(ms, record.Mutation{Kind: kind, Key: record.StringKey(after)}) // rec.Key may keep more
+			held += int64(len(after) + each)
 		}
+		read.Keep(held) // the keys alone
 		switch {
 		case len(ms) > maxChildren:
 			return nil, tooMany(strings.TrimSuffix(prefix, "/"))
-		case len(recs) < batch:
+		case !more:
 			return ms, nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -67,12 +68,11 @@ func (t *Table[M]) partsOf(ctx context.Context, name string) ([]record.Record, e
 	const batch = 1000
 	var out []record.Record
 	for after := ""; ; {
-		recs, err := t.store.List(ctx, t.cfg.Parts.Kind, name+"/", after, batch)
+		recs, more, err := t.list(ctx, t.cfg.Parts.Kind, name+"/", after, batch, fetchBytes)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, recs...)
-		if len(recs) < batch {
+		if out = append(out, recs...); !more || len(recs) == 0 {
 			return out, nil
 		}
 		if after, err = nameOf(recs[len(recs)-1]); err != nil {
@@ -204,6 +204,17 @@ type selection struct {
 	head  listing.Filter // on the own record alone
 	rest  listing.Filter
 	parts bool // the filter, the order or the mask reaches into the parts
+	// read is what was read of parts and not shown yet, of a list or watch; nil for a single resource.
+	read *memory.Reads
+}
+
+// reading begins to read the parts of another resource. Those before it are shown.
+func (s selection) reading(ctx context.Context) context.Context {
+	if s.read == nil {
+		return ctx
+	}
+	s.read.Drop()
+	return memory.Into(ctx, s.read)
 }
 
 // selection reads a request's filter, order and mask. Errors name the field of the request.

@@ -40,6 +40,8 @@ func (t *Table[M]) get(ctx context.Context, name string, mask *fieldmaskpb.Field
 	if err != nil {
 		return none, err
 	}
+	ctx, read := memory.Read(ctx)
+	defer read.Drop()
 	rec, err := t.store.Get(ctx, t.cfg.Kind, name)
 	if err != nil {
 		return none, about(name, err)
@@ -65,6 +67,8 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 	if err != nil {
 		return listing.Page[M]{}, err
 	}
+	_, s.read = memory.Read(ctx)
+	defer s.read.Drop()
 	return listing.List(ctx, req, listing.Source[*row, M]{
 		Index: t.index(in),
 		Fetch: func(ctx context.Context, after string, limit int) ([]*row, error) {
@@ -75,6 +79,7 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 			return rowsOf(recs), err
 		},
 		Name: func(r *row) (string, error) { return nameOf(r.head) },
+		Size: func(r *row) int { return len(r.head.Doc) },
 		Message: func(ctx context.Context, r *row) (M, error) {
 			m, ok, err := t.showRow(ctx, s, r)
 			if err == nil && !ok {
@@ -105,12 +110,15 @@ func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, 
 func (t *Table[M]) each(ctx context.Context, in within, s selection, wait func(context.Context) error, f func(name string, m M) error) error {
 	held := memory.Of(ctx).Hold() // a client that does not read keeps the page here
 	defer held.Set(0)
+	_, s.read = memory.Read(ctx)
+	defer s.read.Drop()
 	most := fetchBytes
 	for after := ""; ; {
 		more, err := t.page(ctx, in, s, held, most, &after, f)
 		held.Set(0) // before it waits, so that two watches with a page cannot wait for each other
+		s.read.Drop()
 		switch {
-		case errors.Is(err, errNoRoom) && wait != nil && after != "":
+		case errors.Is(err, memory.ErrNoRoom) && wait != nil && after != "":
 			most = max(most/2, leastBytes)
 			if err := wait(ctx); err != nil {
 				return err
@@ -132,7 +140,7 @@ func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memor
 			return false, noRoom()
 		}
 	}
-	recs, more, err := t.fetch(ctx, in, *after, batch, most)
+	recs, more, err := t.fetch(memory.Counted(ctx), in, *after, batch, most)
 	if err != nil {
 		return false, err
 	}
@@ -177,7 +185,7 @@ func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, by
 		return nil, false, nil
 	}
 	for size := 0; ; {
-		recs, more, err := t.list(ctx, in.scope.begin, after, limit-len(out), bytes-size)
+		recs, more, err := t.list(ctx, t.cfg.Kind, in.scope.begin, after, limit-len(out), bytes-size)
 		if err != nil {
 			return nil, false, err
 		}
@@ -199,11 +207,11 @@ func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, by
 }
 
 // list is a list of the store, bounded in bytes where the store can do so.
-func (t *Table[M]) list(ctx context.Context, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
+func (t *Table[M]) list(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
 	if bounded, ok := t.store.(vrunner.BoundedStore); ok {
-		return bounded.ListBounded(ctx, t.cfg.Kind, prefix, after, limit, bytes)
+		return bounded.ListBounded(ctx, kind, prefix, after, limit, bytes)
 	}
-	recs, err := t.store.List(ctx, t.cfg.Kind, prefix, after, limit)
+	recs, err := t.store.List(ctx, kind, prefix, after, limit)
 	return recs, len(recs) == limit, err
 }
 
@@ -270,7 +278,7 @@ func (t *Table[M]) show(ctx context.Context, s selection, name string, rec recor
 	if !s.parts {
 		return m, true, nil
 	}
-	m, err = t.whole(ctx, name, rec)
+	m, err = t.whole(s.reading(ctx), name, rec)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
 		return m, false, nil

@@ -7,13 +7,13 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/refusal"
 )
 
-var errNoRoom = errors.New("too many large requests at the same time: try again")
-
-// noRoom refuses a watch for whose records others have taken the memory.
-func noRoom() error { return refusal.New(refusal.Busy, errNoRoom) }
+// noRoom refuses a watch for whose records others have taken the memory. Reads without room return
+// the same error.
+func noRoom() error { return refusal.New(refusal.Busy, memory.ErrNoRoom) }
 
 // room waits for memory that other requests hold.
 type room struct{ retry *backoff.ExponentialBackOff }
@@ -37,7 +37,7 @@ func (r room) wait(ctx context.Context) error {
 // cannot wait for each other.
 func whenRoom(ctx context.Context, f func() error) error {
 	err := f()
-	for r := newRoom(); errors.Is(err, errNoRoom); {
+	for r := newRoom(); errors.Is(err, memory.ErrNoRoom); {
 		if err := r.wait(ctx); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -55,14 +56,26 @@ func (t *Table[M]) showRow(ctx context.Context, s selection, r *row) (m M, ok bo
 	if r.gone {
 		return t.fresh(), false, nil
 	}
-	if m, err = t.join(name, r.head, r.parts); err != nil {
+	m, err = t.join(name, r.head, r.parts)
+	// The rows of a page stay in memory as long as the page. Asked again, it would be read again.
+	r.parts, r.read = nil, false
+	if err != nil {
 		return m, false, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, s.head.Eval(m) && s.rest.Eval(m), nil
 }
 
-// readRows reads a row and the next ones that are wanted by what their records say.
+// readRows reads a row and the next ones that are wanted by what their records say. Those before it
+// have been shown. Rows that are too large to be read together are read one by one.
 func (t *Table[M]) readRows(ctx context.Context, batch vrunner.BatchStore, s selection, first *row) error {
+	err := t.readSome(s.reading(ctx), batch, s, first, together)
+	if errors.Is(err, record.ErrTooLarge) {
+		err = t.readSome(s.reading(ctx), batch, s, first, 1)
+	}
+	return err
+}
+
+func (t *Table[M]) readSome(ctx context.Context, batch vrunner.BatchStore, s selection, first *row, most int) error {
 	rows := map[string]*row{}
 	var sels []record.Selector
 	add := func(r *row) error {
@@ -79,7 +92,7 @@ func (t *Table[M]) readRows(ctx context.Context, batch vrunner.BatchStore, s sel
 		return err
 	}
 	for _, r := range first.next {
-		if len(rows) == together {
+		if len(rows) == most {
 			break
 		}
 		if m, err := t.Decode(r.head); err == nil && s.head.Eval(m) { // an error is that row's own

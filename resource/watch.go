@@ -192,14 +192,17 @@ func (w *watch[M]) follow(ctx context.Context, name string) error {
 	if w.in.none || !w.in.scope.holds(name) {
 		return nil
 	}
-	rec, err := w.table.store.Get(ctx, w.table.cfg.Kind, name)
+	reading, read := memory.Read(ctx)
+	defer read.Drop()
+	rec, err := w.table.store.Get(reading, w.table.cfg.Kind, name)
 	if errors.Is(err, record.ErrNotFound) {
 		return w.gone(name)
 	}
 	if err != nil {
 		return err
 	}
-	m, ok, err := w.table.show(ctx, w.selected, name, rec)
+	m, ok, err := w.table.show(reading, w.selected, name, rec)
+	read.Drop() // what is sent counts by itself
 	switch {
 	case errors.Is(err, record.ErrMismatch):
 		return nil // it changed while it was read: that change is still to come

@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -187,6 +188,8 @@ func again(ctx context.Context, name string, try func() error) error {
 }
 
 func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply func(M) error) (M, error) {
+	ctx, read := memory.Read(ctx)
+	defer read.Drop()
 	m, now, err := t.read(ctx, name)
 	if err != nil {
 		return m, err
@@ -287,6 +290,8 @@ func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 }
 
 func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error {
+	ctx, read := memory.Read(ctx)
+	defer read.Drop()
 	owners, err := t.touchOwner(ctx, name)
 	if err != nil && !errors.Is(err, record.ErrNotFound) { // an orphan can be deleted
 		return err

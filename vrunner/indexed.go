@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -41,20 +42,22 @@ func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexReq
 	if !ok {
 		return page, fmt.Errorf("%s by %s: %w", kind, req.Field, record.ErrNoIndex)
 	}
+	r := memory.ReadsOf(ctx)
+	if r.Counts() && (req.Bytes <= 0 || req.Bytes > pieceBytes) {
+		req.Bytes = pieceBytes // the page says that it is not the last one
+	}
 	err = v.read(ctx, kind, func(t record.Token) (err error) {
 		req.Token = t
 		page, err = reader.ListIndexed(ctx, req)
 		return err
 	})
-	return page, err
+	if err != nil {
+		return page, err
+	}
+	return page, take(r, sizeOf(page.Records))
 }
 
 // ListBounded is List that ends with the record that reaches so many bytes.
 func (v *View) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
-	err = v.read(ctx, kind, func(t record.Token) (err error) {
-		more = false
-		recs, err = v.client.List(ctx, record.ListRequest{Token: t, Prefix: prefix, After: after, Limit: limit, Bytes: bytes, Cut: &more})
-		return err
-	})
-	return recs, more || len(recs) == limit, err
+	return v.list(ctx, kind, prefix, after, limit, bytes)
 }

@@ -8,7 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"connectrpc.com/connect"
+
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 )
 
 // joinAttempts bounds how often the calls that write together are made again.
@@ -33,12 +37,8 @@ func Join(store Store) (joined Store, together func(ctx context.Context, do func
 			return do(ctx) // the outer one writes
 		}
 		for attempt := 1; ; attempt++ {
-			w := &joinedWrite{records: map[joinedKey]*joinedRecord{}}
-			err := do(context.WithValue(ctx, j, w))
-			if err != nil {
-				return err
-			}
-			if err = j.commit(ctx, w); err == nil || !raced(err) {
+			again, err := j.try(ctx, do)
+			if !again {
 				return err
 			}
 			if attempt == joinAttempts {
@@ -46,10 +46,34 @@ func Join(store Store) (joined Store, together func(ctx context.Context, do func
 			}
 		}
 	}
-	if batch, ok := store.(BatchStore); ok {
+	batch, selects := store.(BatchStore)
+	bounded, bounds := store.(BoundedStore)
+	switch {
+	case selects && bounds:
+		return struct {
+			*joinedBatch
+			joinedBounded
+		}{&joinedBatch{j, batch}, joinedBounded{j, bounded}}, together
+	case selects:
 		return &joinedBatch{j, batch}, together
+	case bounds:
+		return struct {
+			*joinedStore
+			joinedBounded
+		}{j, joinedBounded{j, bounded}}, together
 	}
 	return j, together
+}
+
+// try runs do once and writes what it has written. again reports that others have changed that.
+func (j *joinedStore) try(ctx context.Context, do func(context.Context) error) (again bool, err error) {
+	w := &joinedWrite{records: map[joinedKey]*joinedRecord{}, held: memory.Of(ctx).Hold()}
+	defer w.held.Set(0)
+	if err := do(context.WithValue(ctx, j, w)); err != nil {
+		return false, err
+	}
+	err = j.commit(ctx, w)
+	return raced(err), err
 }
 
 // raced reports that what is written is no more as it was.
@@ -64,6 +88,8 @@ type joinedStore struct{ Store }
 type joinedWrite struct {
 	records map[joinedKey]*joinedRecord
 	order   []joinedKey
+	bytes   int64 // of the documents
+	held    *memory.Held
 }
 
 type joinedKey struct {
@@ -73,6 +99,8 @@ type joinedKey struct {
 
 // joinedRecord is a record before and after; nil documents are absence.
 type joinedRecord struct{ before, after []byte }
+
+func (r *joinedRecord) size() int64 { return int64(len(r.before) + len(r.after)) }
 
 // of returns what is being written in a context, nil outside of together.
 func (j *joinedStore) of(ctx context.Context) *joinedWrite {
@@ -125,6 +153,21 @@ func (j *joinedStore) Write(ctx context.Context, ms []record.Mutation) error {
 		r.after = m.Doc
 		next[k] = r
 	}
+	bytes := w.bytes
+	for _, k := range order {
+		if r := w.records[k]; r != nil {
+			bytes -= r.size()
+		}
+		r := next[k]
+		bytes += r.size()
+	}
+	if !w.held.Set(bytes) {
+		if !w.held.Possible(bytes) {
+			return connect.NewError(connect.CodeResourceExhausted, errors.New("what is written together is larger than the server can hold for one request: write less at a time"))
+		}
+		return refusal.New(refusal.Busy, errNoRoom)
+	}
+	w.bytes = bytes
 	for _, k := range order {
 		if w.records[k] == nil {
 			w.order = append(w.order, k)
@@ -182,12 +225,57 @@ func (j *joinedStore) List(ctx context.Context, kind, prefix, after string, limi
 	if w == nil || len(w.order) == 0 {
 		return j.Store.List(ctx, kind, prefix, after, limit)
 	}
-	return page(w, kind, prefix, after, limit,
-		func(limit int) ([]record.Record, error) { return j.Store.List(ctx, kind, prefix, after, limit) },
-		func(r record.Record) string { name, _ := r.Key.Name(); return name },
-		func(_ string, k joinedKey, doc []byte) record.Record {
-			return record.Record{Kind: kind, Key: k.key, Doc: doc}
-		})
+	recs, _, err := page(w, kind, prefix, after, limit,
+		func(ask int) ([]record.Record, bool, error) {
+			recs, err := j.Store.List(ctx, kind, prefix, after, ask)
+			return recs, len(recs) == ask, err
+		}, nameOfRecord, madeOf)
+	return recs, err
+}
+
+func nameOfRecord(r record.Record) string { name, _ := r.Key.Name(); return name }
+
+func madeOf(_ string, k joinedKey, doc []byte) record.Record {
+	return record.Record{Kind: k.kind, Key: k.key, Doc: doc}
+}
+
+// joinedBounded is one over a store whose lists can be bounded in bytes.
+type joinedBounded struct {
+	joined  *joinedStore
+	bounded BoundedStore
+}
+
+// ListBounded is List that ends with the record that reaches so many bytes.
+func (j joinedBounded) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
+	w := j.joined.of(ctx)
+	if w == nil || len(w.order) == 0 {
+		return j.bounded.ListBounded(ctx, kind, prefix, after, limit, bytes)
+	}
+	if limit <= 0 {
+		limit = defaultList
+	}
+	for {
+		last := "" // of the stored ones
+		recs, more, err = page(w, kind, prefix, after, limit, func(ask int) (stored []record.Record, more bool, err error) {
+			if stored, more, err = j.bounded.ListBounded(ctx, kind, prefix, after, ask, bytes); len(stored) > 0 {
+				last = nameOfRecord(stored[len(stored)-1])
+			}
+			return stored, more, err
+		}, nameOfRecord, madeOf)
+		if err != nil {
+			return nil, false, err
+		}
+		size := 0
+		for i, r := range recs {
+			if size += len(r.Doc); bytes > 0 && size >= bytes && i+1 < len(recs) {
+				return recs[:i+1], true, nil
+			}
+		}
+		if len(recs) > 0 || !more || last == "" {
+			return recs, more || len(recs) == limit, nil
+		}
+		after = last // all that was stored there is deleted
+	}
 }
 
 // joinedBatch is one over a store that reads much at once.
@@ -203,10 +291,14 @@ func (j *joinedBatch) ListNames(ctx context.Context, kind, prefix, after string,
 	if w == nil || len(w.order) == 0 {
 		return j.batch.ListNames(ctx, kind, prefix, after, limit)
 	}
-	return page(w, kind, prefix, after, limit,
-		func(limit int) ([]string, error) { return j.batch.ListNames(ctx, kind, prefix, after, limit) },
+	names, _, err := page(w, kind, prefix, after, limit,
+		func(ask int) ([]string, bool, error) {
+			names, err := j.batch.ListNames(ctx, kind, prefix, after, ask)
+			return names, len(names) == ask, err
+		},
 		func(name string) string { return name },
 		func(name string, _ joinedKey, _ []byte) string { return name })
+	return names, err
 }
 
 func (j *joinedBatch) Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error) {
@@ -228,19 +320,18 @@ func (j *joinedBatch) Select(ctx context.Context, sels []record.Selector, asList
 	return recs, nil
 }
 
-// page is what a list returns with what was written: stored returns so many of what is stored.
-func page[T any](w *joinedWrite, kind, prefix, after string, limit int, stored func(limit int) ([]T, error), nameOf func(T) string, made func(name string, k joinedKey, doc []byte) T) ([]T, error) {
-	if limit == 0 {
-		limit = 1000
+// page is what a list returns with what was written, and whether there may be more. stored returns so
+// many of what is stored, or fewer, and whether there may be more of them.
+func page[T any](w *joinedWrite, kind, prefix, after string, limit int, stored func(ask int) ([]T, bool, error), nameOf func(T) string, made func(name string, k joinedKey, doc []byte) T) (items []T, more bool, err error) {
+	if limit <= 0 {
+		limit = defaultList
 	}
 	// So many more, that there are enough when those are left out that were changed.
-	ask := limit + len(w.order)
-	items, err := stored(ask)
-	if err != nil {
-		return nil, err
+	if items, more, err = stored(limit + len(w.order)); err != nil {
+		return nil, false, err
 	}
 	last := "" // how far the stored ones go; empty: to the end
-	if len(items) == ask {
+	if more && len(items) > 0 {
 		last = nameOf(items[len(items)-1])
 	}
 	items = slices.DeleteFunc(items, func(i T) bool { return w.records[joinedKey{kind, record.StringKey(nameOf(i))}] != nil })
@@ -251,5 +342,8 @@ func page[T any](w *joinedWrite, kind, prefix, after string, limit int, stored f
 		}
 	}
 	slices.SortFunc(items, func(a, b T) int { return cmp.Compare(nameOf(a), nameOf(b)) })
-	return items[:min(limit, len(items))], nil
+	if len(items) > limit {
+		return items[:limit], true, nil
+	}
+	return items, more, nil
 }

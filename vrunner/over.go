@@ -102,14 +102,19 @@ func (c *overChanges) Close() {
 // count notes that names have come to known and gone from it, and reports whether there is room for
 // all that it has.
 func (c *overChanges) count(come, gone []string) bool {
-	const each = 16 // of a slice, next to the text
 	for _, name := range come {
-		c.bytes += int64(len(name) + each)
+		c.bytes += sizeOfName(name)
 	}
 	for _, name := range gone {
-		c.bytes -= int64(len(name) + each)
+		c.bytes -= sizeOfName(name)
 	}
 	return c.held.SetSpare(c.bytes)
+}
+
+// sizeOfName is about what a name takes in a slice.
+func sizeOfName(name string) int64 {
+	const each = 16 // next to the text
+	return int64(len(name) + each)
 }
 
 // noRoom reports that known has no room. A stream that the caller has begun runs again.
@@ -140,22 +145,45 @@ func (c *overChanges) list(ctx context.Context) error {
 	return nil
 }
 
-// names are those of a kind with a prefix, now, in order.
+// namesBytes bounds the records that are read at once for their names.
+const namesBytes = 8 << 20
+
+// names are those of a kind with a prefix, now, in order. They find room while they are collected, next
+// to those that are known.
 func (c *overChanges) names(ctx context.Context, kind, prefix string) (names []string, err error) {
-	const page = 1000
-	for after := ""; ; {
-		recs, err := c.shown.List(ctx, kind, prefix, after, page)
+	ctx, read := memory.Read(ctx)
+	defer func() {
+		read.Drop()
 		if err != nil {
+			c.held.Set(c.bytes) // fewer than before always fit
+		}
+	}()
+	var come int64
+	for after, more := "", true; more; read.Drop() {
+		var recs []record.Record
+		if recs, more, err = c.page(ctx, kind, prefix, after); err != nil {
 			return nil, err
 		}
 		for _, r := range recs {
 			after, _ = r.Key.Name()
-			names = append(names, after)
+			// A part of the document's memory would keep all of it.
+			names, come = append(names, strings.Clone(after)), come+sizeOfName(after)
 		}
-		if len(recs) < page {
-			return names, nil
+		if !c.held.SetSpare(c.bytes + come) {
+			return nil, c.noRoom(ctx)
 		}
 	}
+	return names, nil
+}
+
+// page is a page of a kind, bounded in bytes where the records can be listed so.
+func (c *overChanges) page(ctx context.Context, kind, prefix, after string) (recs []record.Record, more bool, err error) {
+	const page = 1000
+	if bounded, ok := c.shown.(reads); ok {
+		return bounded.ListBounded(ctx, kind, prefix, after, page, namesBytes)
+	}
+	recs, err = c.shown.List(ctx, kind, prefix, after, page)
+	return recs, len(recs) == page, err
 }
 
 func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
@@ -169,6 +197,7 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 		return nil, err
 	}
 	var out []Dirty
+	reported := map[record.Selector]bool{} // several records may show in the same ones
 	for _, d := range stored {
 		sels, err := c.shown.Affected(d.Kind, d.Name)
 		if err != nil {
@@ -176,8 +205,10 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 		}
 		for _, sel := range sels {
 			name, ok := sel.Key.Name()
+			again := reported[sel]
+			reported[sel] = true
 			switch {
-			case !ok || !slices.Contains(c.kinds, sel.Kind):
+			case !ok || again || !slices.Contains(c.kinds, sel.Kind):
 			case sel.Prefix:
 				names, err := c.within(ctx, sel.Kind, name)
 				if err != nil {

@@ -15,9 +15,12 @@ func (v *View) ListWith(ctx context.Context, kind, prefix, after string, limit i
 	if err != nil {
 		return nil, nil, err
 	}
-	err = v.readAll(ctx, withKind(kinds, kind), func(toks record.Tokens) (err error) {
-		listed, with, err = pager.ListWith(ctx, toks, record.ListRequest{Token: toks[kind], Prefix: prefix, After: after, Limit: limit}, also)
-		return err
+	err = fitting(ctx, func(bytes int) (int64, error) {
+		err := v.readAll(ctx, withKind(kinds, kind), func(toks record.Tokens) (err error) {
+			listed, with, err = pager.ListWith(ctx, toks, record.ListRequest{Token: toks[kind], Prefix: prefix, After: after, Limit: limit, Bytes: bytes}, also)
+			return err
+		})
+		return sizeOf(listed) + sizeOf(with), err
 	})
 	return listed, with, err
 }
@@ -40,9 +43,12 @@ func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap recor
 	for _, sel := range sels {
 		kinds = withKind(kinds, sel.Kind)
 	}
-	err = v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
-		snap, err = pager.SelectAt(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: true})
-		return err
+	err = fitting(ctx, func(bytes int) (int64, error) {
+		err := v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
+			snap, err = pager.SelectAt(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: true, Bytes: bytes})
+			return err
+		})
+		return sizeOf(snap.Records), err
 	})
 	return snap, err
 }

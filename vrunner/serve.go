@@ -137,7 +137,7 @@ func noRoomFor(out *capture) *connect.Error {
 }
 
 // errNoRoom: what requests hold in memory is bounded, and others hold it.
-var errNoRoom = errors.New("too many large requests at the same time: try again")
+var errNoRoom = memory.ErrNoRoom
 
 // capture keeps a response until it is known that it counts, and while its client reads it. The
 // headers are those at the time of the status; what is set later is trailers.

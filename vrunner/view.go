@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -61,7 +62,10 @@ func (v *View) Get(ctx context.Context, kind, key string) (record.Record, error)
 		rec, err = v.client.Get(ctx, t, record.StringKey(key))
 		return err
 	})
-	return rec, err
+	if err != nil {
+		return rec, err
+	}
+	return rec, take(memory.ReadsOf(ctx), int64(len(rec.Doc)))
 }
 
 func (v *View) getAsList(ctx context.Context, kind, key string) (record.Record, error) {
@@ -85,11 +89,7 @@ func (v *View) readsAsList(ctx context.Context) bool {
 // List returns live records of a kind in name order: those whose name has the prefix, and
 // comes after after (exclusive).
 func (v *View) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
-	var recs []record.Record
-	err := v.read(ctx, kind, func(t record.Token) (err error) {
-		recs, err = v.client.List(ctx, record.ListRequest{Token: t, Prefix: prefix, After: after, Limit: limit})
-		return err
-	})
+	recs, _, err := v.list(ctx, kind, prefix, after, limit, 0)
 	return recs, err
 }
 
@@ -116,9 +116,12 @@ func (v *View) Select(ctx context.Context, sels []record.Selector, asList bool) 
 	for _, sel := range sels {
 		kinds = withKind(kinds, sel.Kind)
 	}
-	err := v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
-		recs, err = v.client.Select(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: asList})
-		return err
+	err := fitting(ctx, func(bytes int) (int64, error) {
+		err := v.readAll(ctx, kinds, func(toks record.Tokens) (err error) {
+			recs, err = v.client.Select(ctx, record.SelectRequest{Tokens: toks, Select: sels, AsList: asList, Bytes: bytes})
+			return err
+		})
+		return sizeOf(recs), err
 	})
 	return recs, err
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -154,7 +155,9 @@ func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, value
 		name string
 		rec  R
 	}
-	for {
+	read := memory.ReadsOf(ctx)
+	held := read.Held()
+	for ; ; read.Keep(held) {
 		var all []named
 		end, more := "", false // names behind the end may be missing
 		for _, v := range values {
@@ -269,7 +272,9 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 	if !ok {
 		return page, record.ErrNoIndex
 	}
+	bytes := 0
 	for looked := 0; len(todo) > 0; {
+		memory.ReadsOf(ctx).Keep(int64(page.bytes))
 		recs, next, n, err := x.step(ctx, by, todo, q)
 		if err != nil {
 			return page, err
@@ -310,7 +315,8 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 		}
 		todo = next
 		// A token has a place, which the beginning of a range is not.
-		if looked += n; looked >= maxScan && len(todo) > 0 && todo[0].points != nil {
+		looked, bytes = looked+n, bytes+x.src.sizeOf(recs)
+		if (looked >= maxScan || bytes >= maxScanBytes) && len(todo) > 0 && todo[0].points != nil {
 			values, err := x.valuesOf(by, todo[0].points[0])
 			if err != nil {
 				return page, err

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -34,7 +35,10 @@ const (
 	maxBytes = 3 << 20
 	// maxHeld bounds the messages that are held to be sorted.
 	maxHeld = 16 << 20
-	batch   = 1000
+	// maxScanBytes and maxSortBytes bound likewise the bytes of the records that are looked through.
+	maxScanBytes = 128 << 20
+	maxSortBytes = 512 << 20
+	batch        = 1000
 )
 
 // ErrGone is returned by Source.Message for a record that must not be listed, such as
@@ -51,6 +55,8 @@ type Source[R any, M proto.Message] struct {
 	// comes after after; fewer than limit only if there are no more, or with ErrMore.
 	Fetch func(ctx context.Context, after string, limit int) ([]R, error)
 	Name  func(R) (string, error)
+	// Size is how many bytes a record has, as it was read. Nil: not known.
+	Size func(R) int
 	// Message makes the message of a record, a new one that List may change.
 	Message func(ctx context.Context, r R) (M, error)
 	// Where must be met besides the filter of the request. It is not part of the token's
@@ -73,6 +79,16 @@ func (src Source[R, M]) fetch(ctx context.Context, after string, limit int) (rec
 		return recs, true, nil
 	}
 	return recs, len(recs) == limit, err
+}
+
+// sizeOf is how many bytes records have.
+func (src Source[R, M]) sizeOf(recs []R) (bytes int) {
+	if src.Size != nil {
+		for _, r := range recs {
+			bytes += src.Size(r)
+		}
+	}
+	return bytes
 }
 
 // Page is one page of a list.
@@ -100,8 +116,9 @@ func (p *Page[M]) add(m M, mask *fieldmaskpb.FieldMask) (full bool, err error) {
 // List makes the page that a request asks for with the fields that FieldsOf finds in it.
 // In name order it reads no more than it needs. A comparison with a field of the Index is read by
 // it, where it is == or in. So is an order by one such field. For another order it reads
-// everything, at most 50,000 records, and sorts what matches, at most 10,000. A page ends early
-// where its messages would be more than 3 MiB.
+// everything, at most 50,000 records or 512 MiB, and sorts what matches, at most 10,000. A page ends
+// early where its messages would be more than 3 MiB, and where 10,000 records or 128 MiB were looked
+// through. The records that it holds at a time count as the memory of the request.
 //
 // A list is no snapshot: a record that is there all the time is on exactly one page, one
 // that is made, changed in what is sorted by, or deleted meanwhile on one or none.
@@ -115,6 +132,8 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 	if err != nil {
 		return Page[M]{}, err
 	}
+	ctx, read := memory.Read(ctx)
+	defer read.Drop()
 	if page, err := indexed(ctx, q, src, d); !errors.Is(err, record.ErrNoIndex) {
 		return page, err
 	}
@@ -178,7 +197,7 @@ func (q query) token(name string, values []any) string {
 // streamed makes a page in name order.
 func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
 	var page Page[M]
-	last, scanned := "", 0
+	last, scanned, bytes := "", 0, 0
 	if q.after != nil {
 		last = q.after.Name
 	}
@@ -188,6 +207,7 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 		limit = batch
 	}
 	for {
+		memory.ReadsOf(ctx).Keep(int64(page.bytes)) // the records are dropped
 		recs, more, err := src.fetch(ctx, last, limit)
 		if err != nil {
 			return Page[M]{}, err
@@ -219,7 +239,8 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 		if !more {
 			return page, nil
 		}
-		if scanned += len(recs); scanned >= maxScan && len(page.Items) < q.size {
+		scanned, bytes = scanned+len(recs), bytes+src.sizeOf(recs)
+		if (scanned >= maxScan || bytes >= maxScanBytes) && len(page.Items) < q.size {
 			page.NextPageToken = q.token(last, values)
 			return page, nil
 		}
@@ -258,7 +279,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 	compare := func(a, b entry[M]) int { return compareEntries(q.order, a, b) }
 	var all []entry[M]
 	var err error
-	matching, scanned, held, last := 0, 0, 0, ""
+	matching, scanned, bytes, held, last := 0, 0, 0, 0, ""
 	// keep leaves what can be on the page: one more shows that there is a next one.
 	keep := func() {
 		slices.SortFunc(all, compare)
@@ -271,9 +292,14 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 		all, held = all[:n], size
 	}
 	for {
+		memory.ReadsOf(ctx).Keep(int64(held))
 		recs, more, err := src.fetch(ctx, last, batch)
 		if err != nil {
 			return Page[M]{}, err
+		}
+		if bytes += src.sizeOf(recs); bytes > maxSortBytes {
+			return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
+				"order_by: the records have more than %d MiB, too many to look through for an order by %s: narrow the parent, or list without order_by", maxSortBytes>>20, q.order))
 		}
 		if scanned += len(recs); scanned > maxSortScan {
 			return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(

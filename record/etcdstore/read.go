@@ -352,7 +352,7 @@ func (s *Store) Get(ctx context.Context, tok record.Token, key record.Key) (reco
 
 // Select returns live records at the newest revision. A weaker read would not be cheaper.
 func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.Record, error) {
-	snap, err := s.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select})
+	snap, err := s.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select, Bytes: req.Bytes})
 	return snap.Records, err
 }
 

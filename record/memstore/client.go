@@ -31,7 +31,7 @@ func (s *Store) Select(ctx context.Context, req record.SelectRequest) ([]record.
 	if err != nil {
 		return nil, err
 	}
-	return gather(cols, record.ReadRequest{Select: req.Select}, s.cluster.clock)
+	return gather(cols, record.ReadRequest{Select: req.Select, Bytes: req.Bytes}, s.cluster.clock)
 }
 
 // List returns live records in name order.

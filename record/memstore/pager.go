@@ -16,8 +16,18 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 		return nil, nil, err
 	}
 	defer s.cluster.mu.Unlock()
+	most := list.Bytes
+	list.Bytes = 0
 	listed = s.listed(col, list)
-	// The lock is still held, so both parts show one moment.
+	rest := 0
+	if most > 0 {
+		for _, r := range listed {
+			most -= len(r.Doc)
+		}
+		if rest = most; rest <= 0 {
+			return nil, nil, record.ErrTooLarge
+		}
+	}
 	sels, err := also(listed)
 	if err != nil {
 		return nil, nil, err
@@ -26,7 +36,7 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 	if err != nil {
 		return nil, nil, err
 	}
-	with, err = gather(cols, record.ReadRequest{Select: sels}, s.cluster.clock)
+	with, err = gather(cols, record.ReadRequest{Select: sels, Bytes: rest}, s.cluster.clock)
 	return listed, with, err
 }
 
@@ -40,7 +50,7 @@ func (s *Store) SelectAt(ctx context.Context, req record.SelectRequest) (record.
 	if err != nil {
 		return record.Snapshot{}, err
 	}
-	recs, err := gather(cols, record.ReadRequest{Select: req.Select}, s.cluster.clock)
+	recs, err := gather(cols, record.ReadRequest{Select: req.Select, Bytes: req.Bytes}, s.cluster.clock)
 	return record.Snapshot{Version: versionAt(s.cluster.clock), Records: recs}, err
 }
 

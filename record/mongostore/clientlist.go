@@ -163,7 +163,7 @@ func (c *Client) selecting(ctx context.Context, req record.SelectRequest, use fu
 				return err
 			}
 		}
-		snap, err := c.ns.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select, NotBefore: versionOf(notBefore)})
+		snap, err := c.ns.Read(ctx, record.ReadRequest{Tokens: req.Tokens, Select: req.Select, NotBefore: versionOf(notBefore), Bytes: req.Bytes})
 		if err == nil {
 			c.ns.seen.reach(timestampOf(snap.Version))
 		}

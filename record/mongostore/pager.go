@@ -19,12 +19,15 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 	if err := c.check(list.Token); err != nil {
 		return nil, nil, err
 	}
+	most := list.Bytes
+	list.Bytes = 0 // nothing is cut
 	err = reading(ctx, func() error {
 		var refused error // an error that a retry does not change
 		// Start the second find before the first: its wait is most of the time of a small page.
 		early, end := c.sendAhead(ctx, toks, list)
 		defer end()
 		err := c.ns.atSnapshot(ctx, versionOf(c.ns.seen.time()), func(ctx context.Context, o readOptions) (err error) {
+			o.bound = newBound(most)
 			if listed, o.at, err = c.ns.findList(ctx, list, o); err != nil {
 				return err
 			}

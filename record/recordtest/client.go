@@ -28,6 +28,7 @@ var clientTests = []test{
 	{"names", withClient(clientNames)},
 	{"select", withClient(clientSelect)},
 	{"select at one moment", withClient(clientSelectMoment)},
+	{"select of so many bytes", withClient(clientSelectBytes)},
 	{"reads as a list", withClient(clientAsList)},
 	{"list with what belongs to it", withPager(pagerListWith)},
 	{"list with what belongs to it at one moment", withPager(pagerMoment)},

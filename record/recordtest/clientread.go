@@ -116,6 +116,57 @@ func clientSelect(t *testing.T, b *bench) {
 	}
 }
 
+// clientSelectBytes checks that a select of more than Bytes is refused, whatever its form, also as
+// part of a list.
+func clientSelectBytes(t *testing.T, b *bench) {
+	const each = 20_000
+	k := b.managed(t)
+	var sels []record.Selector
+	for _, name := range []string{"p/a", "p/b", "p/c", "p/d"} {
+		ok(t, "put", k.do(t, record.Mutation{Kind: k.spec.Name, Key: record.StringKey(name), Doc: filled(name, 1, each)}))
+		sels = append(sels, k.sel(name))
+	}
+	all := record.Selector{Kind: k.spec.Name, Key: record.StringKey("p/"), Prefix: true}
+	pager, pages := b.Client.(record.Pager)
+	for bytes, fits := range map[int]bool{0: true, 5 * each: true, 3 * each: false} {
+		for what, read := range map[string]func() (int, error){
+			"select": func() (int, error) {
+				recs, err := b.Client.Select(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: sels, Bytes: bytes})
+				return len(recs), err
+			},
+			"select of a range": func() (int, error) {
+				recs, err := b.Client.Select(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: []record.Selector{all}, AsList: true, Bytes: bytes})
+				return len(recs), err
+			},
+			"select at": func() (int, error) {
+				if !pages {
+					return 0, &record.UnsupportedError{}
+				}
+				snap, err := pager.SelectAt(t.Context(), record.SelectRequest{Tokens: tokens(k), Select: sels, Bytes: bytes})
+				return len(snap.Records), err
+			},
+			"list with": func() (int, error) {
+				if !pages {
+					return 0, &record.UnsupportedError{}
+				}
+				tok := tokens(k)
+				listed, with, err := pager.ListWith(t.Context(), tok, record.ListRequest{Token: tok[k.spec.Name], Limit: 1, Bytes: bytes}, func([]record.Record) ([]record.Selector, error) {
+					return sels[1:], nil
+				})
+				return len(listed) + len(with), err
+			},
+		} {
+			n, err := read()
+			var unsupported *record.UnsupportedError
+			switch {
+			case errors.As(err, &unsupported):
+			case fits && (err != nil || n != len(sels)), !fits && !errors.Is(err, record.ErrTooLarge):
+				t.Errorf("%s of %d bytes: %d records, %v", what, bytes, n, err)
+			}
+		}
+	}
+}
+
 // clientSelectMoment changes two records of two kinds together. Readers must always see both
 // changes, and every acknowledged change.
 func clientSelectMoment(t *testing.T, b *bench) {

@@ -136,6 +136,7 @@ type Adapter struct {
 	leads      map[string]string   // by kind shown: the leading stored kind, if any
 	makers     map[string][]string // by kind shown: the stored kinds whose records may show in it
 	indexes    map[string]*index   // by kind shown: for lists in another order
+	remembered atomic.Int64        // bytes of all indexes
 	most       bounds
 	sizes      map[string]*atomic.Int64 // by kind shown: bytes of a record, the average of the last list
 }
@@ -183,7 +184,7 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 		a.makers[k.Name] = a.Follows(k.Name)
 		if a.paging != nil {
 			of, _ := a.sources(page{kind: k.Name})
-			a.indexes[k.Name] = newIndex(k.Name, of)
+			a.indexes[k.Name] = newIndex(k.Name, of, &a.remembered)
 		}
 	}
 	return a, nil

@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 
 	"dbcontroller.dev/record"
 )
@@ -21,7 +22,8 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 	if known == nil {
 		return nil, false, a.noSource(kind)
 	}
-	for {
+	keep := keeper(ctx)
+	for most := limit; ; {
 		n := firstRecords
 		// Estimate by the records of this list, or else by the last list of the kind.
 		if size > 0 {
@@ -30,9 +32,16 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 			n = bytes / average
 		}
 		// At least one record, or a record larger than the limit would stop the list.
-		n = min(max(n, 1), limit-len(recs))
+		n = min(max(n, 1), limit-len(recs), most)
 		next, err := a.List(ctx, kind, prefix, after, n)
-		if err != nil {
+		switch {
+		case errors.Is(err, record.ErrTooLarge) && n > 1:
+			keep(recs)
+			most = n / 2
+			continue
+		case errors.Is(err, record.ErrTooLarge) && len(recs) > 0:
+			return recs, true, nil
+		case err != nil:
 			return nil, false, err
 		}
 		for _, rec := range next {

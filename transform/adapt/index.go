@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"dbcontroller.dev/record"
@@ -13,8 +14,8 @@ const (
 	// indexIdle is how long an unused index is kept. It costs memory, and the older it is, the
 	// longer it takes to read the changes since.
 	indexIdle = time.Minute
-	// indexBytes limits the memory of an index. It suffices for about a million names. With more
-	// names, each page scans them.
+	// indexBytes limits the memory of all indexes of an Adapter together. It suffices for about a
+	// million names. With more names, each page scans them.
 	indexBytes = 128 << 20
 	// catchUps limits the reads of changes until an index reaches a snapshot. A PagingStore
 	// promises that one read is enough.
@@ -38,6 +39,7 @@ type index struct {
 	kinds []string // stored
 	kind  string   // shown
 	turn  chan struct{}
+	total *atomic.Int64 // bytes of all indexes of the Adapter
 
 	mu      sync.Mutex
 	names   names
@@ -50,8 +52,14 @@ type index struct {
 	idle    *time.Timer
 }
 
-func newIndex(kind string, kinds []string) *index {
-	return &index{kind: kind, kinds: kinds, turn: make(chan struct{}, 1)}
+func newIndex(kind string, kinds []string, total *atomic.Int64) *index {
+	return &index{kind: kind, kinds: kinds, total: total, turn: make(chan struct{}, 1)}
+}
+
+// sized notes how many bytes the index has. mu is held.
+func (x *index) sized(bytes int) {
+	x.total.Add(int64(bytes - x.bytes))
+	x.bytes = bytes
 }
 
 // take waits until no other list fills or updates the index.
@@ -70,7 +78,8 @@ func (x *index) leave() { <-x.turn }
 func (x *index) drop() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.names, x.ready, x.large, x.bytes, x.pos = names{}, false, false, 0, record.Position{}
+	x.names, x.ready, x.large, x.pos = names{}, false, false, record.Position{}
+	x.sized(0)
 }
 
 // use extends the life of the index and reports its state.
@@ -107,7 +116,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		return a.unknown(ctx, err)
 	}
 	var all []entry
-	bytes := 0
+	bytes := 0 // counted as they come: others fill theirs
 	for _, kind := range x.kinds {
 		err := a.names(ctx, kind, "", func(name string) error {
 			c, ok := a.candidate(x.kind, kind, name)
@@ -115,14 +124,16 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 				return nil
 			}
 			e := entry{candidate: c}
+			bytes += e.size()
 			// Stop early: reading all names would be wasted work.
-			if bytes += e.size(); bytes > a.most.index {
+			if x.total.Add(int64(e.size())) > int64(a.most.index) {
 				return errNoIndex
 			}
 			all = append(all, e)
 			return nil
 		})
 		if err != nil {
+			x.total.Add(int64(-bytes))
 			x.mu.Lock()
 			x.large = errors.Is(err, errNoIndex)
 			x.mu.Unlock()
@@ -223,7 +234,7 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 		if e == nil {
 			made := entry{candidate: c, touched: x.changes}
 			x.names.insert(made)
-			x.bytes += made.size()
+			x.sized(x.bytes + made.size())
 			x.grown++
 			continue
 		}
@@ -234,8 +245,9 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 		e.touched, e.gone = x.changes, false
 	}
 	// Too large: later lists scan the names instead.
-	if x.pos = now; x.bytes > a.most.index {
-		x.names, x.bytes, x.ready, x.large = names{}, 0, false, true
+	if x.pos = now; x.total.Load() > int64(a.most.index) {
+		x.names, x.ready, x.large = names{}, false, true
+		x.sized(0)
 	}
 }
 

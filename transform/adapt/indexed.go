@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -46,8 +47,18 @@ func (a *Adapter) Indexed(kind, field string) bool {
 
 // ListIndexed reads the leading stored records by the stored field, and returns the records that
 // they show. It returns record.ErrNoIndex if the names of the two versions do not sort the same, or
-// if that is unknown.
+// if that is unknown. It returns fewer records if their groups are too large for one read.
 func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
+	for keep := keeper(ctx); ; req.Limit /= 2 {
+		page, err := a.listIndexed(ctx, kind, req)
+		if !errors.Is(err, record.ErrTooLarge) || req.Limit < 2 {
+			return page, err
+		}
+		keep(nil)
+	}
+}
+
+func (a *Adapter) listIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
 	none := fmt.Errorf("%s by %s: %w", kind, req.Field, record.ErrNoIndex)
 	lead, field, ok := a.carried(kind, req.Field)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller.dev/internal/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -157,6 +158,20 @@ func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
 	return ""
 }
 
+// keeper returns a function that releases the memory of all reads since, except for the shown
+// records.
+func keeper(ctx context.Context) func(shown []record.Record) {
+	read := memory.ReadsOf(ctx)
+	held := read.Held()
+	return func(shown []record.Record) {
+		bytes := held
+		for _, rec := range shown {
+			bytes += int64(len(rec.Doc))
+		}
+		read.Keep(bytes)
+	}
+}
+
 // member is a leading stored record and the records that its group shows.
 type member struct {
 	name  string // the stored name
@@ -166,9 +181,17 @@ type member struct {
 
 // follow lists a kind by the records of a stored kind with the same names, or with names that sort
 // the same.
-func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page) ([]record.Record, error) {
-	for limit := p.limit; ; limit = min(2*limit, max(limit, fullPage)) { // larger steps over records that show nothing
+func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page) (recs []record.Record, err error) {
+	keep := keeper(ctx)
+	defer func() { keep(recs) }()
+	large := false
+	for limit := p.limit; ; {
 		members, more, err := a.members(ctx, p.kind, lead, prefix, after, limit)
+		if errors.Is(err, record.ErrTooLarge) && limit > 1 {
+			keep(p.recs)
+			limit, large = limit/2, true
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -194,6 +217,10 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 		}
 		if !more {
 			return p.recs, nil
+		}
+		keep(p.recs)
+		if !large {
+			limit = min(2*limit, max(limit, fullPage)) // what shows nothing is passed in larger steps
 		}
 	}
 }

@@ -111,22 +111,29 @@ func (a *Adapter) paged(err error) error {
 	return err
 }
 
-func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Record, error) {
+func (a *Adapter) mergeOf(ctx context.Context, p page, from source) (recs []record.Record, err error) {
+	keep := keeper(ctx)
+	defer func() { keep(recs) }()
 	begin := "" // names before it were read
-	for {
+	for most := fullPage; ; {
 		w, err := from.window(ctx, p, begin)
 		if err != nil {
 			return nil, err
 		}
 		for len(w.of) > 0 {
 			// Read as many groups as records are missing, because most groups show one record.
-			n := min(len(w.of), max(p.limit-len(p.recs), 1))
+			n := min(len(w.of), max(p.limit-len(p.recs), 1), most)
 			of := w.of[:n]
-			w.of = w.of[n:]
 			stored, err := from.load(ctx, of)
+			if errors.Is(err, record.ErrTooLarge) && n > 1 {
+				keep(p.recs)
+				most = n / 2
+				continue
+			}
 			if err != nil {
 				return nil, err
 			}
+			w.of = w.of[n:]
 			ids, groups := make([]transform.GroupID, len(of)), make([][]record.Record, len(of))
 			for i, c := range of {
 				if ids[i] = c.id; led(a.leads[p.kind], stored[c.id]) {
@@ -140,8 +147,7 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) ([]record.Re
 			for _, recs := range shown {
 				p.add(recs)
 			}
-			// Records at or after the next candidate's name may still be missing, so they do not
-			// count yet.
+			keep(p.recs)
 			if end, ends := w.next(); ends {
 				if p.until(end) >= p.limit {
 					return p.sorted(), nil

@@ -12,6 +12,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,9 @@ type Options struct {
 	Insecure       bool // allow other machines to connect without TLS or identities
 	// Listening, if not nil, is called with both addresses once the ports are open.
 	Listening func(api, operator string)
+	// RequestsBytes limits the memory of all requests; tests use less. 0 means
+	// limits.ServerRequestsBytes.
+	RequestsBytes int64
 	// Wrap, if not nil, wraps the client of a version's database. Tests use it to stop a server at
 	// a chosen point.
 	Wrap func(version string, c record.Client) record.Client
@@ -133,7 +137,7 @@ func (a *App) Run(ctx context.Context) error {
 		// The service may mount further routes, which the access table cannot list.
 		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
-		BodiesBytes: limits.ServerRequestsBytes, Log: a.log})
+		BodiesBytes: cmp.Or(a.opts.RequestsBytes, limits.ServerRequestsBytes), Log: a.log})
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,14 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	if err != nil {
 		return err
 	}
+	// An ended fence is never restored. Refuse first, or a collection that nobody rebuilds would accept
+	// writes.
+	if err := f.areOwn(d, ns); err != nil {
+		return err
+	}
+	if u := d.Upgrade; u != nil && u.TargetVersion != version && u.State == upgradestate.Switching {
+		return fmt.Errorf("make %s anew during the switch to %s: %w", version, u.TargetVersion, upgradestate.ErrOutdated)
+	}
 	ended, err := r.endFences(ctx, ns, f)
 	if err == nil && ended {
 		f, err = look()
@@ -112,13 +120,11 @@ func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) err
 // find says where the kinds are that are not where the record has them.
 func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
 	for _, k := range ns.Kinds {
-		c, claimed := f.claims[k.Kind]
+		c := f.claims[k.Kind]
 		at := upgradestate.Place{Kind: k.Kind, Name: c.Name, ID: c.ID, Fixed: k.Fixed}
 		switch {
 		case k.ID == "":
 			continue // no identities on this server; only the name counts
-		case claimed && c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}):
-			return nil, &MismatchError{Version: ns.Version, Found: fmt.Sprintf("kind %s is that of %s", k.Kind, c.Owner)}
 		case c.Name == "" && c.Instead != "":
 			at.Name, at.ID = c.InsteadName, c.Instead // the restore recreated the collection
 		case c.Name == "":
@@ -135,6 +141,17 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 		found = append(found, at)
 	}
 	return found, nil
+}
+
+// areOwn refuses kinds that another namespace has claimed.
+func (f facts) areOwn(d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	for _, k := range ns.Kinds {
+		c, claimed := f.claims[k.Kind]
+		if k.ID != "" && claimed && c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}) {
+			return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("kind %s is that of %s", k.Kind, c.Owner)}
+		}
+	}
+	return nil
 }
 
 // isThere refuses a database other than the namespace's. It ignores the collections.

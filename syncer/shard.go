@@ -106,6 +106,8 @@ func (s *shard) addAgain(id transform.GroupID) {
 	s.addLate(id)
 	if entry := s.late[id]; late {
 		entry.from = before.from
+		// No change of the source comes that a round could leave the notes to.
+		entry.noted = entry.seq
 		s.late[id] = entry
 	}
 }

@@ -23,7 +23,7 @@ export interface Options {
   memory?: string
   /** How long connect looks for a controller, in ms; 10000. */
   startTimeout?: number
-  /** How long a call waits for a switch to end, in ms; 30000. The time within its function does not count. */
+  /** How long a call waits for a switch to end, in ms; 30000. The time within a refused function does not count. */
   patience?: number
   /** How long a registration lasts when the machine of the application vanishes, in ms; 15000. */
   ttl?: number

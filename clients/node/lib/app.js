@@ -76,8 +76,6 @@ export class App {
         failure = err
       } finally {
         this.#leave()
-        // Patience is for waits. A process that slept within fn would give up without asking where the data are.
-        until += Date.now() - began
       }
       const became = attempt.became(failure)
       switch (became) {
@@ -87,6 +85,8 @@ export class App {
           throw failure
         case 'refused':
         case 'torn': {
+          // Patience is for waits. A process that slept within fn would give up without asking where the data are.
+          until += Date.now() - began
           let moved
           try {
             moved = await this.#moved(seen, until)

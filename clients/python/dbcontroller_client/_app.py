@@ -175,14 +175,14 @@ class App:
                     failure = err
             finally:
                 self._leave()
-                # Patience is for waits. A process that slept within fn would give up without asking where the data are.
-                until += time.monotonic() - began
             became = attempt.became(failure)
             if became == UNKNOWN:
                 raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
             if became == FAILED:
                 raise failure
             if became != UNDONE:
+                # Patience is for waits. A process that slept within fn would give up without asking where the data are.
+                until += time.monotonic() - began
                 try:
                     moved = self._moved(_moment(location), until)
                 except ControllerError as err:

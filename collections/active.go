@@ -14,7 +14,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// withIndexed returns a kind with the indexes of its declared fields, where its database builds them.
+// withIndexed adds the indexes of declared fields to a kind, if its database builds them.
 func (m *Maintainer) withIndexed(ctx context.Context, version string, spec record.KindSpec, at upgradestate.Kind) (record.KindSpec, error) {
 	if len(spec.Indexed) == 0 || spec.Fixed {
 		return spec, nil
@@ -26,11 +26,12 @@ func (m *Maintainer) withIndexed(ctx context.Context, version string, spec recor
 	return record.WithIndexed(spec), nil
 }
 
-// keepActive builds what is missing of the indexes of declared fields in the active version, whose
-// collections have records already. Until one is complete handlers read without it. None is built
-// while an upgrade goes on: a switch would have to wait for it.
+// keepActive builds missing indexes of declared fields in the active version. Its collections have
+// records already. Until an index is complete, handlers read without it. During an upgrade it
+// builds none, because a switch would have to wait for the build.
 func (m *Maintainer) keepActive(ctx context.Context, d upgradestate.Deployment) {
 	if err := m.buildActive(ctx, d); err != nil && ctx.Err() == nil && !m.moved(ctx, d, err) {
+		// The check repeats every few seconds: log each problem once.
 		if text := err.Error(); text != m.unbuilt.Swap(text) {
 			m.Log.Warn("an index of the active version is not built: handlers read without it", zap.String("version", d.CurrentVersion), zap.Error(err))
 		}
@@ -40,6 +41,7 @@ func (m *Maintainer) keepActive(ctx context.Context, d upgradestate.Deployment) 
 }
 
 func (m *Maintainer) buildActive(ctx context.Context, d upgradestate.Deployment) error {
+	// A build that is still running would delay the fence of a switch.
 	if d.Upgrade != nil || m.Database(d.CurrentVersion) == nil {
 		return nil
 	}
@@ -60,10 +62,12 @@ func (m *Maintainer) buildActive(ctx context.Context, d upgradestate.Deployment)
 func (m *Maintainer) buildDeclared(ctx context.Context, version string, spec record.KindSpec, at upgradestate.Kind) error {
 	tok := syncer.TokenOf(at)
 	info, err := m.Database(version).Describe(ctx, spec, tok.Name)
+	// The collection may have moved or may be recreated at this moment. The next check sees it.
 	if err != nil || !info.Exists || info.Token.ID != tok.ID || !info.Indexes {
 		return err
 	}
 	there := names(info.Shape.Indexes)
+	// The other indexes of the kind are not this function's business.
 	wanted := spec
 	wanted.Shape = record.Shape{}
 	wanted = record.WithIndexed(wanted)

@@ -19,42 +19,44 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// After a switch the version that was left follows what applications make of indexes and validators
-// in the active one, so that a rollback has them: indexes that they create, and what decides which
-// records a collection takes (unique indexes, validators). An index that refuses nothing and is
-// dropped or hidden in the new version stays as it is in the old one, whose applications look
-// records up by it. TTL indexes follow in their notes (followExpiry). What cannot follow is shown,
-// and never holds up a rollback. Nothing is built while an upgrade runs.
+// After a switch, the previous version follows the active version, so that a rollback finds the
+// same collections. It follows indexes that applications create, and changes that decide which
+// records a collection accepts: unique indexes and validators. An index that refuses no records
+// stays in the old version, even if it is dropped or hidden in the new one. The old applications
+// use it for lookups. TTL indexes follow by notes (followExpiry). Changes that cannot
+// follow are reported, and never block a rollback. Nothing is built while an upgrade runs.
 
-// retryBack is how long an index that could not be built in the version that was left is not tried
-// again: each try reads the whole collection.
+// retryBack is the pause before another attempt at an index that could not be built in the version
+// that was left. Each attempt reads the whole collection.
 const retryBack = time.Minute
 
-// lacking is what the latest look found that a rollback will lack.
+// lacking holds the differences that a rollback would meet, from the latest check.
 type lacking struct {
 	mu     sync.Mutex
 	epoch  uint64
 	lacks  []string
-	failed map[string]time.Time // by version, kind and index
+	failed map[string]time.Time // time of failure, by version, kind, indexes and options
 }
 
-// RollbackLacks says, for people, what the collections of the version that was left lack of what
-// applications have made of those of the active one. It is what this process has found last.
+// RollbackLacks lists, for display, the differences between the collections of the previous version
+// and the active ones that a rollback would meet. It returns the latest result of this process, and
+// nil if there is none.
 func (m *Maintainer) RollbackLacks(d upgradestate.Deployment) []string {
 	m.lacking.mu.Lock()
 	defer m.lacking.mu.Unlock()
+	// A result of an earlier epoch is about another version.
 	if m.lacking.epoch != d.Epoch {
 		return nil
 	}
 	return slices.Clone(m.lacking.lacks)
 }
 
-// KeepBack has the version that was left follow, until ctx ends. Every controller does it, as
-// KeepIndexes.
+// KeepBack makes the previous version follow the active one, until ctx ends. Every controller runs
+// it, like KeepIndexes.
 func (m *Maintainer) KeepBack(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: func(ctx context.Context, _ upgradestate.Deployment) (time.Duration, error) {
-			d, err := m.Deployments.Get(ctx)
+			d, err := m.Deployments.Get(ctx) // the watched record may be older
 			if err != nil {
 				return checkForMissing, err
 			}
@@ -77,19 +79,19 @@ func (m *Maintainer) KeepBack(ctx context.Context) error {
 	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
-// backKind is a kind of the version that was left, and what it has to do to follow.
+// backKind is a kind of the previous version, with the changes that it needs to follow.
 type backKind struct {
 	version string
 	kind    upgradestate.Kind
 	drop    []string
 	build   []bson.Raw
 	expiry  map[string]int64 // of build, by name
-	options bson.Raw         // all options as they have to be, where some differ
-	differ  []string         // the names of those
-	lacks   []string         // what cannot follow, for people
+	options bson.Raw         // all required options; set only if some differ
+	differ  []string         // names of differing options
+	lacks   []string         // changes that cannot follow, for display
 }
 
-// behind says what is still to be done, for people.
+// behind lists the pending changes, for display.
 func (b backKind) behind() (texts []string) {
 	for _, name := range b.drop {
 		texts = append(texts, fmt.Sprintf("index %s is not in the active version any longer, or another one", name))
@@ -103,8 +105,8 @@ func (b backKind) behind() (texts []string) {
 	return texts
 }
 
-// followBack has the version that was left follow, unless an upgrade runs. It returns what does
-// not follow.
+// followBack makes the previous version follow, unless an upgrade runs. It returns the differences
+// that remain.
 func (m *Maintainer) followBack(ctx context.Context, d upgradestate.Deployment) (lacks []string, err error) {
 	kinds, err := m.backKinds(ctx, d)
 	if err != nil {
@@ -114,6 +116,7 @@ func (m *Maintainer) followBack(ctx context.Context, d upgradestate.Deployment) 
 		for _, text := range k.lacks {
 			lacks = append(lacks, k.line(text))
 		}
+		// A build could delay the switch. Report the changes, and make them after the upgrade.
 		if d.Upgrade != nil {
 			for _, text := range k.behind() {
 				lacks = append(lacks, k.line(text))
@@ -136,12 +139,13 @@ func (b backKind) line(text string) string {
 	return fmt.Sprintf("%s (collection %s of %s): %s", b.kind.Kind, b.kind.Physical, b.version, text)
 }
 
-// bringBack does what one kind has to do. done is false where nothing was to be done, or failed a
-// short while ago.
+// bringBack makes the changes of one kind. done is false if there was nothing to do, or if the last
+// attempt failed recently.
 func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err error) {
 	if len(b.drop)+len(b.build)+len(b.differ) == 0 {
 		return false, nil
 	}
+	// The id contains the indexes to build and the options, so that others are tried at once.
 	id := fmt.Sprintf("%s/%s %v %v", b.version, b.kind.Kind, names(b.build), b.differ)
 	m.lacking.mu.Lock()
 	recent := time.Since(m.lacking.failed[id]) < retryBack
@@ -152,6 +156,7 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 	defer func() {
 		m.lacking.mu.Lock()
 		defer m.lacking.mu.Unlock()
+		// A stop of this process is no failure of the index.
 		if err == nil || ctx.Err() != nil {
 			delete(m.lacking.failed, id)
 			return
@@ -162,8 +167,8 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 		m.lacking.failed[id] = time.Now()
 		m.Log.Warn("indexes or options do not follow the active version", zap.String("kind", b.kind.Kind), zap.String("version", b.version), zap.Error(err))
 	}()
-	// The notes come first: a process that goes on with it must know what is ours to drop, and when a
-	// TTL index is to delete.
+	// Write the notes first. A process that continues must know which indexes this program may
+	// drop, and when a TTL index shall delete.
 	if _, err := m.Deployments.Apply(ctx, upgradestate.AnnounceIndexes{Version: b.version, Kind: b.kind.Kind, Built: names(b.build)}); err != nil {
 		return false, fmt.Errorf("note indexes: %w", err)
 	}
@@ -174,9 +179,11 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 	}
 	db, tok := m.Database(b.version), syncer.TokenOf(b.kind)
 	spec := record.KindSpec{Name: b.kind.Kind, Fixed: true, Shape: record.Shape{Options: b.options}}
-	// A managed kind's options stay, and so do these where none differ.
+	// Reshape leaves the options of a managed kind as they are. If none differ, it must leave
+	// these, too.
 	change := spec
 	change.Fixed = len(b.differ) > 0
+	// Drop first: a changed index keeps its name.
 	if err := db.Reshape(ctx, tok, change, b.drop); err != nil {
 		return false, err
 	}
@@ -184,8 +191,8 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 	return true, db.BuildIndexes(ctx, tok, spec)
 }
 
-// backKinds compares the version that was left with the active one; nothing where none was left, or
-// where it does not follow.
+// backKinds compares the previous version with the active one. It returns nothing if there is no
+// such version, or if it does not follow.
 func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (out []backKind, err error) {
 	to, ok := m.Target(d)
 	if !ok || !m.goesBack(d, to) || d.LastSwitch.Snapshot || m.Database(to) == nil || m.Database(d.CurrentVersion) == nil ||
@@ -204,6 +211,7 @@ func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (
 	for name, carry := range m.Carry.along(dir) {
 		old, known := left.Kind(carry.From)
 		now, there := active.Kind(name)
+		// Without a way back, or during a rename, the kind cannot follow now.
 		if carry.Back == nil || !known || !there || old.Pending != nil || now.Pending != nil {
 			continue
 		}
@@ -216,8 +224,9 @@ func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (
 			return nil, err
 		}
 		b := backKind{version: to, kind: old}
-		// In a move between places of one version its applications stay the same ones.
+		// In a move between locations of one version, the applications stay the same.
 		same := upgradestate.APIVersion(to) == upgradestate.APIVersion(d.CurrentVersion)
+		// A TTL index that is stopped for a switch counts with its noted expiry.
 		if err := b.compare(carry, was.Shape, record.WithExpiry(is.Shape, stopped(is.Shape, now.Expiry)), now.Carried, same); err != nil {
 			return nil, err
 		}
@@ -227,10 +236,11 @@ func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (
 	return out, nil
 }
 
-// compare finds what the old kind, which is was, has to do to follow the active one, which is is.
-// carried are the indexes that the active one got from it.
+// compare finds the changes that the old kind, with shape was, needs to follow the active one, with
+// shape is. carried lists the active indexes that were derived from the old kind. same means that
+// both sides have the same API version.
 func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, same bool) error {
-	counterpart, err := carry.declared() // of the active one
+	counterpart, err := carry.declared() // active indexes that are not new
 	if err != nil {
 		return err
 	}
@@ -245,14 +255,17 @@ func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, 
 		expires := len(record.ExpiryOf(record.Shape{Indexes: []bson.Raw{ix}})) > 0
 		ours := slices.Contains(b.kind.Carried, name)
 		switch {
-		case now == nil && expires: // its note says that it deletes nothing
+		case now == nil && expires: // followExpiry notes that it must not delete
 		case now == nil && (ours || slices.Contains(carried, record.IndexName(made)) && (same || record.Refuses(ix))):
 			b.drop = append(b.drop, name)
+		// The old applications may need it, and it refuses no records.
 		case now == nil:
+		// Within one version, and for an index that this program built, every change follows.
 		case same || ours:
 			if record.DifferentIndex(now, made) != "" {
 				b.replace(carry, name, now)
 			}
+		// Between versions, follow only changes that decide which records are accepted.
 		case (record.Refuses(now) || record.Refuses(ix)) && record.DifferentIndex(shown(now), shown(made)) != "":
 			b.replace(carry, name, now)
 		}
@@ -271,6 +284,7 @@ func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, 
 		}
 		b.add(back)
 	}
+	// Check the round trip. If it changes the options, they are not derived from the old ones.
 	back, err := carry.Back(record.Shape{Options: is.Options})
 	if err != nil {
 		b.lacks = append(b.lacks, fmt.Sprintf("the options of the active version: %v", err))
@@ -278,11 +292,12 @@ func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, 
 	}
 	again, err := carry.Shape(back)
 	if err != nil || len(record.DifferentOptions(again.Options, is.Options)) > 0 {
-		return err // its options are not made of the old kind's
+		return err // its options are not derived from the old kind's
 	}
 	if b.differ = record.DifferentOptions(was.Options, back.Options); len(b.differ) == 0 {
 		return nil
 	}
+	// A change of the validator would remove the fence.
 	if b.kind.Fence == string(record.FenceValidator) && b.kind.Fenced != "" {
 		for _, name := range b.differ {
 			b.lacks = append(b.lacks, fmt.Sprintf("the %s of the active version, for its validator is the fence's now", name))
@@ -294,7 +309,7 @@ func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, 
 	return nil
 }
 
-// replace has an index made anew as the active version has it.
+// replace schedules an index to be dropped and rebuilt in the form of the active version.
 func (b *backKind) replace(carry Carry, name string, now bson.Raw) {
 	back, err := carry.Back(record.Shape{Indexes: []bson.Raw{now}})
 	if err == nil && len(back.Indexes) != 1 {
@@ -308,7 +323,7 @@ func (b *backKind) replace(carry Carry, name string, now bson.Raw) {
 	b.add(back)
 }
 
-// add has indexes built, which delete nothing until the version is served.
+// add schedules indexes to be built. Their TTL indexes delete nothing until the version is active.
 func (b *backKind) add(s record.Shape) {
 	s, expiry := record.Unexpiring(s)
 	b.build = append(b.build, s.Indexes...)
@@ -327,7 +342,7 @@ func indexNamed(indexes []bson.Raw, name string) bson.Raw {
 	return nil
 }
 
-// shown is an index as if it were not hidden.
+// shown returns an index without its hidden option.
 func shown(ix bson.Raw) bson.Raw {
 	var d bson.D
 	if bson.Unmarshal(ix, &d) != nil {

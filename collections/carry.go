@@ -10,25 +10,25 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Carry says how a fixed-name kind of a newer version gets its options and indexes:
-// from those of a kind of the version before it. Without a From it has its own.
+// Carry derives the options and indexes of a fixed-name kind of a newer version from a kind of the
+// version before it. Without From, the kind has its own.
 type Carry struct {
-	From string // a kind of the version before
-	// Shape makes the options and indexes of those of From, or of none. An error keeps the
-	// upgrade from being announced.
+	From string // a kind of the previous version
+	// Shape derives the shape from the shape of From, or from the empty shape. An error prevents
+	// the announcement of the upgrade.
 	Shape func(record.Shape) (record.Shape, error)
-	// Back makes the options and indexes of From of which Shape makes the given ones. Of indexes that
-	// are not made of From's it makes none. An error says what From cannot have. nil: nothing follows
-	// back.
+	// Back returns the shape of From from which Shape derives the given one. It returns nothing for
+	// indexes that do not derive from From. An error names the part that From cannot have. If
+	// Back is nil, nothing follows back.
 	Back func(record.Shape) (record.Shape, error)
 }
 
-// Carries are those of the newer one of two API versions that follow each other, by kind.
+// Carries holds, for two consecutive API versions, the Carry of each kind of the newer one.
 type Carries map[[2]string]map[string]Carry
 
-// along returns how the kinds of a direction's target get their options and indexes, by
-// kind: between places as they are, and over several versions through each of them. Going
-// back there is nothing to carry, for the collections are there.
+// along returns the Carry of each target kind of a direction. Between locations of one version,
+// shapes stay as they are. Over several versions, along combines the carries of each step. In a
+// rollback it returns none, because the collections exist already.
 func (c Carries) along(dir transform.Direction) map[string]Carry {
 	from, to := upgradestate.APIVersion(dir.From()), upgradestate.APIVersion(dir.To())
 	if from == to {
@@ -45,6 +45,7 @@ func (c Carries) along(dir transform.Direction) map[string]Carry {
 	for at := from; ; {
 		next := c.next(at)
 		switch {
+		// to is older than from: a rollback.
 		case next == "":
 			return nil
 		case at != from:
@@ -60,7 +61,7 @@ func (c Carries) along(dir transform.Direction) map[string]Carry {
 	}
 }
 
-// next is the version that follows one, or empty; each is followed by one at most.
+// next returns the version that follows another, or "". Each version has at most one successor.
 func (c Carries) next(version string) string {
 	for pair := range c {
 		if pair[0] == version {
@@ -72,7 +73,7 @@ func (c Carries) next(version string) string {
 
 func (c Carries) from(version string) map[string]Carry { return c[[2]string{version, c.next(version)}] }
 
-// declared are the names of the indexes that a kind has whatever its source has.
+// declared returns the names of the indexes that a kind has independent of its source.
 func (c Carry) declared() ([]string, error) {
 	own, err := c.Shape(record.Shape{})
 	if err != nil {
@@ -81,7 +82,7 @@ func (c Carry) declared() ([]string, error) {
 	return names(own.Indexes), nil
 }
 
-// after carries what an earlier one has carried; what none has carried is bare.
+// after combines two carries: before first, then c. Without a Shape in before, the source is empty.
 func (c Carry) after(before Carry) Carry {
 	if before.Shape == nil {
 		return Carry{Shape: func(record.Shape) (record.Shape, error) { return c.Shape(record.Shape{}) }}
@@ -105,8 +106,8 @@ func (c Carry) after(before Carry) Carry {
 	return out
 }
 
-// Carried returns the kinds of a direction's target, in its order. Fixed-name kinds that are
-// not there yet have the options and indexes that their source gives them now.
+// Carried returns the target kinds of a direction, in their order. Fixed-name kinds that do not
+// exist yet have the options and indexes that their source requires now.
 func (m *Maintainer) Carried(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) ([]record.KindSpec, error) {
 	kinds := slices.Clone(dir.TargetKinds())
 	carries := m.Carry.along(dir)
@@ -114,8 +115,8 @@ func (m *Maintainer) Carried(ctx context.Context, d upgradestate.Deployment, dir
 	for i, k := range kinds {
 		carry, ok := carries[k.Name]
 		if _, there := made.Kind(k.Name); there || !ok {
-			// One that is there has its shape, and during a switch the source cannot be
-			// described under a name that it is just losing.
+			// An existing kind has its shape. Also, during a switch the source cannot be described
+			// under the name that it is losing.
 			continue
 		}
 		var err error

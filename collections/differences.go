@@ -12,10 +12,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Differences compares the indexes and options of the collections of a version that follows the
-// current one with what those of the current one make of them. It changes nothing. Each text names
-// the collection. differ is what is being corrected, or holds up the switch; lacks is what a
-// rollback to the version will not have.
+// Differences compares the collections of a version that follows the current one with their
+// required indexes and options. It changes nothing. Each text names the collection. differ lists
+// differences that are being corrected or that block the switch. lacks lists the differences that
+// a rollback to the version would meet.
 func (m *Maintainer) Differences(ctx context.Context, d upgradestate.Deployment, to string) (differ, lacks []string, err error) {
 	if m.goesBack(d, to) {
 		kinds, err := m.backKinds(ctx, d)
@@ -46,6 +46,7 @@ func (m *Maintainer) Differences(ctx context.Context, d upgradestate.Deployment,
 		var unsupported *record.UnsupportedError
 		texts := []string{}
 		switch {
+		// The collection has options that cannot be synced. That is a difference, not a failure.
 		case errors.As(err, &unsupported):
 			texts = append(texts, unsupported.Reason)
 		case err != nil:
@@ -60,14 +61,14 @@ func (m *Maintainer) Differences(ctx context.Context, d upgradestate.Deployment,
 	return differ, lacks, nil
 }
 
-// differs reports whether an index of the target is listed otherwise than that of the source. What the
-// defaults of a declared index stand for only the database knows.
+// differs reports whether an index of the target differs from its source's. It ignores declared
+// indexes, because only the database knows their defaults.
 func (k Indexed) differs(have, want bson.Raw) bool {
 	return k.Follows && !slices.Contains(k.Declared, record.IndexName(want)) && record.DifferentIndex(have, want) != ""
 }
 
-// differences says in what a target's collection is not as it must be. noted is what its TTL
-// indexes are to do.
+// differences describes how a target's collection differs from its required shape. noted holds the
+// noted expiry of its TTL indexes.
 func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts []string) {
 	for _, want := range k.Spec.Shape.Indexes {
 		name := record.IndexName(want)
@@ -79,6 +80,7 @@ func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts 
 		if k.differs(have, want) {
 			texts = append(texts, fmt.Sprintf("index %s differs: %s", name, record.DifferentIndex(have, want)))
 		}
+		// The index itself is stopped, so only its note can be compared.
 		seconds, expires := k.Expiry[name]
 		if has, ok := noted[name]; expires && seconds != record.NeverExpires && (!ok || has != seconds) {
 			texts = append(texts, fmt.Sprintf("TTL index %s is not noted to delete after %d s, as that of the source does", name, seconds))
@@ -92,6 +94,7 @@ func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts 
 			texts = append(texts, fmt.Sprintf("its %s is not that of the source", name))
 		}
 	}
+	// A TTL index must not delete in a target: the source would still have the records.
 	for name, seconds := range record.ExpiryOf(there) {
 		if seconds != record.NeverExpires {
 			texts = append(texts, fmt.Sprintf("TTL index %s deletes after %d s already", name, seconds))

@@ -17,17 +17,17 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// TTL indexes delete records where the current version is, and while no switch is near:
-// behind a fence it would go unseen, a target would lose records that its source has, and
-// the previous version must stay as it is. What they do when they may is noted in the record
-// before they are stopped, so that the controller that leads next can let them go on.
+// TTL indexes delete records only in the current version, and only while no switch is near. Behind
+// a fence, a delete would go unnoticed. A target would lose records that its source has. The
+// previous version must keep its data. Before a TTL index is stopped, its expiry is noted in the
+// record, so that the next leader can start it again.
 
-// checkExpiryEvery is how often TTL indexes are checked without a change of the record, for
-// ones that somebody has made or changed.
+// checkExpiryEvery is the interval of checks without a change of the record. They find TTL indexes
+// that an application has created or changed.
 const checkExpiryEvery = 30 * time.Second
 
-// KeepExpiry stops and starts TTL indexes until ctx ends, in the one controller that leads.
-// What has to be done follows from the record and from the indexes alone.
+// KeepExpiry stops and starts TTL indexes until ctx ends. Only the leader runs it. It decides from
+// the record and the indexes alone, so any successor can continue.
 func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: func(ctx context.Context, _ upgradestate.Deployment) (time.Duration, error) {
@@ -36,12 +36,12 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 			}
 			return checkExpiryEvery, nil
 		},
-		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
+		Same: func(before, now upgradestate.Deployment) bool { // skip reports and other changes
 			return before.Epoch == now.Epoch && (before.Upgrade == nil) == (now.Upgrade == nil) &&
 				upgradestate.ReadyToSwitch(before) == upgradestate.ReadyToSwitch(now)
 		},
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
-			if !repeated { // a database may be away for long
+			if !repeated { // a database may be unavailable for long
 				m.Log.Warn("TTL indexes stay as they are for now", zap.Error(err))
 			}
 		},
@@ -49,27 +49,27 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
-// recheckExpiry brings the TTL indexes of all versions to where they must be. Those of the
-// current version are left alone while a switch may begin, for the driver stops them.
+// recheckExpiry stops or starts the TTL indexes of all versions as required. While a switch may
+// begin, it does not start those of the current version, because the driver stops them.
 func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 	if err := m.expiring.take(ctx); err != nil {
 		return err
 	}
 	defer m.expiring.give()
-	d, err := m.Deployments.Get(ctx) // under the lock: no check has started since that stops them
+	d, err := m.Deployments.Get(ctx) // read under the lock: StopExpiry cannot run in between
 	if err != nil {
 		return err
 	}
 	if d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return nil
 	}
-	// One version whose database is away does not keep the others from what they must do.
+	// An unavailable database must not prevent the work in the others.
 	var errs []error
 	for _, ns := range d.Namespaces {
 		switch {
 		case m.Database(ns.Version) == nil || upgradestate.Retired(d, ns.Version):
 		case m.Idle(d, ns.Version):
-			// Its indexes were stopped before the switch from it, and nothing asks for its database.
+			// Its indexes were stopped before the switch, and its database may be unavailable.
 		case ns.Version != d.CurrentVersion:
 			errs = append(errs, m.stop(ctx, d, ns.Version), m.followExpiry(ctx, d, ns))
 		case !upgradestate.ReadyToSwitch(d):
@@ -79,8 +79,8 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// start lets the stopped indexes of the current version delete again. Then it forgets their notes:
-// with a note that is older than it, an application could not stop its index for good.
+// start restarts the stopped TTL indexes of the current version and then removes their notes. With
+// an outdated note, an application could never stop its index.
 func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revision int64) error {
 	var mu sync.Mutex
 	done := map[string][]string{}
@@ -95,6 +95,7 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revis
 		if err := m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry)); err != nil {
 			return err
 		}
+		// together runs the kinds at the same time.
 		mu.Lock()
 		defer mu.Unlock()
 		done[k.Kind] = slices.Sorted(maps.Keys(k.Expiry))
@@ -105,12 +106,12 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revis
 	}
 	_, forgetErr := m.Deployments.Apply(ctx, upgradestate.ForgetExpiry{Version: ns.Version, Kinds: done, Revision: revision})
 	if errors.Is(forgetErr, upgradestate.ErrOutdated) {
-		forgetErr = nil // the next look does it
+		forgetErr = nil // the next check does it
 	}
 	return errors.Join(err, forgetErr)
 }
 
-// stop notes what the TTL indexes of a version do, and keeps them from deleting.
+// stop notes the expiry of a version's running TTL indexes and then stops them.
 func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, version string) error {
 	ns, _ := d.Namespace(version)
 	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
@@ -123,13 +124,15 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		if len(running) == 0 {
 			return nil
 		}
+		// Notes first, in every branch below: a stopped index without a note stays stopped for
+		// good.
 		never := maps.Clone(running)
 		for name := range never {
 			never[name] = record.NeverExpires
 		}
 		if version != d.CurrentVersion {
-			// For the previous version and for a target the record already has what to
-			// restore: from the switch, or from the declaration.
+			// For the previous version and for a target, the record already has the expiry: from
+			// the switch, or from the declaration. Do not overwrite it.
 			maps.DeleteFunc(running, func(name string, _ int64) bool { _, noted := k.Expiry[name]; return noted })
 			if err := m.noteExpiry(ctx, d, version, k.Kind, running); err != nil {
 				return err
@@ -143,7 +146,8 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		if err := m.changeExpiry(ctx, version, k, never); err != nil {
 			return err
 		}
-		// Where this process slept before the change, the switch may be over and the note forgotten.
+		// If this process paused before the change, the switch may be over and the note removed.
+		// Write it again.
 		if _, err := m.Deployments.Apply(ctx, note); err != nil {
 			return fmt.Errorf("note TTL indexes of %s/%s again: %w", version, k.Kind, err)
 		}
@@ -151,18 +155,19 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 	})
 }
 
-// StopExpiry keeps the TTL indexes on both sides of an upgrade from deleting, as the last
-// thing before its switch.
+// StopExpiry stops the TTL indexes on both sides of an upgrade. It is the last step before the
+// switch.
 func (m *Maintainer) StopExpiry(ctx context.Context, d upgradestate.Deployment) error {
 	if err := m.expiring.take(ctx); err != nil {
 		return err
 	}
 	defer m.expiring.give()
-	if left, ok := d.Namespace(d.Upgrade.TargetVersion); ok { // the latest regular look may be long ago
+	if left, ok := d.Namespace(d.Upgrade.TargetVersion); ok { // the last regular check may be old
 		if err := m.followExpiry(ctx, d, left); err != nil {
 			return err
 		}
 	}
+	// The target first: the current version stops as late as possible.
 	for _, version := range []string{d.Upgrade.TargetVersion, d.CurrentVersion} {
 		if err := m.stop(ctx, d, version); err != nil {
 			return fmt.Errorf("keep TTL indexes from deleting behind the switch: %w", err)
@@ -171,15 +176,15 @@ func (m *Maintainer) StopExpiry(ctx context.Context, d upgradestate.Deployment) 
 	return nil
 }
 
-// noteExpiry notes in the record after how many seconds TTL indexes of a kind are to delete.
+// noteExpiry notes in the record the seconds after which a kind's TTL indexes shall delete.
 func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, version, kind string, expiry map[string]int64) error {
 	ns, _ := d.Namespace(version)
 	k, _ := ns.Kind(kind)
 	note := map[string]int64{}
 	for name, seconds := range expiry {
 		had, noted := k.Expiry[name]
-		// 0 seconds are an expiry too. An application may stop an index by such a number itself:
-		// without a note of it the target would go on with the former one.
+		// 0 seconds is an expiry, too. An application may stop an index with such a number. Without
+		// a note, the target would continue with the earlier number.
 		if noted && had != seconds || !noted && seconds != record.NeverExpires {
 			note[name] = seconds
 		}
@@ -194,7 +199,7 @@ func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, 
 	return nil
 }
 
-// changeExpiry changes TTL indexes of a kind where the record has it.
+// changeExpiry changes TTL indexes of a kind at the place in the record.
 func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgradestate.Kind, seconds map[string]int64) error {
 	if len(seconds) == 0 {
 		return nil
@@ -206,7 +211,8 @@ func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgrade
 	return nil
 }
 
-// describePlace describes a kind where the record has it.
+// describePlace describes a kind at the place in the record. If another collection is there, the
+// error is record.ErrNotFound.
 func (m *Maintainer) describePlace(ctx context.Context, version string, k upgradestate.Kind) (record.Info, error) {
 	info, err := m.Database(version).Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: k.Fixed}, k.Physical)
 	if err == nil && (!info.Exists || info.Token.ID != k.ID) {
@@ -215,7 +221,7 @@ func (m *Maintainer) describePlace(ctx context.Context, version string, k upgrad
 	return info, err
 }
 
-// stopped are, of what is noted, the seconds of the indexes that are stopped now.
+// stopped returns the noted seconds of the indexes that are stopped now.
 func stopped(s record.Shape, noted map[string]int64) map[string]int64 {
 	out := map[string]int64{}
 	for name, seconds := range record.ExpiryOf(s) {
@@ -226,7 +232,7 @@ func stopped(s record.Shape, noted map[string]int64) map[string]int64 {
 	return out
 }
 
-// stops reports whether a TTL index of a shape deletes nothing.
+// stops reports whether a shape has a TTL index that deletes nothing.
 func stops(s record.Shape) bool {
 	for _, seconds := range record.ExpiryOf(s) {
 		if seconds == record.NeverExpires {
@@ -236,14 +242,14 @@ func stops(s record.Shape) bool {
 	return false
 }
 
-// turn is a lock that is held over commands of a database, and so is waited for only as long
-// as a context lasts. The zero value is free.
+// turn is a lock whose holder calls a database, so a waiter gives up when its context ends. The
+// zero value is unlocked.
 type turn struct {
 	mu   sync.Mutex
-	held chan struct{} // closed when it is given back; nil: it is free
+	held chan struct{} // closed by give; nil: unlocked
 }
 
-// take waits until the turn is the caller's, who gives it back.
+// take locks the turn. The caller must call give, unless take returns an error.
 func (t *turn) take(ctx context.Context) error {
 	for {
 		t.mu.Lock()

@@ -15,11 +15,11 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// A target follows the shape of its source. What it got from the source is noted in the record
-// before it is made, so that the process that leads later knows what may be dropped again. An index that
-// somebody else has made on the target is not touched.
+// A target follows the shape of its source. A carried index is noted in the record before it is
+// built, so that a later controller knows that it may drop it. Indexes that others create on the
+// target stay.
 
-// names of the indexes of a shape.
+// names returns the names of indexes.
 func names(indexes []bson.Raw) []string {
 	var out []string
 	for _, ix := range indexes {
@@ -28,7 +28,7 @@ func names(indexes []bson.Raw) []string {
 	return out
 }
 
-// outdated are the carried indexes of a target that its source no longer has.
+// outdated returns the carried indexes of a target that its source no longer has.
 func (k Indexed) outdated(there record.Shape) []string {
 	wanted := names(k.Spec.Shape.Indexes)
 	return slices.DeleteFunc(names(there.Indexes), func(name string) bool {
@@ -36,8 +36,8 @@ func (k Indexed) outdated(there record.Shape) []string {
 	})
 }
 
-// reshape drops what the source no longer has and changes the options that it has changed. It
-// returns whether anything was done: the target has to be described again then.
+// reshape drops indexes that the source no longer has, and changes options that it has changed. If
+// changed is true, the caller must describe the target again.
 func (m *Maintainer) reshape(ctx context.Context, to string, k Indexed, there record.Shape) (changed bool, err error) {
 	if !k.Follows {
 		return false, nil
@@ -53,9 +53,9 @@ func (m *Maintainer) reshape(ctx context.Context, to string, k Indexed, there re
 	return len(outdated) > 0 || len(options) > 0, m.noteCarried(ctx, to, k)
 }
 
-// noteCarried notes the indexes that are about to be built, and forgets those that the source no
-// longer has and reshape has dropped. Some of these were noted and never built: the source has dropped
-// them while it was copied, and a TTL index among them would seem to delete in the target.
+// noteCarried notes the indexes that are about to be built, and removes notes of indexes that the
+// source no longer has. An index may be noted but never built, if the source dropped it during the
+// copy. A leftover note of a TTL index would look as if it still had to delete in the target.
 func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed) error {
 	wanted := names(k.Spec.Shape.Indexes)
 	dropped := slices.DeleteFunc(slices.Clone(k.Carried), func(name string) bool { return slices.Contains(wanted, name) })
@@ -70,23 +70,24 @@ func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed)
 	return nil
 }
 
-// build builds the indexes of a target. One that was carried over and that the source has made anew
-// in another form is dropped: lacks says that it is built anew.
+// build builds the indexes of a target. If the source has changed a carried index, build drops the
+// outdated one, and returns in lacks that it will be rebuilt.
 func (m *Maintainer) build(ctx context.Context, to string, k Indexed, spec record.KindSpec, nearSwitch bool) (lacks string, err error) {
 	err = m.Database(to).BuildIndexes(ctx, k.Token, spec)
 	var conflict *record.IndexConflict
+	// Only a carried index may be dropped: any other one belongs to an application.
 	if err == nil || !k.Follows || !errors.As(err, &conflict) || !slices.Contains(k.Carried, conflict.Index) {
 		return "", err
 	}
 	lacks = fmt.Sprintf("index %s of %s, which the source has changed: it is built anew", conflict.Index, k.Spec.Name)
 	if nearSwitch {
-		return lacks, nil // the shards take their reports back first
+		return lacks, nil // first, the shards must withdraw their reports
 	}
 	m.Log.Info("an index that the source has changed is built anew", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.String("index", conflict.Index))
 	return lacks, m.Database(to).Reshape(ctx, k.Token, k.Spec, []string{conflict.Index})
 }
 
-// unlike says in what a target is not as its source, "" for nothing.
+// unlike describes how a target differs from its source, or returns "".
 func (k Indexed) unlike(there record.Shape) string {
 	if !k.Follows {
 		return ""
@@ -100,9 +101,9 @@ func (k Indexed) unlike(there record.Shape) string {
 	return ""
 }
 
-// followExpiry has the TTL indexes of the version that was left do after a rollback what those that
-// were made of them do now. An application that drops a TTL index in the new version means to keep
-// its records, and they came to the old version too.
+// followExpiry updates the notes of the previous version, so that its TTL indexes get the present
+// expiry of their counterparts after a rollback. An application that drops a TTL index in the new
+// version wants to keep its records. Those records were synced to the old version, too.
 func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment, left upgradestate.Namespace) error {
 	if !m.goesBack(d, left.Version) || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return nil
@@ -129,7 +130,7 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 		if err != nil {
 			return err
 		}
-		if stops(is.Shape) { // it may be noted since d was read
+		if stops(is.Shape) { // the note may be newer than d
 			latest, err := m.Deployments.Get(ctx)
 			if err != nil {
 				return err
@@ -137,17 +138,19 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 			active, _ = latest.Namespace(active.Version)
 			now, _ = active.Kind(name)
 		}
-		// While a switch is near they are stopped, and what they do is noted.
+		// Near a switch, TTL indexes are stopped. The notes have their expiry.
 		running := record.ExpiryOf(record.WithExpiry(is.Shape, stopped(is.Shape, now.Expiry)))
 		note := map[string]int64{}
 		for _, spec := range was.Shape.Indexes {
 			index := record.IndexName(spec)
 			had, expires := old.Expiry[index]
+			// An index with no counterpart keeps its note.
 			made, ok := carry.makes(spec)
 			if !expires || !ok {
 				continue
 			}
 			does, still := running[made]
+			// The counterpart was dropped, so the old index must not delete either.
 			if !still {
 				does = record.NeverExpires
 			}
@@ -166,15 +169,16 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 	return nil
 }
 
-// makes returns the name of the index that is made of one of the source; ok is false where none
-// follows from it, as where the new version's indexes are declared.
+// makes returns the name of the index that derives from an index of the source. ok is false if none
+// does, for instance if the new version declares its indexes.
 func (c Carry) makes(spec bson.Raw) (name string, ok bool) {
 	made, ok := c.made(spec)
 	return record.IndexName(made), ok
 }
 
-// made is makes that returns the index.
+// made is like makes, but returns the index.
 func (c Carry) made(spec bson.Raw) (made bson.Raw, ok bool) {
+	// Shape has no per-index form. Compare its results with and without the index.
 	with, err := c.Shape(record.Shape{Indexes: []bson.Raw{spec}})
 	if err != nil {
 		return nil, false

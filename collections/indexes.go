@@ -18,14 +18,14 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// How often the target is checked for its indexes: while some are missing, and
-// otherwise, since anybody may drop one.
+// These are the intervals of checks for missing indexes. Anyone may drop an index at any time, so
+// the checks go on when none is missing.
 const (
 	checkWhileMissing = time.Second
 	checkForMissing   = 5 * time.Second
 )
 
-// indexing is what the latest check has found the target of a direction to lack.
+// indexing describes a missing part of a direction's target, from the latest check.
 type indexing struct {
 	mu    sync.Mutex
 	epoch uint64
@@ -33,14 +33,15 @@ type indexing struct {
 	lacks string
 }
 
-// set notes what a target lacks; "" is nothing.
+// set stores the description of a missing part; "" means that none is missing.
 func (x *indexing) set(d upgradestate.Deployment, to, lacks string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.epoch, x.to, x.lacks = d.Epoch, to, lacks
 }
 
-// get says what the target of a direction lacks, as far as is known.
+// get returns the description for the target of a direction. Before the first check, the missing
+// part is that check.
 func (x *indexing) get(epoch uint64, to string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -50,15 +51,15 @@ func (x *indexing) get(epoch uint64, to string) string {
 	return x.lacks
 }
 
-// KeepIndexes completes the indexes of the version that is synced to. Those that refuse records
-// are there before the copy, so that what breaks them is parked with its name; the others
-// are built when everything is copied, which takes much less time than to fill them record
-// by record (docs/benchmarks.md). Every controller does it, until ctx ends: they share one
-// build, and the database says what is left to be built, whichever of them was killed.
+// KeepIndexes completes the indexes of the target version until ctx ends. It builds indexes that
+// refuse records before the copy, so that each bad record is parked with its own name. It builds
+// the others after the copy, which is much faster than to update them with each record
+// (docs/benchmarks.md). Every controller runs it. They share one build, and the database knows
+// which indexes are missing, whichever controller was killed.
 func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: m.checkTarget,
-		Same: func(before, now upgradestate.Deployment) bool { // reports and the like
+		Same: func(before, now upgradestate.Deployment) bool { // skip reports and other changes
 			was, _ := m.Target(before)
 			is, _ := m.Target(now)
 			return now.Epoch == before.Epoch && is == was && upgradestate.AllReady(now) == upgradestate.AllReady(before)
@@ -73,16 +74,16 @@ func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
-// checkTarget notes what the target of a direction lacks, and completes what may be
-// completed now.
+// checkTarget completes the target of a direction as far as possible now, and stores the result for
+// Lacks.
 func (m *Maintainer) checkTarget(ctx context.Context, d upgradestate.Deployment) (again time.Duration, err error) {
 	m.keepActive(ctx, d)
 	to, ok := m.Target(d)
 	if !ok || m.Database(to) == nil || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return checkForMissing, nil
 	}
-	// A collection that was made anew under its name, by a shard that was moved, would
-	// leave shards ready that can neither read nor write it.
+	// A sharded cluster may have recreated a collection under its name. Without this check, shards
+	// would stay ready although they can neither read nor write it.
 	var lacks string
 	if err = m.Belongs(ctx, d.CurrentVersion, to); err == nil {
 		lacks, err = m.completeIndexes(ctx, d, to)
@@ -93,6 +94,7 @@ func (m *Maintainer) checkTarget(ctx context.Context, d upgradestate.Deployment)
 	case m.moved(ctx, d, err):
 		return checkWhileMissing, nil
 	case err != nil:
+		// An unknown state must not look complete, or a switch could begin.
 		m.indexing.set(d, to, err.Error())
 		return checkWhileMissing, err
 	}
@@ -103,8 +105,8 @@ func (m *Maintainer) checkTarget(ctx context.Context, d upgradestate.Deployment)
 	return checkForMissing, nil
 }
 
-// moved reports whether an error is of a collection that has another name than when the
-// deployment was read, as after a switch: that is no fault, and the next check finds it.
+// moved reports whether an error comes from a collection that was renamed after the record was
+// read, as in a switch. That is no fault, and the next check finds the new name.
 func (m *Maintainer) moved(ctx context.Context, d upgradestate.Deployment, err error) bool {
 	if !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrFenced) {
 		return false
@@ -113,8 +115,8 @@ func (m *Maintainer) moved(ctx context.Context, d upgradestate.Deployment, err e
 	return getErr == nil && now.Revision != d.Revision
 }
 
-// completeIndexes builds what may be built now and says what is missing after that. No
-// build begins where a switch may: what is missing takes the shards' reports back first.
+// completeIndexes builds indexes as far as possible now, and describes one that is still missing.
+// It starts no build when a switch may begin: first, the shards withdraw their ready reports.
 func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deployment, to string) (lacks string, err error) {
 	dir, err := m.Registry.Direction(d.CurrentVersion, to)
 	if err != nil {
@@ -125,6 +127,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		return "", err
 	}
 	for _, k := range kinds {
+		// Before any build, so that the expiry is known whenever the version becomes active.
 		if err := m.noteExpiry(ctx, d, to, k.Spec.Name, k.Expiry); err != nil {
 			return "", err
 		}
@@ -135,6 +138,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		if _, err := m.reshape(ctx, to, k, there); err != nil {
 			return "", err
 		}
+		// Indexes that refuse records come before the copy, all others after it.
 		late := slices.DeleteFunc(slices.Clone(missing), record.Refuses)
 		copied := len(late) == 0
 		if !copied {
@@ -143,6 +147,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 				return "", fmt.Errorf("is everything copied: %w", err)
 			}
 		}
+		// The record may have changed during the calls above: a switch must not meet a build.
 		now, err := m.Deployments.Get(ctx)
 		if err != nil {
 			return "", err
@@ -155,7 +160,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		switch {
 		case len(missing) == 0 && nearSwitch && !k.Follows:
 			continue
-		case len(missing) == 0: // whether it is what is declared is asked below
+		case len(missing) == 0: // build below compares the indexes with the declared ones
 		case nearSwitch:
 			lacks = what + "missing, and built before the switch begins"
 			continue
@@ -170,6 +175,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 				build.Shape = syncer.Early(build.Shape)
 				lacks = fmt.Sprintf("index %s of %s, which is built once everything is copied", record.IndexName(late[0]), k.Spec.Name)
 			}
+			// A build may take hours. Lacks must give the reason meanwhile.
 			m.indexing.set(d, to, what+"being built")
 			m.Log.Info("indexes are built", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
 		}
@@ -184,7 +190,8 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		if len(missing) == 0 || !copied {
 			continue
 		}
-		// What is declared and never comes would hold up the switch for ever: it is said.
+		// Report an index that the database does not build. It would block the switch for ever
+		// without a reason.
 		if missing, _, err = m.missingIndexes(ctx, to, k); err != nil {
 			return "", err
 		}
@@ -196,7 +203,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 	return lacks, nil
 }
 
-// CheckIndexes fails unless the target of an upgrade has all its indexes, as declared.
+// CheckIndexes returns an error unless the target of an upgrade has all its indexes, as declared.
 func (m *Maintainer) CheckIndexes(ctx context.Context, d upgradestate.Deployment) error {
 	to := d.Upgrade.TargetVersion
 	dir, err := m.Registry.Direction(d.CurrentVersion, to)
@@ -230,27 +237,28 @@ func (m *Maintainer) checkIndexes(ctx context.Context, d upgradestate.Deployment
 	if len(missing) > 0 {
 		return fmt.Errorf("index %s of %s/%s is missing: it is built before the switch begins", record.IndexName(missing[0]), to, k.Spec.Name)
 	}
+	// The indexes exist. This call builds nothing, but fails if one has another form.
 	return m.Database(to).BuildIndexes(ctx, k.Token, k.Spec)
 }
 
-// Indexed is a kind of a target with the indexes that it must have.
+// Indexed is a target kind with its required indexes.
 type Indexed struct {
-	Spec record.KindSpec // its TTL indexes delete nothing
-	// Expiry are the seconds, by the name of the index, after which they delete once the
-	// target is the current version.
+	Spec record.KindSpec // its TTL indexes are stopped
+	// Expiry holds, by index name, the seconds after which TTL indexes delete once the target is
+	// the current version.
 	Expiry map[string]int64
 	Token  record.Token
-	// Follows: indexes and options are those of a kind of the source, and change with them.
-	// Carried are the indexes that it has got so.
+	// Follows means that indexes and options come from a kind of the source, and change with it.
+	// Carried lists the indexes that came so.
 	Follows bool
 	Carried []string
-	// Declared are the indexes that it has whatever its source has, as the configuration gives them.
+	// Declared lists the indexes from the configuration, which do not depend on the source.
 	Declared []string
 }
 
-// Indexed returns the kinds of a direction's target whose indexes are ours to keep: those
-// of managed kinds, and of fixed-name kinds those that are carried over or declared. On the
-// rollback the latter are the application's, as it made them.
+// Indexed returns the target kinds of a direction whose indexes this package keeps. These are
+// managed kinds, and fixed-name kinds with a Carry. In a rollback the latter belong to the
+// application, and are left out.
 func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) (out []Indexed, err error) {
 	if d.Upgrade != nil && d.Upgrade.Snapshot {
 		return nil, nil
@@ -263,6 +271,7 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 		switch {
 		case !known || spec.Fixed && !carried:
 			continue
+		// A kind with a pending rename may have either name.
 		case at.Pending != nil:
 			return nil, fmt.Errorf("an operation on %s of %s is not complete: its indexes are checked after it", spec.Name, dir.To())
 		case carried:
@@ -288,9 +297,9 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 	return out, nil
 }
 
-// following are the kinds of a direction's target that follow the source in their shapes, and how. On
-// the rollback of a move between two places nothing follows: the collections are the application's, as
-// it made them.
+// following returns the target kinds of a direction that follow the source, with their Carry. In
+// the rollback of a move between two locations nothing follows, because the collections belong to
+// the application.
 func (m *Maintainer) following(d upgradestate.Deployment, dir transform.Direction) map[string]Carry {
 	if upgradestate.APIVersion(dir.From()) == upgradestate.APIVersion(dir.To()) && dir.To() == upgradestate.PreviousVersion(d) {
 		return nil
@@ -298,14 +307,14 @@ func (m *Maintainer) following(d upgradestate.Deployment, dir transform.Directio
 	return m.Carry.along(dir)
 }
 
-// carriedShape is the shape of a fixed-name kind as the current version's gives it.
+// carriedShape returns the shape that a fixed-name kind takes over from the current version.
 func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment, carry Carry) (record.Shape, error) {
 	if carry.From == "" {
 		return carry.Shape(record.Shape{})
 	}
 	ns, _ := d.Namespace(d.CurrentVersion)
 	from, known := ns.Kind(carry.From)
-	name := carry.From // until the record knows better
+	name := carry.From // until the record has its place
 	if known {
 		name = from.Physical
 	}
@@ -318,8 +327,9 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 	case known && !info.Exists:
 		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
 	}
-	// Before a switch its TTL indexes may be kept from deleting already. They are noted before that:
-	// one that rests without a note in a record that is read after it was stopped by the application.
+	// Near a switch, TTL indexes of the source may be stopped already. They are noted before that.
+	// So read the record after the description: a stopped index without a note was stopped by the
+	// application.
 	if stops(info.Shape) {
 		if d, err = m.Deployments.Get(ctx); err != nil {
 			return record.Shape{}, err
@@ -330,8 +340,8 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 	return carry.Shape(withoutShardKey(record.WithExpiry(info.Shape, stopped(info.Shape, from.Expiry))))
 }
 
-// withoutShardKey leaves out the hashed index of _id, which a collection has because it is
-// sharded by it. A target that is sharded so has its own; another one needs none.
+// withoutShardKey removes the hashed index of _id, which a collection has if it is sharded by it. A
+// target with the same sharding has its own, and others need none.
 func withoutShardKey(s record.Shape) record.Shape {
 	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(ix bson.Raw) bool {
 		hashed, _ := ix.Lookup("key", "_id").StringValueOK()
@@ -340,8 +350,8 @@ func withoutShardKey(s record.Shape) record.Shape {
 	return s
 }
 
-// missingIndexes are the declared indexes of a kind that are not there, or not complete. there is
-// the kind's present shape.
+// missingIndexes returns the declared indexes of a kind that do not exist or are incomplete. there
+// is the present shape of the kind.
 func (m *Maintainer) missingIndexes(ctx context.Context, version string, k Indexed) (missing []bson.Raw, there record.Shape, err error) {
 	info, err := m.Database(version).Describe(ctx, k.Spec, k.Token.Name)
 	if err != nil {

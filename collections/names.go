@@ -11,8 +11,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// CheckNames fails if a collection bears a name that a version takes when an upgrade flips to
-// it.
+// CheckNames returns an error if another collection has a name that a version takes at the flip.
 func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, version string) error {
 	target, _ := d.Namespace(version)
 	return together(ctx, target, func(ctx context.Context, k upgradestate.Kind) error {
@@ -29,10 +28,10 @@ func (m *Maintainer) checkName(ctx context.Context, version string, k upgradesta
 	var refused *record.UnsupportedError
 	if errors.As(err, &refused) {
 		if refused.Fence && k.Fence == string(record.FenceView) && k.Fenced != "" {
-			return nil // the fence of an earlier switch left it there, and the flip takes it away
+			return nil // left by the fence of an earlier switch; the flip removes it
 		}
 		if refused.Retired && k.Fence == string(record.FenceView) {
-			return nil // in one step, so that nobody finds the name free
+			return nil // the flip replaces it in one step, so the name is never free
 		}
 		return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
 	}
@@ -45,15 +44,15 @@ func (m *Maintainer) checkName(ctx context.Context, version string, k upgradesta
 	return nil
 }
 
-// ErrUnanswered means that a database could not be asked, as while it elects a primary: nothing
-// is known of what is in it.
+// ErrUnanswered means that a database did not answer, for instance while it elects a primary. Its
+// content is unknown.
 var ErrUnanswered = errors.New("the database did not answer")
 
-// kindsAtOnce is how many kinds of a version are looked at together. Some of it is done while
-// writes are held, and hundreds of kinds one after the other would be felt.
+// kindsAtOnce limits how many kinds are checked at the same time. Some checks run while writes are
+// held, where hundreds of kinds in sequence would take too long.
 const kindsAtOnce = 16
 
-// together does something to all kinds of a version, until one fails.
+// together calls do for all kinds of a version at the same time, and returns the first error.
 func together(ctx context.Context, ns upgradestate.Namespace, do func(context.Context, upgradestate.Kind) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(kindsAtOnce)

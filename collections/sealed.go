@@ -17,19 +17,20 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ErrChanged means that an application has changed the shape of a collection since the target was
-// looked at. The target follows it once the attempt is given up.
+// ErrChanged means that an application has changed a collection's shape since the last check. The
+// target follows after the switch attempt is given up.
 var ErrChanged = errors.New("the source has changed since the last look: the next attempt begins once the target has followed")
 
-// changesShown is how many differences of a collection the reason of an attempt names.
+// changesShown is the number of differences that an error names.
 const changesShown = 3
 
-// CheckSealed compares the shapes of both sides once more. It is called behind the fence, where the
-// source's shape can no longer change through its name: what an application changes up to there is
-// seen. It fails with ErrChanged if a TTL index of the source deletes, which the switch has stopped, and
-// if the target is not as its source is now. No index is built here, while writes are held.
+// CheckSealed compares the shapes of both sides a last time. It runs after the fence, when the
+// source's shape can no longer change under its name, so it sees every earlier change. It fails
+// with ErrChanged if a TTL index of the source deletes, because the switch has stopped all of them.
+// It also fails with ErrChanged if the target differs from its source. It builds no index, because
+// writes are held.
 //
-// Indexes and options that the target of a rollback lacks hold up nothing: RollbackLacks names them.
+// Missing indexes and options of a rollback's target do not fail it; RollbackLacks lists them.
 func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment) error {
 	source, _ := d.Namespace(d.CurrentVersion)
 	target, _ := d.Namespace(d.Upgrade.TargetVersion)
@@ -47,12 +48,14 @@ func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment)
 			return err
 		}
 		expiry := record.ExpiryOf(shape)
+		// The switch stopped them all, so this one was created or changed after that.
 		for _, name := range slices.Sorted(maps.Keys(expiry)) {
 			if expiry[name] != record.NeverExpires {
 				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s, and the switch stops all of them: somebody has made or changed it meanwhile: %w",
 					name, source.Version, k.Kind, expiry[name], ErrChanged)
 			}
 		}
+		// Compare with the noted expiry: the source's own indexes are stopped now.
 		shape = record.WithExpiry(shape, stopped(shape, k.Expiry))
 		for i, p := range mine {
 			if err := p.sameExpiry(target.Version, shape, there[i]); err != nil {
@@ -66,8 +69,8 @@ func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment)
 	})
 }
 
-// sealedShapes describes a kind of the source and, at the same time, those of the target that come
-// from it: writes are held, so that neither waits for the other.
+// sealedShapes describes a source kind and the target kinds derived from it, all at the same time,
+// because writes are held.
 func (m *Maintainer) sealedShapes(ctx context.Context, version string, k upgradestate.Kind, to string, pairs []sealedPair) (shape record.Shape, there []record.Shape, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { shape, err = m.sealedShape(ctx, version, k); return err })
@@ -82,21 +85,22 @@ func (m *Maintainer) sealedShapes(ctx context.Context, version string, k upgrade
 func (m *Maintainer) sealedShape(ctx context.Context, version string, k upgradestate.Kind) (record.Shape, error) {
 	info, err := m.describePlace(ctx, version, k)
 	var refused *record.UnsupportedError
+	// Any other error leaves the shape unknown. The caller must not take it for a change.
 	if err != nil && !errors.As(err, &refused) && !errors.Is(err, record.ErrNotFound) {
 		return info.Shape, fmt.Errorf("indexes and options of %s/%s: %w: %w", version, k.Kind, ErrUnanswered, err)
 	}
 	return info.Shape, err
 }
 
-// sealedPair is a kind of the target whose shape comes from, or leads to, that of a kind of the source.
+// sealedPair is a target kind and the Carry that connects it with a source kind.
 type sealedPair struct {
-	kind  upgradestate.Kind // of the target
-	carry Carry             // from the older one of the two to the newer one
-	back  bool              // the target is the older one, and has notes of TTL indexes
+	kind  upgradestate.Kind // target kind
+	carry Carry             // from the older version to the newer one
+	back  bool              // the target is the older version
 }
 
-// sealedPairs are those of a switch, by kind of the source. A target that follows its source is the
-// newer one, also where the latest switch was the rollback from it.
+// sealedPairs returns the pairs of a switch, by source kind. A target that follows its source is
+// the newer one, even if the latest switch was the rollback from it.
 func (m *Maintainer) sealedPairs(d upgradestate.Deployment, target upgradestate.Namespace) (map[string][]sealedPair, error) {
 	if d.Upgrade.Snapshot {
 		return nil, nil
@@ -109,6 +113,7 @@ func (m *Maintainer) sealedPairs(d upgradestate.Deployment, target upgradestate.
 		return nil, err
 	}
 	carries := m.following(d, dir)
+	// In a rollback the Carry leads from the target to the source.
 	back := len(carries) == 0 && m.goesBack(d, target.Version)
 	if back {
 		if dir, err = m.Registry.Direction(target.Version, d.CurrentVersion); err != nil {
@@ -129,14 +134,16 @@ func (m *Maintainer) sealedPairs(d upgradestate.Deployment, target upgradestate.
 	return out, nil
 }
 
-// goesBack reports whether a switch to a version is the rollback of the latest one.
+// goesBack reports whether a switch to a version is the rollback of the latest switch.
 func (m *Maintainer) goesBack(d upgradestate.Deployment, version string) bool {
 	last := d.LastSwitch
 	return last != nil && last.From == version && last.To == d.CurrentVersion
 }
 
-// sameShape fails with ErrChanged where a target that follows its source is not as that makes it now.
+// sameShape fails with ErrChanged if a following target differs from the shape that its source
+// requires.
 func (m *Maintainer) sameShape(ctx context.Context, version string, p sealedPair, source, there record.Shape) error {
+	// A rollback does not wait for the shape of its target.
 	if p.back {
 		return nil
 	}
@@ -160,8 +167,8 @@ func (m *Maintainer) sameShape(ctx context.Context, version string, p sealedPair
 	return nil
 }
 
-// sameForms asks the database whether indexes that are listed differently are the same to it, as
-// they were for the look before the switch. Nothing is built: all of them are there.
+// sameForms asks the database whether differently listed indexes are equal for it, as before the
+// switch. Nothing is built, because all of them exist.
 func (m *Maintainer) sameForms(ctx context.Context, version string, k *Indexed, there record.Shape) error {
 	for _, want := range k.Spec.Shape.Indexes {
 		name := record.IndexName(want)
@@ -181,8 +188,7 @@ func (m *Maintainer) sameForms(ctx context.Context, version string, k *Indexed, 
 	return nil
 }
 
-// sameExpiry compares what the target's TTL indexes are noted to do after the flip with what those
-// of the source do.
+// sameExpiry compares the noted expiry of the target's TTL indexes with the source's TTL indexes.
 func (p sealedPair) sameExpiry(version string, source, there record.Shape) error {
 	changed := func(index string, does, noted any) error {
 		return fmt.Errorf("TTL index %s of %s/%s would delete after %v s, and that of the source after %v s: %w", index, version, p.kind.Kind, noted, does, ErrChanged)
@@ -225,11 +231,13 @@ func (p sealedPair) sameExpiry(version string, source, there record.Shape) error
 		case slices.Contains(own, index) || !expires && !still:
 		case !still && noted != record.NeverExpires:
 			return changed(index, "no", noted)
+		// Without this, the flip would change the expiry.
 		case still && expires && now != noted, still && !expires && now != record.NeverExpires:
 			return changed(index, now, noted)
 		}
 		delete(made, index)
 	}
+	// The remaining ones have no note, so they would never delete after the flip.
 	for index, seconds := range made {
 		if seconds != record.NeverExpires {
 			return changed(index, seconds, "no")

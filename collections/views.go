@@ -16,27 +16,28 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Views of applications do not move. One that reads a collection which a switch leaves goes on to show
-// the version that was left, and breaks when the upgrade is completed. The plan names those that there
-// are. During an upgrade each controller looks as often as it looks at indexes, with one command, so
-// that 'get' names those that were made since. No switch waits for them.
+// Views of applications are not moved. After a switch, a view over an old collection still shows
+// the old version, and it breaks when the upgrade is completed. The plan names such views. During
+// an upgrade each controller checks for new ones as often as for indexes, with one command, and
+// 'get' names them. No switch waits for them.
 
-// viewsShown is how many views one text names.
+// viewsShown is the number of views that one text names.
 const viewsShown = 10
 
-// leftViews is what the latest look has found.
+// leftViews holds the result of the latest check.
 type leftViews struct {
 	mu   sync.Mutex
 	id   string // of the upgrade
 	text string
 }
 
-// LeftViews says, for people, which of the views read one of the kinds, directly or through others,
-// when a switch leaves the kinds of one version for another; "" for none.
+// LeftViews describes, for display, the views that a switch leaves behind. These are the views that
+// read one of the kinds, directly or through other views. from is the version that serves before
+// the switch, and to the one after it. "" means that there are none.
 func LeftViews(views []record.View, kinds []record.KindSpec, from, to string) string {
 	left := map[string]bool{}
 	for _, k := range kinds {
-		left[k.Name] = k.Fixed // a managed kind has another name, which no application knows
+		left[k.Name] = k.Fixed // no application knows the name of a managed kind
 	}
 	names := viewsOver(views, left)
 	if len(names) == 0 {
@@ -49,9 +50,11 @@ func LeftViews(views []record.View, kinds []record.KindSpec, from, to string) st
 	return fmt.Sprintf("%d views read collections that the switch leaves (%s): they go on to show %s, and break when it is completed; make them anew in the database of %s", len(names), shown, from, to)
 }
 
-// viewsOver are the views that read one of the names, directly or through other views, in order.
+// viewsOver returns the sorted names of views that read one of the names, directly or through
+// others.
 func viewsOver(views []record.View, names map[string]bool) (over []string) {
 	reads := maps.Clone(names)
+	// Repeat until no view is added, because views may read views in any order.
 	for again := true; again; {
 		again = false
 		for _, v := range views {
@@ -65,7 +68,7 @@ func viewsOver(views []record.View, names map[string]bool) (over []string) {
 	return over
 }
 
-// ViewsLeft is LeftViews of the upgrade that runs, as this process has seen last.
+// ViewsLeft returns LeftViews for the running upgrade, from this process's latest check.
 func (m *Maintainer) ViewsLeft(d upgradestate.Deployment) string {
 	m.left.mu.Lock()
 	defer m.left.mu.Unlock()
@@ -75,8 +78,8 @@ func (m *Maintainer) ViewsLeft(d upgradestate.Deployment) string {
 	return m.left.text
 }
 
-// KeepViews looks at the views of the current version while an upgrade runs, until ctx ends. Every
-// controller does it, as KeepIndexes.
+// KeepViews checks the views of the current version while an upgrade runs, until ctx ends. Every
+// controller runs it, like KeepIndexes.
 func (m *Maintainer) KeepViews(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: func(ctx context.Context, d upgradestate.Deployment) (time.Duration, error) {
@@ -95,7 +98,7 @@ func (m *Maintainer) KeepViews(ctx context.Context) error {
 	return loop.Run(ctx, m.Deployments.Watch(ctx))
 }
 
-// lookAtViews notes which views the upgrade leaves behind. During the switch itself it asks nothing.
+// lookAtViews stores which views the upgrade leaves behind. During the switch it sends no command.
 func (m *Maintainer) lookAtViews(ctx context.Context, d upgradestate.Deployment) error {
 	u := d.Upgrade
 	if u == nil || u.State == upgradestate.Switching || m.Views == nil {
@@ -106,6 +109,7 @@ func (m *Maintainer) lookAtViews(ctx context.Context, d upgradestate.Deployment)
 		return err
 	}
 	text := ""
+	// Only fixed-name kinds have names that applications can know.
 	if kinds := dir.SourceKinds(); slices.ContainsFunc(kinds, func(k record.KindSpec) bool { return k.Fixed }) {
 		views, err := m.Views(ctx, d.CurrentVersion)
 		if err != nil {

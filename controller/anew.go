@@ -8,9 +8,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// endAnew ends that collections are shown as replaced, once every shard has copied and compared
-// everything since. It waits for the stored checkpoints: what only an engine knows is lost with
-// its process.
+// endAnew clears the notice that collections were replaced, once every shard has copied and
+// compared everything since. It relies on stored checkpoints only, because an engine's own
+// knowledge is lost with its process.
 func (a *App) endAnew(ctx context.Context) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
@@ -25,7 +25,8 @@ func (a *App) endAnew(ctx context.Context) error {
 	if !bound || !follows {
 		return nil
 	}
-	// One list says for most of the time that it is not the end, whatever number of shards there are.
+	// The progress list is one read, however many shards there are. It rules out most calls before
+	// the checkpoint of each shard is read.
 	ps, err := a.deployment.Progress(ctx)
 	if err != nil {
 		return err
@@ -39,12 +40,13 @@ func (a *App) endAnew(ctx context.Context) error {
 	if agreed < d.RingSize {
 		return nil
 	}
+	// Progress is only a report. The stored checkpoints decide.
 	if all, err := syncer.Agreed(ctx, a.deployment, d.RingSize, syncer.KeyIn(d, to)); err != nil || !all {
 		return err
 	}
 	_, err = a.deployment.Apply(ctx, upgradestate.CopiedAnew{To: x.To, Epoch: d.Epoch, Seen: images})
 	if errors.Is(err, upgradestate.ErrOutdated) {
-		return nil // there is another replacement, or the switch has begun
+		return nil // another replacement came, or the switch has begun; the next look decides
 	}
 	return err
 }

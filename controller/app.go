@@ -1,9 +1,38 @@
-// Package controller is one db-controller process: it wires configuration, etcd,
-// databases, transformers, the sync engine, the switch driver and the Deployment API
-// together, and runs them until it is told to stop.
+// Package controller is one db-controller process. It connects etcd and the databases with the
+// sync engine, the switch driver and the Deployment API, and runs them until its context ends.
 //
-// It takes no decision of its own: what to sync follows from the Deployment record, who
-// syncs what from shards, when to switch from upgradestate.
+// # Terms
+//
+//   - A deployment is one service in one region. Its record in etcd says which version serves.
+//   - A namespace is the set of collections of one version in one database. Its collections are
+//     called kinds.
+//   - A direction syncs one version (source) to another (target). The epoch counts directions: each
+//     switch adds one.
+//   - An engine runs one direction for the shards that this controller owns.
+//   - A mark is a document in a database that names its deployment and version. The beat is a
+//     counter next to it. A low beat shows that the database was restored from a backup.
+//   - A fence keeps late writers out of collections that no longer serve. The seal is the last
+//     fence of a switch, on the source and on the target.
+//   - A parked group could not be transformed. It blocks the switch until it is fixed, or until an
+//     operator waives it.
+//
+// The package makes no decisions of its own. The Deployment record decides which versions to sync,
+// package shards assigns shards to controllers, and package upgradestate decides when to switch.
+//
+// # Guarantees
+//
+//   - It checks the configuration, the servers and the data before it changes anything.
+//   - It uses a database only if the Deployment record names that database, or none yet.
+//   - One controller leads at a time and drives upgrades. If two overlap, compare-and-swap on the
+//     record keeps them from harming each other.
+//
+// # What it does not own
+//
+// It does not own the sync engine (syncer), the switch protocol (switchover), the identity
+// of databases (identity) or the shape of collections (collections). It also does not open
+// listeners: the caller passes them as Doors.
+//
+// Begin to read at App.Run, App.work and App.lead.
 //
 // It is not for users and may change with any version.
 package controller
@@ -35,35 +64,37 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Options are what one controller is told beyond the settings, which all have.
+// Options holds the values that differ between the controllers of a deployment, and test hooks.
+// Settings holds the shared values.
 type Options struct {
-	ID    string              // of this controller; unique among those alive
-	Carry collections.Carries // how targets get the options and indexes of fixed-name kinds
-	// StartupWait is how long the first start of a deployment waits for databases that
-	// cannot be reached, or that have no primary, before it gives up: a mistake in the
-	// configuration looks like that. A deployment that has lived waits as long as it takes.
+	ID    string              // name of this controller; unique among those alive
+	Carry collections.Carries // gives targets the options and indexes of fixed-name kinds
+	// StartupWait is the time that the first start of a deployment waits for databases that are
+	// unreachable or have no primary. A mistake in the configuration looks the same, so the
+	// controller then gives up. A deployment that already has namespaces waits without limit.
 	StartupWait time.Duration
-	// Aside makes a coordination store of its own for each rehearsal. It goes with the process.
+	// Aside creates a separate coordination store for each rehearsal. The store lives as long as
+	// the process. Nil: rehearsals are not possible.
 	Aside func() coord.Store
-	Build api.Build // what runs, for those who ask
-	// Tracer makes spans of what the controller does; nil makes none. Rehearsals make none.
+	Build api.Build // build information, for the API
+	// Tracer creates spans for the controller's work. Nil creates none. Rehearsals create none.
 	Tracer trace.Tracer
-	// Wrap, if not nil, stands between the controller and a version's database. Tests
-	// stop a controller with it at a chosen place.
+	// Wrap, if not nil, wraps each version's database. Tests use it to stop a controller at a
+	// chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
 
-	// reads: it stands for a rehearsal over the real source, and never switches. Nothing is
-	// tried in the databases, not even in scratch collections.
+	// reads marks a rehearsal controller over the real source. It never switches, and tries out
+	// nothing in the databases, not even in scratch collections.
 	reads bool
-	// alone: it only reads, and nobody else of its deployment takes part.
+	// alone means that the App only reads, and that it is the only process of its deployment.
 	alone bool
-	// quiet: it is part of a rehearsal, which no client may feel.
+	// quiet marks a rehearsal controller. Its work must not disturb other clients of the server.
 	quiet bool
 }
 
 // App is one controller process.
 type App struct {
-	leading atomic.Bool // this controller drives upgrades
+	leading atomic.Bool // true while this controller drives upgrades
 
 	cfg      Settings
 	opts     Options
@@ -74,28 +105,28 @@ type App struct {
 
 	deployment *deployment.Store
 	namespaces map[string]record.Namespace // by version
-	scratches  map[string]Space            // the same without Options.Wrap
-	quiet      map[string]Space            // the same, of which nobody else on the server feels anything
-	databases  map[string]Connection       // what all of them reach
-	// imported are the databases of other deployments, by service and version.
+	scratches  map[string]Space            // by version, without Options.Wrap
+	quiet      map[string]Space            // by version; their use does not disturb other clients
+	databases  map[string]Connection       // by version; the maps above wrap them
+	// imported holds the databases of other deployments, by service and version.
 	imported  map[string]map[string]Connection
-	waiting   waiting     // for what this process does not do its work yet
-	encrypted encryptions // as it is stored, for people
-	postponed postponed   // upgrades that are announced when their databases are there
-	running   atomic.Bool // pool is there
+	waiting   waiting     // why this process does not work yet
+	encrypted encryptions // last known encryption state of each version, for the API
+	postponed postponed   // upgrades to announce once their databases are open
+	running   atomic.Bool // pool is set
 	pool      *shards.Pool
 	engines   engines
-	// replacements are those of applications' collections that are not followed yet.
+	// replacements holds the replaced collections of applications that no engine follows yet.
 	replacements replacements
-	pulses       pulses // of the databases, by which a restored one is noticed
-	// collections keeps indexes, options and names of the collections as the record wants them.
+	pulses       pulses // beat counters of the databases, which reveal a restore
+	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
-	hooks       *hooks.Hooks // that are told of what happens, while this controller leads
-	incarnation string       // of the deployment in etcd, since it is prepared
-	announced   uint64       // the epoch whose upgrades were announced; of prepare, then of sync
+	hooks       *hooks.Hooks // delivers events while this controller leads
+	incarnation string       // of the deployment in etcd; set by prepare
+	announced   uint64       // epoch whose upgrades are announced; set by prepare, then sync
 }
 
-// New makes a controller. The coordination store is the caller's to close.
+// New returns a controller that has not started. The caller closes the coordination store.
 func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
@@ -112,24 +143,28 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	return a
 }
 
-// Run works until ctx ends, which is no error. What is wrong with the configuration, the
-// servers or the data is an error before anything was changed. Without doors nobody can call it.
+// Run works until ctx ends, and then returns nil. It checks the configuration, the servers and the
+// data before it changes anything, and returns an error if they are faulty. Later, it returns an
+// error if etcd loses the deployment, or if another process runs another transformation. If doors
+// is nil, the controller accepts no calls.
 func (a *App) Run(ctx context.Context, doors Doors) error {
 	if doors == nil {
 		doors = closed{}
 	}
-	// From the beginning: databases may let one wait, and the port says so.
+	// The doors open first: waiting for databases may take long, and the health endpoint reports it
+	// meanwhile.
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return doors.Run(ctx) })
 	g.Go(func() error { return a.control(ctx, doors) })
+	// The end of ctx is a normal stop.
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// control answers the Deployment API, and does a controller's work as far as the databases
-// that are there allow.
+// control serves the Deployment API and does the controller's work, as far as the reachable
+// databases allow.
 func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
@@ -139,6 +174,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
+	// The API serves before the databases answer: an operator may have to abort an upgrade.
 	g.Go(func() error { return service.Run(ctx) })
 	if warnings := doors.Warnings(); len(warnings) > 0 {
 		presence := deployment.NewPresence(a.deployment)
@@ -152,11 +188,11 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	return g.Wait()
 }
 
-// work prepares, and then owns shards, syncs and leads. Where it has to wait for a database
-// it leads from the beginning: an upgrade may have to be aborted meanwhile.
+// work prepares the deployment, and then owns shards, syncs and leads. If it must wait for a
+// database, it leads at once, because an operator may have to abort an upgrade meanwhile.
 func (a *App) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// The leader asks it for its lease, from the beginning.
+	// lead can start before prepare ends, and needs the pool for its lease.
 	a.pool = shards.New(a.store, shards.Config{Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: a.cfg.RingSize, Log: a.log})
 	var leading sync.Once
 	lead := func() { leading.Do(func() { g.Go(func() error { return a.lead(ctx) }) }) }
@@ -167,19 +203,22 @@ func (a *App) work(ctx context.Context) error {
 		}
 		a.running.Store(true)
 		a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion))
-		// Ownership outlives the engine, so that its last checkpoints are still stored under
-		// its locks when shards are handed over.
+		// Ownership ends after the engine, so that the engine can store its last checkpoints under
+		// the locks of its shards.
 		owning, release := context.WithCancel(context.WithoutCancel(ctx))
 		g.Go(func() error { return a.pool.Run(owning) })
 		g.Go(func() error {
 			defer release()
 			return a.sync(ctx)
 		})
+		// These loops run on every controller. They share the work through the record.
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.collections.KeepBack(ctx) })
 		g.Go(func() error { return a.collections.KeepViews(ctx) })
 		g.Go(func() error { return a.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
+		// A rehearsal or a plan has a coordination store of its own, which no other process
+		// empties.
 		if !a.opts.reads && !a.opts.alone {
 			g.Go(func() error { return a.outlived(ctx) })
 		}
@@ -192,7 +231,7 @@ func (a *App) work(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Ready returns nil when the controller does its work, and otherwise what it waits for.
+// Ready returns nil while the controller works, and otherwise an error with the reason.
 func (a *App) Ready() error {
 	if err := a.waiting.why(); err != nil {
 		return fmt.Errorf("waiting for the databases: %w", err)
@@ -209,8 +248,10 @@ func (a *App) Ready() error {
 	return a.engines.ready()
 }
 
-// lead drives upgrades, and cleans up after them, whenever this controller is the one that does.
+// lead campaigns for leadership. While this controller leads, it drives upgrades and cleans up
+// after them.
 func (a *App) lead(ctx context.Context) error {
+	// The driver takes all versions: a rollback may start while this controller leads.
 	fencers := map[string]record.Fencer{}
 	for v, ns := range a.namespaces {
 		fencers[v] = ns
@@ -220,6 +261,7 @@ func (a *App) lead(ctx context.Context) error {
 		defer a.leading.Store(false)
 		g, ctx := errgroup.WithContext(ctx)
 		prover := a.prover()
+		// A rehearsal that only reads must not write, and a proof needs scratch collections.
 		if !a.opts.reads {
 			g.Go(func() error { return prover.Run(ctx) })
 		}
@@ -244,12 +286,13 @@ func (a *App) lead(ctx context.Context) error {
 		if !a.opts.reads {
 			g.Go(func() error { return a.keepKeys(ctx) })
 		}
+		// Only the leader delivers events, so that no event arrives from several controllers.
 		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
 }
 
-// position is where the changes of a version's database are now, as the record keeps it.
+// position returns the present change position of a version's database, encoded as in the record.
 func (a *App) position(ctx context.Context, version string) (string, error) {
 	ns := a.namespaces[version]
 	if ns == nil {
@@ -263,7 +306,8 @@ func (a *App) position(ctx context.Context, version string) (string, error) {
 	return string(text), err
 }
 
-// TransformHash identifies for the API how this controller transforms from one version to another.
+// TransformHash returns the hash of the transformation between two versions. The API compares it
+// between controllers.
 func (a *App) TransformHash(from, to string) (string, error) {
 	dir, err := a.registry.Direction(from, to)
 	if err != nil {

@@ -10,88 +10,88 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Backend opens the databases of a controller. It is all that a controller knows of where
-// they are: MongoDB and etcd in the program, memory in a simulation.
+// Backend opens the databases of a controller. The controller does not know where they are: the
+// program uses MongoDB and etcd, a simulation uses memory.
 type Backend interface {
-	// Connect makes databases known, by version. None is opened before something needs it.
-	// The caller calls disconnect when nothing uses them any longer.
+	// Connect returns a connection for each database, by version. It opens none of them: each is
+	// opened when first used. The caller calls disconnect after its last use.
 	Connect(dbs []Database, o Opening) (connections map[string]Connection, disconnect func(context.Context))
-	// Unavailable reports whether an error of a database, of whatever command, passes by
-	// itself: the same command may succeed later.
+	// Unavailable reports whether a database error is temporary: the same command may succeed
+	// later.
 	Unavailable(err error) bool
-	// Unprivileged reports whether an error of a database is that of a login that lacks a
-	// privilege.
+	// Unprivileged reports whether a database error means that the login lacks a privilege.
 	Unprivileged(err error) bool
 }
 
-// Scratcher is a Backend that can make whole databases for a while, next to those of the
-// settings: on the same server, by another name.
+// Scratcher is a Backend that can create temporary databases next to the configured ones, on the
+// same server under other names.
 type Scratcher interface {
-	// CheckScratch tries whether a scratch database could be used. It leaves what it finds.
+	// CheckScratch checks whether a scratch database could be used. It changes nothing there.
 	CheckScratch(ctx context.Context, db Database) error
-	// ClaimScratch makes a scratch database, empty. What others have made is refused.
+	// ClaimScratch creates an empty scratch database. It refuses a database that others made.
 	ClaimScratch(ctx context.Context, db Database) error
-	// DropScratch drops a database that ClaimScratch has made. One that is not there is fine.
+	// DropScratch drops a database that ClaimScratch made. A missing database is no error.
 	DropScratch(ctx context.Context, db Database) error
 }
 
-// Opening says how databases are opened.
+// Opening holds the options for opening databases.
 type Opening struct {
-	// Check is asked of a database that has answered, before anything else uses it; nil: it
-	// is taken as it is. An error that is record.ErrUnavailable is tried again, another one
-	// refuses the database.
+	// Check runs when a database first answers, before any other use. If it returns
+	// record.ErrUnavailable, the backend retries. Any other error refuses the database. Nil accepts
+	// every database.
 	Check func(ctx context.Context, version string, db record.Namespace) error
-	// Quiet: nobody else on the servers may feel what is done there.
+	// Quiet asks that the work does not disturb other clients of the servers.
 	Quiet bool
 	Log   *zap.Logger
 }
 
-// Connection is the way to one database. Its commands open the database where it is not open
-// yet, and fail with the reason where it cannot be. It may have further abilities:
-// record.Monitor, preflight.Surveyor, preflight.Sharder, preflight.Holder, clearer, closer, and rehearsal.Clients.
+// Connection is one database that opens on first use. If it cannot be opened, its commands fail
+// with the reason. A Connection may also implement record.Monitor, preflight.Surveyor,
+// preflight.Sharder, preflight.Holder, clearer, closer and rehearsal.Clients.
 type Connection interface {
 	Space
-	// Open makes an attempt where there was none lately, and otherwise returns why the latest
-	// one failed.
+	// Open tries to open the database. Shortly after a failed attempt it does not try again, and
+	// returns the error of that attempt.
 	Open(ctx context.Context) error
 	// Opened reports whether the database is open.
 	Opened() bool
-	// Problem returns why it is not open, as far as somebody tried; nil if it is open, or
-	// nobody needed it yet.
+	// Problem returns why the database is not open. It returns nil if the database is open or if
+	// nothing has tried to open it yet.
 	Problem() error
-	// Keep tries to open it until it is open or ctx ends, whatever the reason.
+	// Keep retries until the database is open or ctx ends, whatever the error.
 	Keep(ctx context.Context) error
-	// Quietly returns the same database, used so that nobody else on its server feels it.
+	// Quietly returns the same database, used so that other clients of its server are not
+	// disturbed.
 	Quietly() Space
 }
 
-// Space is a namespace that can be rid of scratch collections by the beginning of their
-// names, also of those that a process that died has left.
+// Space is a namespace that can also drop scratch collections by name prefix, including those that
+// a dead process left behind.
 type Space interface {
 	record.Namespace
 	Sweep(ctx context.Context, prefix string) error
 }
 
-// Doors are what a controller listens at. They are open before it runs, so that nothing has
-// been done where an address is taken, and the caller's to close.
+// Doors are the listeners of a controller. The caller opens them before Run, so that an occupied
+// address fails before the controller changes anything. The caller also closes them.
 type Doors interface {
-	// Run answers for the process itself, its health and its metrics, until ctx ends.
+	// Run serves health and metrics of the process until ctx ends.
 	Run(ctx context.Context) error
-	// Serve answers the Deployment API until ctx ends.
+	// Serve serves the Deployment API until ctx ends.
 	Serve(ctx context.Context, api *api.Service) error
-	// Warnings say what is insecure about them.
+	// Warnings lists insecure settings of the listeners.
 	Warnings() []string
-	// Addresses are where they listen, for the log.
+	// Addresses lists the listening addresses, for the log.
 	Addresses() []zap.Field
 }
 
-// Metrics are the controller's, for Prometheus: its own, and those of the whole deployment.
-// All have the deployment's name as a label.
+// Metrics returns the Prometheus metrics of this controller and of the whole deployment. All of
+// them carry the deployment's name as a label.
 func (a *App) Metrics() prometheus.Collector {
 	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, together{&metrics{app: a}, &whole{app: a}})
 }
 
-// together are collectors as one.
+// together combines several collectors into one.
 type together []prometheus.Collector
 
 func (t together) Describe(ch chan<- *prometheus.Desc) {
@@ -106,7 +106,7 @@ func (t together) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// closed are the doors of a controller that nobody calls, as of a rehearsal.
+// closed is the Doors of a controller without listeners, as in a rehearsal.
 type closed struct{}
 
 func (closed) Run(ctx context.Context) error                   { return wait(ctx) }

@@ -18,28 +18,29 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// engines holds the engine that runs now, and why there is none or the last one ended.
+// engines holds the running engine, or the reason why none runs.
 type engines struct {
 	mu      sync.Mutex
 	now     *syncer.Engine
 	problem error
-	stopped []syncer.Progress // of the shards while none runs because of problem
+	stopped []syncer.Progress // progress of shards, as published when sync stopped with problem
 }
 
-// replace makes now the engine that runs; the one before, should it still watch for late
-// deletes, hands them over.
+// replace sets the running engine. The earlier engine may still watch for late deletes, and hands
+// them over to the new one.
 func (e *engines) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
 	e.now, e.problem, e.stopped = now, nil, nil
 	e.mu.Unlock()
+	// Not under e.mu, because HandOver takes the lock of an engine.
 	if before != nil {
 		before.HandOver(now)
 	}
 }
 
-// late is what the engine that runs counts of late deletes, for the one that follows it;
-// nil if none runs.
+// late returns the late-delete counter of the running engine, for its successor. It returns nil if
+// no engine runs.
 func (e *engines) late() func(shard int) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,7 +50,7 @@ func (e *engines) late() func(shard int) int64 {
 	return e.now.LateDeletes
 }
 
-// end notes that an engine has ended, and why.
+// end records that an engine has ended, and why. It ignores an engine that was replaced.
 func (e *engines) end(ended *syncer.Engine, problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +59,7 @@ func (e *engines) end(ended *syncer.Engine, problem error) {
 	}
 }
 
-// fail notes why no engine could be started.
+// fail records why no engine could start.
 func (e *engines) fail(problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +82,7 @@ func (e *engines) progress() []syncer.Progress {
 	return now.Progress()
 }
 
-// stages is how long the engine that runs has copied, by stage.
+// stages returns the time that the running engine has spent copying, by stage.
 func (e *engines) stages() map[syncer.Stage]time.Duration {
 	e.mu.Lock()
 	now := e.now
@@ -92,16 +93,17 @@ func (e *engines) stages() map[syncer.Stage]time.Duration {
 	return now.Stages()
 }
 
-// retryEngine is how long a failed engine rests. Failures that trying again cures are
-// handled inside it; what ends it needs a person, and is said once each time.
+// retryEngine is the pause after an engine has failed. The engine itself retries temporary
+// failures, so a failure that ends it needs a person.
 const retryEngine = 10 * time.Second
 
-// sync runs the engine of the direction that the record asks for. One whose direction has
-// ended may go on next to the next one for a while: it watches for late deletes.
+// sync runs the engine of the direction that the record asks for. The engine of the previous
+// direction may run next to it for a while, to watch for late deletes.
 func (a *App) sync(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g errgroup.Group
-	defer func() { stop(); _ = g.Wait() }() // what ends an engine is told by runUntilPassed
+	defer func() { stop(); _ = g.Wait() }() // runUntilPassed receives the errors of engines
+	// Around a flip two engines run, and each needs the signals of the pool.
 	owned := newOwnership(a.pool)
 	g.Go(func() error { return owned.run(ctx) })
 	g.Go(func() error { return a.update(ctx, owned) })
@@ -110,12 +112,13 @@ func (a *App) sync(ctx context.Context) error {
 	if err := a.watchLate(ctx, &g, owned); err != nil {
 		return err
 	}
-	var failing reconcile.Complaint // a database may be away for long
+	var failing reconcile.Complaint // a database may be away for long: log each problem once
 	for {
 		d, to, err := a.awaitDirection(ctx, idle)
 		if err != nil {
 			return err
 		}
+		// Announce first: no upgrade of this direction can begin before that.
 		if a.mustAnnounce(d) {
 			_, err = a.announce(ctx, d)
 		} else {
@@ -125,6 +128,7 @@ func (a *App) sync(ctx context.Context) error {
 			return ctx.Err()
 		}
 		a.engines.fail(err)
+		// Another transformation or another etcd does not go away by waiting: end the process.
 		if errors.Is(err, syncer.ErrOtherTransform) {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
 		}
@@ -135,6 +139,7 @@ func (a *App) sync(ctx context.Context) error {
 			failing.Over()
 			continue
 		}
+		// The engine's last report, perhaps "ready", must not stand while the engine rests.
 		a.tellStopped(ctx, err)
 		if failing.News(err) {
 			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
@@ -146,9 +151,9 @@ func (a *App) sync(ctx context.Context) error {
 	}
 }
 
-// runUntilPassed runs an engine until it ends, or until the record asks for another
-// direction. What an engine still has to do after the flip it does next to the next one; one
-// whose target is no longer wanted is ended first.
+// runUntilPassed runs an engine until it ends or until the record asks for another direction. After
+// a flip the old engine goes on next to its successor, to watch for late deletes. If the record no
+// longer wants the target, runUntilPassed first stops the engine.
 func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
 	d, _, err := a.ensureCollections(ctx, d, to)
 	if err != nil {
@@ -174,14 +179,15 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 			if !open {
 				return <-ended
 			}
-			if now.Epoch != d.Epoch {
+			if now.Epoch != d.Epoch { // the direction has ended; the engine finishes by itself
 				return nil
 			}
+			// The target changed within the epoch. The engine must end before another one starts.
 			if wanted, ok := a.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
 				end()
 				return <-ended
 			}
-			if a.mustAnnounce(now) { // this process has started during an upgrade, which was aborted
+			if a.mustAnnounce(now) { // this process started during an upgrade that was then aborted
 				if _, err := a.announce(ctx, now); err != nil {
 					a.log.Warn("not every upgrade is announced", zap.Error(err))
 				}
@@ -190,14 +196,17 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 	}
 }
 
-// watchLate starts again, in a process that was not there at the latest switch, the engine
-// whose direction ended with it, if the fence there lets deletes through. It ends by itself.
+// watchLate restarts the engine of the previous direction, in a process that started after the
+// latest switch. It does so only if the fence of the old version lets deletes through. The engine
+// ends by itself.
 func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil || d.LastSwitch == nil {
 		return err
 	}
 	ended, last := d, d.LastSwitch
+	// Show the engine the record as it was before the switch: one epoch earlier, other version
+	// active.
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
 	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
@@ -221,14 +230,15 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	return nil
 }
 
-// awaitDirection waits for a record that asks for a sync, or in which upgrades are still
-// to be announced. Meanwhile, with no engine to do it, it lets go of the shards that other
-// controllers must have.
+// awaitDirection waits until the record asks for a sync, or until upgrades must be announced.
+// Meanwhile no engine runs, so it releases the shards that must move to other controllers.
 func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	watch := a.deployment.Watch(watching)
 	for {
+		// An engine would release these shards. Without one, the other controllers would wait for
+		// ever.
 		for _, n := range a.pool.Leaving() {
 			if err := a.pool.Release(ctx, n); err != nil {
 				return d, "", fmt.Errorf("release shard %d: %w", n, err)
@@ -256,8 +266,8 @@ func (a *App) runEngine(ctx context.Context, owned *subscription, d upgradestate
 	return a.run(ctx, e)
 }
 
-// newEngine makes the engine that syncs d's current version to another, and has it follow
-// the one that runs.
+// newEngine creates the engine that syncs d's current version to another, and makes it the running
+// one.
 func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to string) (*syncer.Engine, error) {
 	dir, err := a.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
@@ -269,7 +279,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	}
 	followed := a.replaced
 	if a.opts.reads {
-		followed = nil // the source is somebody else's to follow
+		followed = nil // the source's own controllers follow replacements
 	}
 	e := syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
@@ -286,9 +296,9 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	return e, nil
 }
 
-// copies reports whether an engine begins before an upgrade does. The reverse sync is kept, and
-// what a switch ended watched, whether or not copying forward was asked for. What a switch to
-// a snapshot has left stays as it is.
+// copies reports whether an engine may start before an upgrade begins. Reverse sync and the watch
+// after a switch do not depend on copy.auto. A version left by a switch to a snapshot is not synced
+// again.
 func (a *App) copies(d upgradestate.Deployment, to string) bool {
 	last := d.LastSwitch
 	if last != nil && last.Snapshot && last.From == to {
@@ -297,7 +307,7 @@ func (a *App) copies(d upgradestate.Deployment, to string) bool {
 	return a.cfg.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)
 }
 
-// toSnapshot reports whether the upgrade that runs syncs nothing.
+// toSnapshot reports whether the running upgrade switches to a snapshot and syncs nothing.
 func toSnapshot(d upgradestate.Deployment) bool { return d.Upgrade != nil && d.Upgrade.Snapshot }
 
 func (a *App) run(ctx context.Context, e *syncer.Engine) error {

@@ -14,18 +14,19 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// InitialVersion is where the deployment begins if it is not there yet. Every database that
-// could hold an application's data is checked, disabled ones as well, unless the
-// configuration decides: an application may be using any of them. No application uses one
-// whose server is away: it is passed over if it is disabled and another one holds documents.
+// InitialVersion returns the version at which a new deployment begins. Unless the configuration
+// names one, it looks for application data in every database, including disabled ones, because an
+// application may use any of them. It skips an unavailable database only if that is disabled and
+// another database holds documents.
 func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	var found []upgradestate.Found
-	var away error // of a disabled version
+	var away error // why a disabled version's database does not answer
 	for _, db := range a.cfg.Databases {
 		if a.cfg.InitialVersion != "" {
 			break
 		}
 		f, err := a.find(ctx, db.Version)
+		// A disabled version may be switched off for good. Decide below whether that is acceptable.
 		if db.Disabled && a.backend.Unavailable(err) {
 			away = err
 			continue
@@ -39,10 +40,12 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	}
 	holds := func(f upgradestate.Found) bool { return len(f.Holds) > 0 }
 	if away != nil && !slices.ContainsFunc(found, holds) {
-		// The only documents may be in the database that is away.
+		// The only documents may be in the unavailable database. A wrong guess here would be
+		// recorded.
 		return "", fmt.Errorf("where the deployment begins: no database that answers holds documents, and a disabled one does not answer: %w; or name the version with initialVersion in %s",
 			away, a.cfg.File)
 	}
+	// Without data, the deployment begins at a version that every registered server knows.
 	servers, err := a.deployment.Servers(ctx)
 	if err != nil {
 		return "", err
@@ -50,8 +53,8 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	return upgradestate.Initial(a.cfg.InitialVersion, found, servers)
 }
 
-// beginsWell refuses to begin, before anything is recorded, at a version whose applications'
-// collections are not there. A misspelt kind would otherwise fix the version for good.
+// beginsWell refuses an initial version whose application collections do not exist. It runs before
+// anything is recorded: otherwise a misspelt kind would fix the wrong version for good.
 func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
 	version := d.CurrentVersion
 	err := syncer.Inspect(ctx, a.namespaces[version], d, version, a.registry.Kinds(upgradestate.APIVersion(version)))
@@ -62,8 +65,9 @@ func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
 	return fmt.Errorf("%s would begin at %s, in %s (%s): %w, in %s", a.deployment.Name(), version, db.Location, db.Hosts, err, a.cfg.File)
 }
 
-// firstVersion is where a deployment begins that has not lived. One that is recorded with a version
-// whose collections are not there begins where the present configuration finds them.
+// firstVersion corrects the initial version of a deployment that has no namespaces yet. If the
+// collections of the recorded version do not exist, it searches again with the present
+// configuration.
 func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	if lived(d) || d.Upgrade != nil {
 		return d, nil
@@ -84,11 +88,12 @@ func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgr
 
 var _ api.Initial = (*App)(nil)
 
+// Configured returns the configured versions, oldest first, and the number of shards.
 func (a *App) Configured() (versions []string, ringSize int) {
 	return a.cfg.Versions(), a.cfg.RingSize
 }
 
-// find looks which collections of applications a version's database has.
+// find lists the application collections that a version's database has, with and without documents.
 func (a *App) find(ctx context.Context, version string) (upgradestate.Found, error) {
 	f := upgradestate.Found{Version: version}
 	for _, spec := range a.registry.Kinds(upgradestate.APIVersion(version)) {
@@ -98,7 +103,7 @@ func (a *App) find(ctx context.Context, version string) (upgradestate.Found, err
 		var refused *record.UnsupportedError
 		info, err := a.namespaces[version].Describe(ctx, spec, spec.Name)
 		if errors.As(err, &refused) {
-			f.Empty = append(f.Empty, spec.Name) // it is there: inspect refuses it, and says why
+			f.Empty = append(f.Empty, spec.Name) // it exists; inspect refuses it with the reason
 			continue
 		}
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// guard has a version's database compared with the record whenever its changes are followed.
+// guard checks a version's database against the record before each stream of its changes.
 func (a *App) guard(version string, ns record.Namespace) record.Namespace {
 	return identity.Guard(ns, func(ctx context.Context) error {
 		if err := a.belongs(ctx, version); err != nil {
@@ -19,7 +19,8 @@ func (a *App) guard(version string, ns record.Namespace) record.Namespace {
 	})
 }
 
-// stillThere refuses the changes of a version whose applications reach other collections by now.
+// stillThere returns an error if the application's names of the current version now belong to other
+// collections. Their changes would be missing from the stream.
 func (a *App) stillThere(ctx context.Context, version string) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil || version != d.CurrentVersion {
@@ -29,16 +30,17 @@ func (a *App) stillThere(ctx context.Context, version string) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
+	// One is enough: the engine stops, and the next check finds the others.
 	return &record.ReplacedError{Kind: found[0].Kind, What: found[0].String()}
 }
 
-// belongs refuses versions whose database is not the one that the record means, or is of
-// another time.
+// belongs returns an error if the database of a version is not the one in the record, or is an
+// older state of it.
 func (a *App) belongs(ctx context.Context, versions ...string) error {
 	return identity.Check(ctx, a.deployment, a.markers(versions...))
 }
 
-// markers are the databases of versions that are configured here.
+// markers returns the databases of versions that are configured here. It leaves out the others.
 func (a *App) markers(versions ...string) map[string]record.Marker {
 	out := map[string]record.Marker{}
 	for _, v := range versions {
@@ -49,7 +51,8 @@ func (a *App) markers(versions ...string) map[string]record.Marker {
 	return out
 }
 
-// distinct refuses one database in two entries of the configuration, of those that are open.
+// distinct refuses two configuration entries that reach the same database. It checks open databases
+// only.
 func (a *App) distinct(ctx context.Context) error {
 	return identity.Distinct(ctx, a.markers(a.opened()...), func(version string) string {
 		db, _ := a.cfg.Database(version)
@@ -57,8 +60,7 @@ func (a *App) distinct(ctx context.Context) error {
 	})
 }
 
-// adopt notes the identity of a version's database where the record of an older binary lacks
-// it.
+// adopt records the identity of a version's database if an older binary did not record it.
 func (a *App) adopt(ctx context.Context, d upgradestate.Deployment, version string) (upgradestate.Deployment, error) {
 	ns, known := d.Namespace(version)
 	if !known || ns.Identity.Database != "" || a.opts.reads && version == d.CurrentVersion {
@@ -74,7 +76,7 @@ func (a *App) adopt(ctx context.Context, d upgradestate.Deployment, version stri
 	}})
 }
 
-// enter checks whose a version's database is before collections are made there.
+// enter checks the owner of a version's database before collections are created there.
 func (a *App) enter(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Identity, error) {
 	var names []string
 	for _, k := range kinds {
@@ -83,19 +85,19 @@ func (a *App) enter(ctx context.Context, d upgradestate.Deployment, version stri
 	return identity.Enter(ctx, d, version, a.namespaces[version], names)
 }
 
-// keeper writes the marks of the databases that are configured here.
+// keeper returns the Keeper that writes the marks of all configured databases.
 func (a *App) keeper() identity.Keeper {
 	return identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.cfg.Versions()...)}
 }
 
-// keepMarks brings the marks in line with the record, in the databases that somebody uses.
+// keepMarks keeps the marks of the open databases in line with the record.
 func (a *App) keepMarks(ctx context.Context) error {
 	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
 		return 0, identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)
 	})
 }
 
-// opened are the versions whose databases are open.
+// opened lists the versions whose databases are open.
 func (a *App) opened() []string {
 	var open []string
 	for _, db := range a.cfg.Databases {
@@ -106,23 +108,24 @@ func (a *App) opened() []string {
 	return open
 }
 
-// unowned reports that a database was cleared of everything that said whose it is, as the
-// last part of a retirement does.
+// unowned reports whether the database holds no identity any more. The last step of a retirement
+// removes it. A database with another identity is an error.
 func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, error) {
 	if ns.Identity.Database == "" {
-		return false, nil // the record of an older binary
+		return false, nil // an older binary recorded no identity
 	}
 	id, err := a.namespaces[ns.Version].Identity(ctx)
 	if err != nil || id.Database == "" {
 		return err == nil, err
 	}
+	// A drop in the wrong database would destroy the data of others.
 	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
 		return false, &identity.MismatchError{Version: ns.Version, Found: "it is another one than the deployment means, and nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
 	}
 	return false, nil
 }
 
-// release takes a retired version's marks from its database.
+// release removes a retired version's marks and beat from its database.
 func (a *App) release(ctx context.Context, d upgradestate.Deployment, version string) error {
 	owner := record.Owner{Deployment: d.Name, Version: version}
 	if err := a.namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {

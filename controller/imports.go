@@ -12,16 +12,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Import is another deployment, to whose records those of this one refer.
+// Import is another deployment whose records this deployment refers to.
 type Import struct {
 	preflight.Import
-	// Backend opens Databases, which are those of that deployment, for keys that do not follow
-	// from each other alone. Nil: there are no such keys.
+	// Backend opens Databases, the databases of the other deployment. It is needed for keys that
+	// can only be looked up. Nil: no such keys exist.
 	Backend   Backend
 	Databases []Database
 }
 
-// other reads the record of another deployment, in the same coordination store.
+// other reads the record of another deployment in the same coordination store.
 func (a *App) other(ctx context.Context, name string) (upgradestate.Deployment, error) {
 	s, err := a.deployment.Other(name)
 	if err != nil {
@@ -30,8 +30,8 @@ func (a *App) other(ctx context.Context, name string) (upgradestate.Deployment, 
 	return s.Get(ctx)
 }
 
-// connectImports makes the databases of other deployments known. None is opened before a data
-// update looks keys up.
+// connectImports prepares connections to the databases of other deployments. They open when a data
+// update first looks up keys.
 func (a *App) connectImports() (closeAll func(context.Context)) {
 	var disconnect []func(context.Context)
 	for _, i := range a.cfg.Imports {
@@ -49,14 +49,15 @@ func (a *App) connectImports() (closeAll func(context.Context)) {
 	}
 }
 
-// mayFollow refuses a data update that would leave keys which the other deployment does not
-// serve: nothing would be found by them.
+// mayFollow refuses a data update that would write keys which the other deployment does not serve
+// yet. Lookups by such keys would find nothing.
 func (a *App) mayFollow(ctx context.Context, t transform.Task) error {
 	refuse := func(format string, args ...any) error {
 		return &upgradestate.RefusedError{Reason: fmt.Sprintf("update %s: %s", t.Name, fmt.Sprintf(format, args...))}
 	}
 	for _, i := range t.Imports {
 		to, known := a.cfg.imported(i.Service)
+		// Such keys need a lookup in the other deployment's lineage.
 		if i.Asks && (!known || to.Backend == nil) {
 			return refuse("keys of %s of %s do not follow from each other alone: give its databases in imports of %s", i.Kind, i.Service, a.cfg.File)
 		}
@@ -88,7 +89,7 @@ func (s Settings) imported(service string) (Import, bool) {
 
 var _ transform.KeyFinder = (*App)(nil)
 
-// FindKeys finds keys of other deployments' records by their lineage.
+// FindKeys looks up keys of records of other deployments, through their lineage.
 func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transform.Answers, error) {
 	type kind struct {
 		service, old, now string
@@ -96,6 +97,7 @@ func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transfo
 	}
 	keys := map[kind][]record.Key{}
 	for _, q := range asked {
+		// One query for each kind and direction, instead of one for each key.
 		k := kind{q.Service, q.Old, q.New, q.Up}
 		keys[k] = append(keys[k], q.Key)
 	}
@@ -129,9 +131,11 @@ func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transfo
 	return answers, nil
 }
 
-// lineage is that of a kind in the database of another deployment's version.
+// lineage returns the reader and tokens of a kind's lineage in another deployment's database. A
+// lineage maps the keys of source records to the keys of target records.
 func (a *App) lineage(d upgradestate.Deployment, i Import, version, kind string) (transform.Lineage, error) {
 	l := transform.Lineage{Tokens: record.Tokens{}, Kind: transform.LineageKind(kind, i.Older, i.Newer)}
+	// The version may be the current one, the target, or the one before the latest switch.
 	followed, _ := upgradestate.Followed(d)
 	for _, name := range []string{d.CurrentVersion, followed.TargetVersion, upgradestate.PreviousVersion(d)} {
 		ns, there := d.Namespace(name)

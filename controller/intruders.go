@@ -14,24 +14,25 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// intruders looks for what others change in the target while a switch runs. The engines look up
-// to the switch (upgradestate.Upgrade.TargetSince); this looks from there up to the seal, behind
-// which nobody finds the target under the name that he knows.
+// intruders detects foreign writes to the target while a switch runs. Engines watch the target up
+// to the start of the switch (upgradestate.Upgrade.TargetSince). intruders reads from there to the
+// seal, after which the target has a name that other clients do not know.
 type intruders struct{ app *App }
 
 var _ switchover.Target = intruders{}
 
-// Since is the present place in the target's changes, which the engines soon have come to.
+// Since returns the present position in the target's changes. The engines soon reach it.
 func (i intruders) Since(ctx context.Context, version string) (string, error) {
 	at, err := i.app.position(ctx, version)
 	if err != nil {
 		return "", err
 	}
-	// Engines that hear nothing know for up to a second no more than that they have heard nothing.
+	// An engine without events learns only every second how far it has read. Nudge writes an event.
 	return at, i.app.namespaces[version].Nudge(ctx)
 }
 
-// Changed reads what was changed from the beginning of the switch up to the seal.
+// Changed reads the changes between the start of the switch and the seal. It returns nil if there
+// are none, and otherwise a function that compares the changed groups.
 func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func(context.Context, upgradestate.Deployment) error, error) {
 	var from record.Position
 	if err := json.Unmarshal([]byte(d.Upgrade.TargetSince), &from); err != nil {
@@ -42,6 +43,7 @@ func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func
 		return nil, err
 	}
 	target, _ := d.Namespace(d.Upgrade.TargetVersion)
+	// A kind may have its present name or its sealed name, depending on when the change came.
 	sealed := map[string][]string{}
 	for _, k := range target.Kinds {
 		sealed[k.Kind] = []string{k.Physical, k.Fenced}
@@ -53,7 +55,8 @@ func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func
 	return func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }, nil
 }
 
-// differ names what differs from the source, which is fenced, as the target is.
+// differ compares the changed groups with the source. Both sides are fenced, so the result is
+// final.
 func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) error {
 	src, err := view(ctx, i.app.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
 	if err != nil {
@@ -68,6 +71,7 @@ func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 		return fmt.Errorf("compare what changed in the target: %w", err)
 	}
 	left := verify.Intruded{Orphans: in.Orphans}
+	// Waived groups may differ, whoever changed them.
 	waived, err := i.app.waived(ctx, d, d.Upgrade.TargetVersion)
 	if err != nil {
 		return err

@@ -22,15 +22,17 @@ import (
 
 // Encrypted is a Connection whose managed kinds may be encrypted.
 type Encrypted interface {
-	// Encryption is what encrypts the namespace, and the namespace as it is stored.
+	// Encryption returns the encrypting namespace. It gives access to the stored form, too.
 	Encryption(ctx context.Context) (*sealed.Namespace, error)
-	// KeysHere are the keys that this process is configured with (sealed.Keys.Checked).
+	// KeysHere returns the keys in this process's configuration, as from sealed.Keys.Checked.
 	KeysHere() []string
-	// Unreadable returns why records could not be decrypted; nil: nothing is known of that kind.
+	// Unreadable returns the reason why records could not be decrypted, or nil if no such record is
+	// known.
 	Unreadable() error
 }
 
-// encryption is that of a version's database; nil where there can be none.
+// encryption returns the encrypting namespace of a version's database, or nil if the backend cannot
+// encrypt.
 func (a *App) encryption(ctx context.Context, version string) (*sealed.Namespace, error) {
 	db, ok := a.databases[version].(Encrypted)
 	if !ok {
@@ -40,11 +42,12 @@ func (a *App) encryption(ctx context.Context, version string) (*sealed.Namespace
 	if err != nil || a.opts.Wrap == nil {
 		return e, err
 	}
+	// Rebuild it over the wrapped store, so that tests also see the commands for the stored form.
 	return e.Sealer().Namespace(a.opts.Wrap(version, e.Stored())), nil
 }
 
-// beginKeys has new kinds of a namespace encrypted from their first record on. take makes them the
-// namespace's, and begins it where it is not.
+// beginKeys encrypts new kinds of a namespace from their first record on. take claims the kinds and
+// stores the first State, if there is one.
 func (a *App) beginKeys(ctx context.Context, version string, kinds []record.KindSpec, take func(first *sealed.State) error) error {
 	e, err := a.encryption(ctx, version)
 	if err != nil {
@@ -57,19 +60,20 @@ func (a *App) beginKeys(ctx context.Context, version string, kinds []record.Kind
 	if err != nil {
 		return err
 	}
+	// The State must be stored with the claim. Later, plain records may exist already.
 	if err := take(first); err != nil {
 		return err
 	}
 	return e.Sealer().Begin(ctx, kinds)
 }
 
-// rotation puts all records of the current version under a key.
+// rotation brings all records of the current version under one key.
 type rotation struct{ *App }
 
 var _ backfill.Rotation = rotation{}
 
-// Begin has everybody write under the key, and the database refuse what is not, before the first
-// record is looked at: what is written later needs no second look.
+// Begin makes all processes write under the new key, and the database refuse other writes, before
+// the first record is read. So records that are written later need no second pass.
 func (r rotation) Begin(ctx context.Context, u upgradestate.Update, planned bool) (task transform.Task, ns backfill.Namespace, waits string, err error) {
 	e, err := r.encryption(ctx, u.Version)
 	switch {
@@ -93,8 +97,9 @@ func (r rotation) Begin(ctx context.Context, u upgradestate.Update, planned bool
 	return task, stored{r.App, u.Version}, "", nil
 }
 
-// again is what is to be done to the records of a page, by the login of now. What is not of one
-// record, but of the database or of this process's keys, is an error of the page.
+// again returns the re-encryption of one record for a page of records. It uses the present
+// connection, because a run may outlast a password. An error of the database or of this process's
+// keys fails the page, not a record.
 func (r rotation) again(ctx context.Context, u upgradestate.Update) (transform.TaskFunc, error) {
 	e, err := r.encryption(ctx, u.Version)
 	if err != nil {
@@ -106,6 +111,8 @@ func (r rotation) again(ctx context.Context, u upgradestate.Update) (transform.T
 	}
 	return func(rec record.Record) (bson.Raw, error) {
 		doc, err := s.Again(ctx, u.ID, record.Token{Kind: u.Kind}, rec)
+		// Another State or a missing database is not the record's fault. As unavailable, it is
+		// retried instead of parked.
 		if err != nil && (errors.Is(err, sealed.ErrOvertaken) || r.backend.Unavailable(err)) {
 			err = fmt.Errorf("%w: %w", record.ErrUnavailable, err)
 		}
@@ -113,13 +120,15 @@ func (r rotation) again(ctx context.Context, u upgradestate.Update) (transform.T
 	}, nil
 }
 
-// turn changes the key that everybody writes under. waits: what has to be before.
+// turn makes all processes write under u's key. It returns waits, the missing condition, if it
+// cannot do so yet.
 //
-// The State is read before the record: where u still runs after that, and no other run has come
-// between when the State changes, u is the latest one. Who slept since cannot set the key back.
+// turn reads the State before the record. If the record still runs u then, and no other run changes
+// the State in between, u is the latest run. A process that paused therefore cannot set an earlier
+// key again.
 //
-// The database takes both keys before the State names the new one, and that one alone after it, so
-// that no write is refused for longer than its writer needs to read the State.
+// The database accepts both keys before the State names the new one, and only the new key after
+// that. So a writer is refused for no longer than it needs to read the State.
 func (r rotation) turn(ctx context.Context, u upgradestate.Update, e *sealed.Namespace) (waits string, err error) {
 	s := e.Sealer()
 	st, err := s.State(ctx)
@@ -139,9 +148,11 @@ func (r rotation) turn(ctx context.Context, u upgradestate.Update, e *sealed.Nam
 		return "", err
 	}
 	if st.Run != u.ID {
+		// A process without the key could not read records that others write under it.
 		if waits, err = r.lacking(ctx, u, s.Keys()); waits != "" || err != nil {
 			return waits, err
 		}
+		// Accept both keys before any process learns of the new one.
 		if err := e.Hold(ctx, toks, u.Key); err != nil {
 			return "", err
 		}
@@ -149,15 +160,16 @@ func (r rotation) turn(ctx context.Context, u upgradestate.Update, e *sealed.Nam
 			return "", err
 		}
 	}
-	if u.Key != sealed.Off { // kinds may have come since the key was turned
+	if u.Key != sealed.Off { // kinds may be new since the key was turned
 		if err := s.Begin(ctx, kinds); err != nil {
 			return "", err
 		}
 	}
+	// Also if an earlier attempt stopped after Turn: the former key must be refused.
 	return "", e.Hold(ctx, toks)
 }
 
-// managed are the tokens of the kinds of a version that may be encrypted.
+// managed returns the tokens of a version's managed kinds. Only those may be encrypted.
 func managed(d upgradestate.Deployment, version string) (toks []record.Token) {
 	ns, _ := d.Namespace(version)
 	for _, k := range ns.Kinds {
@@ -168,7 +180,7 @@ func managed(d upgradestate.Deployment, version string) (toks []record.Token) {
 	return toks
 }
 
-// shapes are kinds with the indexes that they have.
+// shapes returns the kinds of tokens with their present indexes.
 func shapes(ctx context.Context, toks []record.Token, e *sealed.Namespace) ([]record.KindSpec, error) {
 	var out []record.KindSpec
 	for _, tok := range toks {
@@ -181,7 +193,8 @@ func shapes(ctx context.Context, toks []record.Token, e *sealed.Namespace) ([]re
 	return out, nil
 }
 
-// rotationOf is the update that puts all records of d's current version under a key.
+// rotationOf returns the update that brings all records of d's current version under a key. ok is
+// false if the version has no managed kinds.
 func rotationOf(d upgradestate.Deployment, key string) (u upgradestate.Update, ok bool) {
 	ns, _ := d.Namespace(d.CurrentVersion)
 	for _, k := range ns.Kinds {
@@ -198,7 +211,7 @@ func rotationOf(d upgradestate.Deployment, key string) (u upgradestate.Update, o
 	return u, true
 }
 
-// rotateAsked is the update for an operator who wants every record looked at.
+// rotateAsked returns the rotation that an operator has requested, which checks every record.
 func (a *App) rotateAsked(ctx context.Context) (u upgradestate.Update, err error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
@@ -218,15 +231,16 @@ func (a *App) rotateAsked(ctx context.Context) (u upgradestate.Update, err error
 	return u, nil
 }
 
-// lookAtKeys is how often the leader compares the key that is configured with that of the records.
+// lookAtKeys is the interval of all checks of encryption keys.
 const lookAtKeys = 2 * time.Second
 
-// afterSwitch is how long after a switch nothing is rotated by itself while the former version
-// follows: it would have to take up every record anew, and a rollback wait for that.
+// afterSwitch is the time after a switch in which no rotation starts by itself while reverse sync
+// runs. A rotation makes reverse sync process every record, and a rollback would have to wait for
+// it.
 const afterSwitch = 10 * time.Minute
 
-// keepKeys puts the records of the current version under the key that is configured. What an
-// operator cancels stays cancelled, whichever controller leads.
+// keepKeys starts a rotation if records are not under the configured key. It does not repeat a
+// rotation that an operator cancelled, whichever controller leads.
 func (a *App) keepKeys(ctx context.Context) error {
 	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
 		if d.CurrentVersion == "" || a.databases[d.CurrentVersion] == nil || !a.databases[d.CurrentVersion].Opened() {
@@ -236,16 +250,16 @@ func (a *App) keepKeys(ctx context.Context) error {
 	})
 }
 
-// holdKeys has each database go by what is noted in it. A controller that was stopped between the
-// two, or slept on its way to the database over a whole run, leaves them apart: until then what is
-// written under the key that is noted is refused, or what is not is taken.
+// holdKeys makes each open database enforce the key in its State. If a controller stops between the
+// two steps, or pauses for a whole run before the second, they differ. The database then refuses
+// writes under the right key or accepts writes under another.
 func (a *App) holdKeys(ctx context.Context, d upgradestate.Deployment) error {
 	var errs []error
 	for _, ns := range d.Namespaces {
 		if db := a.databases[ns.Version]; db == nil || !db.Opened() || upgradestate.Retired(d, ns.Version) {
 			continue
 		}
-		if err := a.holdKey(ctx, d, ns.Version); err != nil { // others are held all the same
+		if err := a.holdKey(ctx, d, ns.Version); err != nil { // continue with the other databases
 			errs = append(errs, fmt.Errorf("hold %s to its key: %w", ns.Version, err))
 		}
 	}
@@ -262,12 +276,12 @@ func (a *App) holdKey(ctx context.Context, d upgradestate.Deployment, version st
 		return err
 	}
 	if st.Run == "" {
-		return nil // it has the key that it was begun with
+		return nil // it still has its first key
 	}
 	if u := d.Update; u != nil && u.Key != "" && u.Version == version && u.ID != st.Run {
-		return nil // it is about to turn the key, and has the database take both
+		return nil // turn is about to change the key and needs both
 	}
-	// A kind that moves is held to its key as soon as it has arrived.
+	// A kind that is being renamed is held at the next look, under its new name.
 	if err := e.Hold(ctx, managed(d, version)); err != nil && !errors.Is(err, record.ErrFenced) {
 		return err
 	}
@@ -281,8 +295,9 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	}
 	s := e.Sealer()
 	if len(s.Keys().Names()) == 0 {
-		return nil // records are under none, or the database would not be open
+		return nil // records are plain, or the database could not be open
 	}
+	// Without a signed State, no other key than off may become active.
 	if adopted, err := s.Adopt(ctx); err != nil {
 		return err
 	} else if adopted {
@@ -292,6 +307,7 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	if err != nil {
 		return err
 	}
+	// Only a run that ended as done has processed every record.
 	if !st.Whole && st.Run != "" && strings.HasPrefix(outcomeOf(d, st.Run), "done") {
 		if err := s.Finish(ctx, st.Run); err != nil {
 			return err
@@ -304,6 +320,8 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	}
 	active := s.Keys().Active()
 	ns, _ := d.Namespace(d.CurrentVersion)
+	// The operator declined another key than the present one. Clear that, so that this key can
+	// start.
 	if ns.DeclinedKey != "" && ns.DeclinedKey != active {
 		_, err := a.deployment.Apply(ctx, upgradestate.ConfigureKey{Version: ns.Version, Key: active})
 		return err
@@ -312,15 +330,15 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	if !ok || st.New || st.Promised() == active || d.Update != nil || d.Upgrade != nil || ns.DeclinedKey == active || switchedLately(d) {
 		return nil
 	}
-	u.ID = "d-" + strings.ToLower(rand.Text()[:16]) // as those that operators begin
+	u.ID = "d-" + strings.ToLower(rand.Text()[:16]) // the same form as ids of operators' runs
 	_, err = a.deployment.Apply(ctx, upgradestate.BeginUpdate{Update: u, Unasked: true})
 	if errors.Is(err, upgradestate.ErrOutdated) {
-		return nil // what it was decided by has changed
+		return nil // the record has changed since the decision; look again
 	}
 	return err
 }
 
-// switchedLately reports whether a rollback of the latest switch is likely yet.
+// switchedLately reports whether a rollback of the latest switch is still likely.
 func switchedLately(d upgradestate.Deployment) bool {
 	if !upgradestate.ReverseSynced(d) {
 		return false
@@ -329,7 +347,8 @@ func switchedLately(d upgradestate.Deployment) bool {
 	return err == nil && time.Since(at) < afterSwitch
 }
 
-// outcomeOf is how an update ended; empty: it has not, or that was forgotten.
+// outcomeOf returns how an update ended. It returns "" if the update runs or the history no longer
+// has it.
 func outcomeOf(d upgradestate.Deployment, id string) string {
 	for _, e := range slices.Backward(d.History) {
 		if e.What == "update" && e.ID == id {

@@ -17,9 +17,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// lacking names the servers and controllers that could not decrypt what others write under the
-// key: they do not have it, have another one of its name, or are of a binary that takes an
-// envelope for a record.
+// lacking names the servers and controllers that could not decrypt records under the new key. They
+// lack the key, have another key of the same name, or run a binary that knows no encryption.
 func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *sealed.Keys) (string, error) {
 	if u.Key == sealed.Off {
 		return "", nil
@@ -54,10 +53,11 @@ func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *seal
 	return fmt.Sprintf("processes that have no key %s for %s yet, or another one than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.opts.ID, strings.Join(lack, ", ")), nil
 }
 
-// KeysLack says for the API which processes are not configured with a key that records of a version
-// are under, before an upgrade goes there; "": none is known. A process whose configuration has lost
-// a key goes on with it in memory, but none that is started after it could serve. One that had no
-// reason yet to look for keys of that version announces none, and that says nothing.
+// KeysLack returns, for the API, which processes lack a key that a version's records are under. The
+// API asks before an upgrade to that version. "" means that no process is known to lack one. A
+// process keeps a key in memory after its configuration has lost it, but its successor could not
+// serve. A process that has not looked for the version's keys yet announces none, and is not
+// counted.
 func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
 	db, ok := a.databases[version].(Encrypted)
 	if !ok {
@@ -77,18 +77,18 @@ func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
 	switch {
 	case errors.Is(err, sealed.ErrKey):
 		return err.Error(), nil
-	case errors.Is(err, errState): // no upgrade gets to its switch without this database, and says why
+	case errors.Is(err, errState): // without this database no upgrade reaches its switch anyway
 		a.log.Warn("it is not known which keys an upgrade needs", zap.String("version", version), zap.Error(err))
 		return "", nil
 	}
 	return lack, err
 }
 
-// errState is that the database does not tell which keys it is under.
+// errState means that the database does not return its State.
 var errState = errors.New("which keys are needed is not known")
 
-// KeysLack is App.KeysLack for a process that is no controller: self is what it is called, and here
-// the keys that it has.
+// KeysLack is App.KeysLack for a process that is not a controller. self is the name of the process
+// in the result, and here lists its keys.
 func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, version, self string, here []string) (string, error) {
 	st, err := s.State(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, ve
 			all["server "+s.ID] = s.Keys[version]
 		}
 	}
-	all[self] = here // what it has announced may be older
+	all[self] = here // its announcement may be older than here
 	for _, name := range slices.Sorted(maps.Keys(st.Under)) {
 		key, lack := s.Keys().Check(name), []string(nil)
 		for _, process := range slices.Sorted(maps.Keys(all)) {
@@ -128,13 +128,13 @@ func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, ve
 	return "", nil
 }
 
-// announceKeys tells others which keys this controller has, as soon as it has any.
+// announceKeys publishes this controller's keys for other processes, as soon as it has any.
 func (a *App) announceKeys(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	presence := deployment.NewPresence(a.deployment)
 	look := time.NewTicker(lookAtKeys)
 	defer look.Stop()
-	var said map[string][]string // nil: nothing
+	var said map[string][]string // last announced; nil: nothing yet
 	for {
 		keys := map[string][]string{}
 		for version, db := range a.databases {
@@ -143,11 +143,13 @@ func (a *App) announceKeys(ctx context.Context) error {
 			}
 		}
 		if !maps.EqualFunc(keys, said, slices.Equal) {
+			// A controller without keys needs no lease for them.
 			if said == nil {
 				g.Go(func() error { return presence.Run(ctx) })
 				said = map[string][]string{}
 			}
-			// What there is no lease for yet is announced with it.
+			// ErrAbsent means that there is no lease yet. Presence announces the keys with the next
+			// lease.
 			if err := presence.AnnounceKeys(ctx, a.opts.ID, keys); err == nil || errors.Is(err, deployment.ErrAbsent) {
 				said = keys
 			}

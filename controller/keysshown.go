@@ -13,12 +13,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// encryptions are which keys the records of each version are under, as it was read last: people
-// must get an answer while a database is away.
+// encryptions holds, by version, the last known State of encryption. The API answers from it, so
+// that it also answers while a database is unavailable.
 type encryptions struct {
 	mu        sync.Mutex
-	byVersion map[string]*pb.Encryption // they do not change
-	at        map[string]time.Time      // when they were read
+	byVersion map[string]*pb.Encryption // values are never modified
+	at        map[string]time.Time      // time of the last successful read
 }
 
 func (e *encryptions) all() map[string]*pb.Encryption {
@@ -27,8 +27,9 @@ func (e *encryptions) all() map[string]*pb.Encryption {
 	return maps.Clone(e.byVersion)
 }
 
-// set notes what a database says. Where it says nothing now, what it said before stands, and when
-// that was: who watches the deployment is told of what has changed alone.
+// set stores a State for display. If the read failed, set keeps the previous values and adds their
+// time. Without a failure it adds no time: that would change at each look, and send an event to
+// every watcher of the deployment.
 func (e *encryptions) set(version string, keys *sealed.Keys, st sealed.State, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,7 +60,7 @@ func (e *encryptions) drop(version string) {
 	delete(e.at, version)
 }
 
-// lookAtEncryption reads which keys records are under, for people who ask.
+// lookAtEncryption refreshes the encryption State of each open database, for the API.
 func (a *App) lookAtEncryption(ctx context.Context) error {
 	look := time.NewTicker(lookAtKeys)
 	defer look.Stop()
@@ -80,9 +81,10 @@ func (a *App) lookAtEncryption(ctx context.Context) error {
 	}
 }
 
-// showKeys notes what a version's database says, where this process has keys for it: without one
-// it could not have it open if records were under any.
+// showKeys refreshes the State of a version's database, if this process has keys for it. A process
+// without keys cannot open a database with encrypted records.
 func (a *App) showKeys(ctx context.Context, version string) {
+	// One slow database must not delay the display of the others for long.
 	ctx, cancel := context.WithTimeout(ctx, lookAtKeys)
 	defer cancel()
 	e, err := a.encryption(ctx, version)
@@ -92,7 +94,7 @@ func (a *App) showKeys(ctx context.Context, version string) {
 	}
 	st, err := e.Sealer().State(ctx)
 	if st.New {
-		a.encrypted.drop(version) // nobody has begun it
+		a.encrypted.drop(version) // the namespace has no State yet
 		return
 	}
 	a.encrypted.set(version, e.Sealer().Keys(), st, err)

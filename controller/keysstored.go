@@ -7,8 +7,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// stored is a version's namespace as it is stored, by whatever login its database is used with
-// now: a rotation may outlast a password, and the connections of the one before are closed.
+// stored is the encrypted form of a version's namespace. It asks for the present connection on each
+// call, because a rotation may outlast a password, and a changed password closes old connections.
 type stored struct {
 	app     *App
 	version string
@@ -16,7 +16,7 @@ type stored struct {
 
 var _ backfill.Namespace = stored{}
 
-// withStored runs a command on it.
+// withStored runs a command on the present connection.
 func withStored[T any](ctx context.Context, s stored, do func(record.Namespace) (T, error)) (T, error) {
 	e, err := s.app.encryption(ctx, s.version)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// KindsLack says which kinds of the current version or of another one were removed from the
-// configuration since they were made; "" if none were. Nobody syncs them, so a switch between the
-// two would hold writes, wait for them until its deadline, and abort.
+// KindsLack lists the kinds of the current version and of another version that are no longer in the
+// configuration; "" if there are none. No controller syncs such kinds. A switch would hold writes,
+// wait for them until its deadline, and abort.
 func (a *App) KindsLack(d upgradestate.Deployment, version string) string {
 	var lack []string
 	for _, v := range []string{d.CurrentVersion, version} {
 		ns, _ := d.Namespace(v)
 		configured := a.registry.Kinds(upgradestate.APIVersion(v))
 		for _, k := range ns.Kinds {
-			// The record of what belongs together is ours, and follows from the configuration.
+			// The package creates lineage kinds itself; they are never listed in the configuration.
 			if transform.IsLineage(k.Kind) {
 				continue
 			}

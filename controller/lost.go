@@ -12,16 +12,17 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// lostLook is how long a verb waits for the database of the version that is served.
+// lostLook bounds how long a command waits for the database of the current version.
 const lostLook = 8 * time.Second
 
-// ServedLost refuses a rollback whose switch could never begin: the database of the version that
-// is served is lost, or does not answer. It names the verb that needs no such database.
+// ServedLost refuses a rollback that could never switch, because the database of the current
+// version is lost or does not answer. The error names the command that works without this database.
 func (a *App) ServedLost(ctx context.Context, d upgradestate.Deployment) error {
 	db := a.databases[d.CurrentVersion]
 	if db == nil {
 		return nil
 	}
+	// The caller waits for the answer, and the driver would retry for longer.
 	bounded, cancel := context.WithTimeout(ctx, lostLook)
 	defer cancel()
 	err := db.Open(bounded)
@@ -36,14 +37,14 @@ func (a *App) ServedLost(ctx context.Context, d upgradestate.Deployment) error {
 	case a.backend.Unavailable(err), errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable):
 		return refusal.New(refusal.DatabaseUnavailable, a.withWayBack(d, fmt.Errorf("database of %s: it does not answer: %w", d.CurrentVersion, err)))
 	default:
-		return nil // the switch waits for what else is wrong, and says so
+		return nil // the switch waits for any other error and reports it
 	}
 }
 
-// withWayBack adds to an error, by which the database of the version that is served is lost, how
-// to go on without it.
+// withWayBack adds to an error about a lost current database the command that goes on without it.
 func (a *App) withWayBack(d upgradestate.Deployment, err error) error {
 	switch last := d.LastSwitch; {
+	// Only the latest switch can be undone, and only if its source still exists.
 	case last == nil || last.To != d.CurrentVersion || upgradestate.Retired(d, last.From):
 		return err
 	case last.Back:

@@ -9,25 +9,24 @@ import (
 	"dbcontroller.dev/syncer"
 )
 
-// Metrics are of two sorts. Those of this file are this process's own, and are added up over
-// the controllers; those of metricswhole.go are of the whole deployment, the same at every
-// controller. Their number does not grow with shards and kinds, but for those of each shard,
-// which somebody has to ask for.
+// There are two groups of metrics. Those in this file describe this process and are summed over the
+// controllers. Those in metricswhole.go describe the deployment and are equal at every controller.
+// Their number does not grow with shards or kinds, except for the optional metrics of each shard.
 
-// metrics shows what this controller does.
+// metrics collects the metrics of this controller.
 type metrics struct {
 	app *App
 
 	mu     sync.Mutex
-	counts map[int]syncer.Progress // of shards, as they were counted last
-	totals []float64               // of ownCounters
+	counts map[int]syncer.Progress // last seen progress of each shard
+	totals []float64               // values of ownCounters, in order
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("dbcontroller_"+name, help, labels, nil)
 }
 
-// valueOf is a metric of one shard, or of all shards that this controller owns together.
+// valueOf is a metric that exists for one shard, and as the sum over the shards of this controller.
 type valueOf struct {
 	own, shard *prometheus.Desc
 	value      func(syncer.Progress) float64
@@ -64,7 +63,7 @@ var (
 	shardLag   = desc("shard_lag_seconds", "Age of the newest change when it was applied; no such series while it is not known.", "shard")
 )
 
-// Describe is prometheus.Collector's. What is there depends on what goes on.
+// Describe implements prometheus.Collector. Some described series exist only at times.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{ready, leads, shardsIn, copyStages, hookUndelivered, hookDelivered, hookFailures, hookGivenUp} {
 		ch <- d
@@ -91,6 +90,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range ps {
 		in[p.State]++
 	}
+	// Every state gets a series, so that a 0 is distinct from no data.
 	for _, state := range syncer.States {
 		gauge(shardsIn, float64(in[state]), state)
 	}
@@ -117,8 +117,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// count adds up what each shard counts. A shard that went to another controller, or begins
-// anew with another direction, takes nothing away: a total never falls.
+// count adds the increase of each shard's counters to the totals. A shard that moved to another
+// controller, or started anew in another direction, subtracts nothing: a total never falls.
 func (m *metrics) count(ps []syncer.Progress) []float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,6 +130,7 @@ func (m *metrics) count(ps []syncer.Progress) []float64 {
 		for i, v := range ownCounters {
 			now, before := v.value(p), v.value(m.counts[p.Shard])
 			if now < before {
+				// The shard's counters restarted at 0.
 				before = 0
 			}
 			m.totals[i] += now - before
@@ -140,7 +141,7 @@ func (m *metrics) count(ps []syncer.Progress) []float64 {
 	return append([]float64{}, m.totals...)
 }
 
-// collectShards shows each shard by itself.
+// collectShards emits one series for each shard.
 func collectShards(ch chan<- prometheus.Metric, ps []syncer.Progress) {
 	for _, p := range ps {
 		shard := strconv.Itoa(p.Shard)

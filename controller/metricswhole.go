@@ -17,26 +17,26 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// whole shows the deployment as every controller sees it, so that it is seen as long as one
-// of them is there. It is read when somebody asks. What is not known is not there, or says so
-// in a metric of its own: a 0 would be taken for good news, and an old value for a new one.
+// whole collects the metrics of the deployment. Every controller exports them, so that one live
+// controller is enough. It reads the deployment on demand. Unknown values have no series, or a
+// series that says so: a 0 would look like good news, and an old value like a new one.
 type whole struct {
 	app *App
 
-	mu    sync.Mutex // held while it is read
+	mu    sync.Mutex // held during a read
 	shown []prometheus.Metric
-	until time.Time // when it is read again
+	until time.Time // time of the next read
 }
 
 const (
 	readWhole = 2 * time.Second // a scrape must not hang on etcd
 	keepWhole = time.Second
-	// shareWhole bounds the load of many that ask: a reading stands for so many times what
-	// it took, where thousands of parked groups make it long.
+	// shareWhole bounds the load of frequent scrapes. A result is reused for this multiple of the
+	// time its read took, because a read with thousands of parked groups takes long.
 	shareWhole = 10
 )
 
-// The phases and the kinds of processes, as metrics name them.
+// These are the values of the phase and kind labels.
 const (
 	phaseSteady     = "STEADY"
 	kindServer      = "server"
@@ -108,7 +108,7 @@ func (w *whole) Collect(ch chan<- prometheus.Metric) {
 		now := time.Now()
 		w.until = now.Add(max(keepWhole, shareWhole*now.Sub(start)))
 		if len(w.shown) == 1 {
-			w.until = now.Add(keepWhole) // it was not there: it may be soon
+			w.until = now.Add(keepWhole) // nothing was read; try again soon
 		}
 	}
 	for _, m := range w.shown {
@@ -116,9 +116,10 @@ func (w *whole) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// read takes the deployment as it is now. Why it cannot be read is in the log already, of
-// those who need it.
+// read refreshes the metrics. It does not log an error, because other code that needs the record
+// logs it.
 func (w *whole) read() {
+	// Collect has no context of the scrape.
 	ctx, cancel := context.WithTimeout(context.Background(), readWhole)
 	defer cancel()
 	w.shown = nil
@@ -129,6 +130,7 @@ func (w *whole) read() {
 	}
 	w.gauge(known, truth(err == nil))
 	if err == nil {
+		// After a failure only deployment_known remains, as 0.
 		w.show(s, time.Now())
 	}
 }
@@ -137,7 +139,7 @@ func (w *whole) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	w.shown = append(w.shown, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
 }
 
-// show takes all from what 'get' shows, so that the two never differ.
+// show derives all metrics from the status that 'get' shows, so that the two never differ.
 func (w *whole) show(s deployment.State, now time.Time) {
 	d := api.Status(s, api.Process{Waits: w.app.waits()})
 	w.gauge(version, 1, d.CurrentVersion)
@@ -192,7 +194,7 @@ func (w *whole) showSync(s deployment.State, d *pb.Deployment) {
 	}
 	back := map[throttle.Cause]int{}
 	for _, shard := range s.Progress {
-		if shard.PaceCause != throttle.CausePaused || s.Record.Pace.Paused { // it was resumed since
+		if shard.PaceCause != throttle.CausePaused || s.Record.Pace.Paused { // else outdated
 			back[shard.PaceCause]++
 		}
 	}
@@ -234,7 +236,7 @@ func (w *whole) showUpgrade(s deployment.State, d *pb.Deployment, now time.Time)
 	w.gauge(holdSeconds, held.Seconds())
 }
 
-// heldFor is how long the attempt that runs has held writes, by the history.
+// heldFor returns how long the present switch attempt has held writes, according to the history.
 func heldFor(d upgradestate.Deployment, now time.Time) time.Duration {
 	if d.Upgrade == nil || d.Upgrade.State != upgradestate.Switching {
 		return 0

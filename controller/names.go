@@ -15,16 +15,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// After a switch an application that nobody updated still reads and writes the names that were left.
-// Its writes are refused, and nobody may see that. The leader compares, every five seconds, how often
-// each name was used: one cheap command for each. Only while that grows it samples for a moment which
-// clients are at it. What was seen is shown as long as this controller leads, and no longer.
+// After a switch, an application that was not updated still uses the old names. The database
+// refuses its writes, and perhaps no person notices. Every five seconds the leader reads how often
+// each name was used, with one cheap command for each. Only if that count grew, it samples for a
+// moment which clients use the name. It publishes the result as long as it leads.
 //
-// Behind a validator the name is still that of the collection, which controllers read and write
-// themselves, and no server counts refused writes apart. So clients are sampled there at each look, and
-// only those that run a command at that moment are met.
+// Under a validator fence the old name still belongs to the collection. The controllers use it too,
+// and the server does not count refused writes separately. There the leader samples clients at each
+// look. It sees only clients that run a command at that moment.
 
-// NameWatch is a Connection that tells how names of collections are used.
+// NameWatch is a Connection that reports how names of collections are used.
 type NameWatch interface {
 	NameCount(ctx context.Context, name string) (record.NameCount, error)
 	NameUsers(ctx context.Context, names []string) ([]record.NameUser, error)
@@ -32,13 +32,13 @@ type NameWatch interface {
 
 const (
 	lookNamesEvery = 5 * time.Second
-	mostNames      = 100 // that are watched
-	mostNameUsers  = 20  // of one name that are shown
-	nameSamples    = 20  // while a name is used
+	mostNames      = 100 // watched names
+	mostNameUsers  = 20  // shown users of one name
+	nameSamples    = 20  // samples while a name is in use
 	nameSampleGap  = 25 * time.Millisecond
 )
 
-// nameWatcher is what one leader has seen since a switch.
+// nameWatcher holds the observations of one leader since a switch.
 type nameWatcher struct {
 	app    *App
 	id     string // of the switch
@@ -47,7 +47,7 @@ type nameWatcher struct {
 	said   *deployment.FormerNames
 }
 
-// watchNames looks who still uses names that were left, whenever this controller leads.
+// watchNames watches the use of old names while this controller leads.
 func (a *App) watchNames(ctx context.Context) error {
 	look := time.NewTicker(lookNamesEvery)
 	defer look.Stop()
@@ -70,8 +70,8 @@ func (a *App) watchNames(ctx context.Context) error {
 	}
 }
 
-// leftNames are the names of a version that was left: counted are those where a view refuses writes,
-// sampled those where a validator does.
+// leftNames returns the names of the version that the latest switch left. counted are those where a
+// view refuses writes, sampled those where a validator does.
 func leftNames(d upgradestate.Deployment) (version string, counted, sampled []string) {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || d.Upgrade != nil || upgradestate.Retired(d, last.From) {
@@ -98,14 +98,17 @@ func (w *nameWatcher) look(ctx context.Context) error {
 		return err
 	}
 	version, counted, sampled := leftNames(d)
+	// Nothing to watch: remove an earlier report.
 	if len(counted)+len(sampled) == 0 {
 		w.id, w.counts, w.uses = "", nil, nil
 		return w.publish(ctx, nil)
 	}
+	// Counts of an earlier switch do not belong into this report.
 	if w.id != d.LastSwitch.ID {
 		w.id, w.counts, w.uses = d.LastSwitch.ID, map[string]record.NameCount{}, map[string]*deployment.NameUse{}
 	}
 	shown := &deployment.FormerNames{ID: w.id}
+	// Earlier results stay visible when a look fails, together with the reason.
 	if watch, ok := w.app.databases[version].(NameWatch); !ok {
 		shown.Unknown = "the database does not tell"
 	} else if err = w.count(ctx, watch, version, counted, sampled); err != nil {
@@ -121,8 +124,8 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	return errors.Join(err, w.publish(ctx, shown))
 }
 
-// count notes which of the counted names were used since the last look, and by whom, and who uses one
-// of the sampled names now.
+// count updates which counted names were used since the last look and by which clients, and which
+// clients use a sampled name now.
 func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string, counted, sampled []string) error {
 	now := time.Now().UTC().Format(time.RFC3339)
 	used := slices.Clone(sampled)
@@ -133,9 +136,9 @@ func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string
 		}
 		was, known := w.counts[name]
 		w.counts[name] = is
-		reads, writes := is.Reads-was.Reads-1, is.Writes-was.Writes // the look is a read, too
+		reads, writes := is.Reads-was.Reads-1, is.Writes-was.Writes // our own look counts as a read
 		if !known || reads < 0 || writes < 0 {
-			continue // the server has begun to count anew
+			continue // the first look, or the server restarted its counters
 		}
 		if reads+writes == 0 {
 			continue
@@ -151,6 +154,7 @@ func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string
 	if len(used) == 0 {
 		return nil
 	}
+	// A command is visible only while it runs, so one sample would miss most clients.
 	for range nameSamples {
 		users, err := watch.NameUsers(ctx, used)
 		if err != nil {
@@ -179,6 +183,7 @@ func (w *nameWatcher) met(u record.NameUser, now string) {
 	use.Last = now
 	client := deployment.NameUser{Application: u.Application, Driver: u.Driver, Address: u.Address, Last: now}
 	for i, known := range use.Users {
+		// Compare all fields except the time.
 		if client.Last = known.Last; client == known {
 			use.Users[i].Last = now
 			return
@@ -192,7 +197,7 @@ func (w *nameWatcher) met(u record.NameUser, now string) {
 func (w *nameWatcher) publish(ctx context.Context, f *deployment.FormerNames) error {
 	lease := w.app.pool.Lease()
 	if lease == 0 || reflect.DeepEqual(f, w.said) {
-		return nil // without a lease it would outlive this controller
+		return nil // without a lease, the entry would outlive this controller
 	}
 	if err := w.app.deployment.PublishNames(ctx, f, lease); err != nil {
 		return err

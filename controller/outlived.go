@@ -12,11 +12,11 @@ import (
 	"dbcontroller.dev/internal/reconcile"
 )
 
-// A controller keeps in memory what it has read of etcd. An etcd that is emptied, restored or
-// exchanged under it answers as if nothing had happened: leases are granted, locks are free. The
-// controller would own shards there and work by a record that nobody else has.
+// A controller keeps data from etcd in memory. If etcd is emptied, restored or replaced, it answers
+// normally: it grants leases, and locks are free. The controller would then own shards there and
+// work from a record that no other process has.
 
-// checkRecordEvery is how often a controller checks that etcd still has its record.
+// checkRecordEvery is the interval at which a controller checks that etcd still has its record.
 const checkRecordEvery = time.Second
 
 const (
@@ -26,12 +26,12 @@ const (
 	outlivedOther  = "etcd has another deployment of this name than the one that this controller works for: it was recovered or set up anew, or another etcd answers: start this controller again"
 )
 
-// outlived ends the controller, with an error, when etcd no longer has the record that it began with.
+// outlived returns an error when etcd no longer has the record with which the controller began.
 func (a *App) outlived(ctx context.Context) error {
 	tick := time.NewTicker(checkRecordEvery)
 	defer tick.Stop()
-	var seen int64                  // highest revision of the record
-	var failing reconcile.Complaint // etcd may be away for long
+	var seen int64                  // highest revision of the record so far
+	var failing reconcile.Complaint // etcd may be away for long: log each problem once
 	for {
 		select {
 		case <-ctx.Done():
@@ -53,7 +53,7 @@ func (a *App) outlived(ctx context.Context) error {
 	}
 }
 
-// lookForRecord returns what is wrong with the record in etcd; "" is nothing.
+// lookForRecord describes the fault of the record in etcd, or returns "".
 func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, 10*checkRecordEvery)
 	defer cancel()
@@ -66,6 +66,7 @@ func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wr
 	case d.Revision < seen:
 		return 0, outlivedOlder, nil
 	}
+	// The incarnation is unique to each created record. It reveals a new record with the same name.
 	_, incarnation, err := a.deployment.LoadBeat(bounded, d.CurrentVersion)
 	if err == nil && incarnation != a.incarnation {
 		return 0, outlivedOther, nil
@@ -73,8 +74,8 @@ func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wr
 	return d.Revision, "", err
 }
 
-// claim notes in a version's database that controllers with this etcd use it. It refuses one that
-// controllers with another etcd use.
+// claim notes in a version's database that controllers with this etcd use it. It returns an error
+// if controllers with another etcd use it.
 func (a *App) claim(ctx context.Context, version string, use func(*identity.Pulse, context.Context) error) error {
 	if a.opts.reads || a.opts.alone {
 		return nil
@@ -82,12 +83,12 @@ func (a *App) claim(ctx context.Context, version string, use func(*identity.Puls
 	err := use(a.pulses.get(a, version, a.namespaces[version]), ctx)
 	var restored *identity.RestoredError
 	if errors.As(err, &restored) {
-		return nil // the next beat deals with it
+		return nil // the next beat handles it
 	}
 	return err
 }
 
-// elsewhere reports whether an error says that another etcd is in use.
+// elsewhere reports whether an error means that controllers with another etcd use the database.
 func elsewhere(err error) bool {
 	var e *identity.ElsewhereError
 	return errors.As(err, &e)

@@ -8,8 +8,8 @@ import (
 	"dbcontroller.dev/syncer"
 )
 
-// ownership passes the pool's signals on to every engine that runs: the pool has one
-// receiver, and around a flip there are two.
+// ownership forwards the pool's signals to every running engine. The pool supports one receiver,
+// but around a flip two engines run.
 type ownership struct {
 	pool *shards.Pool
 
@@ -17,7 +17,7 @@ type ownership struct {
 	subs map[*subscription]bool
 }
 
-// subscription is the pool as one engine sees it.
+// subscription is one engine's view of the pool.
 type subscription struct {
 	*shards.Pool
 	changes chan struct{}
@@ -25,7 +25,8 @@ type subscription struct {
 
 var _ syncer.Ownership = (*subscription)(nil)
 
-// Changes is signalled (conflated) whenever Owned or Leaving may have changed.
+// Changes receives a value whenever Owned or Leaving may have changed. Several changes may share
+// one value.
 func (s *subscription) Changes() <-chan struct{} { return s.changes }
 
 func newOwnership(pool *shards.Pool) *ownership {
@@ -34,7 +35,7 @@ func newOwnership(pool *shards.Pool) *ownership {
 
 func (o *ownership) subscribe() *subscription {
 	s := &subscription{Pool: o.pool, changes: make(chan struct{}, 1)}
-	s.changes <- struct{}{} // what is owned already
+	s.changes <- struct{}{} // the first signal, for shards that are already owned
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.subs[s] = true
@@ -58,6 +59,8 @@ func (o *ownership) run(ctx context.Context) error {
 		for s := range o.subs {
 			select {
 			case s.changes <- struct{}{}:
+			// The channel is full if the engine has not read the last signal. That signal covers
+			// this one.
 			default:
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// proofs are what the proof of a rollback needs of this controller.
+// proofs returns the parts of this controller that a proof of the rollback needs.
 func (a *App) proofs() preflight.Proofs {
 	return preflight.Proofs{
 		Registry: a.registry,
@@ -22,12 +22,13 @@ func (a *App) proofs() preflight.Proofs {
 	}
 }
 
-// prover proves the rollback of the upgrade that runs, while this controller leads.
+// prover returns the Prover, which proves the rollback of the running upgrade while this controller
+// leads.
 func (a *App) prover() *preflight.Prover {
 	return preflight.NewProver(preflight.ProverParts{Proofs: a.proofs(), Deployments: a.deployment, Lease: a.pool.Lease, Log: a.log})
 }
 
-// planner makes plans, for the API.
+// planner returns the Planner of the API.
 func (a *App) planner() *preflight.Planner {
 	plaintext := map[string][]string{}
 	for _, db := range a.cfg.Databases {
@@ -50,10 +51,11 @@ func (a *App) planner() *preflight.Planner {
 	})
 }
 
-// PlanAlone makes a plan without a controller that runs, and only reads: neither a database nor
-// the record is changed. d is a copy of the record; nil: there is none, and the plan is that of
-// a deployment which begins now. The coordination store has to be a new one, for this call.
+// PlanAlone makes a plan without a running controller. It only reads, and changes neither a
+// database nor the record. d is a copy of the record. If d is nil, the plan is for a new
+// deployment. The coordination store must be new and used for this call only.
 func (a *App) PlanAlone(ctx context.Context, d *upgradestate.Deployment, target string, progress func(api.Work)) (*pb.PlanReport, error) {
+	// Before connect, which otherwise checks databases with writes.
 	a.opts.alone = true
 	closeAll := a.connect(ctx)
 	defer closeAll()
@@ -72,11 +74,13 @@ func (a *App) PlanAlone(ctx context.Context, d *upgradestate.Deployment, target 
 		return nil, err
 	}
 	planner := a.planner()
+	// Without this, the planner tries things out in scratch collections.
 	planner.ReadOnly = true
 	return planner.Plan(ctx, target, progress)
 }
 
-// neverLived refuses databases of which a deployment knows more than what is seen here.
+// neverLived returns an error if a version's database has a mark of that version or of another
+// deployment. The record then exists elsewhere, and a plan without it would be wrong.
 func (a *App) neverLived(ctx context.Context) error {
 	for _, version := range a.cfg.Versions() {
 		marks, err := a.namespaces[version].Marks(ctx)
@@ -92,8 +96,8 @@ func (a *App) neverLived(ctx context.Context) error {
 	return nil
 }
 
-// checkScratch tries the scratch database that a rehearsal uses for a version's; nil: there
-// are none.
+// checkScratch returns a check of the scratch database for a rehearsal of a version. It returns nil
+// if the backend has no scratch databases.
 func (a *App) checkScratch() func(ctx context.Context, version string) (string, error) {
 	backend, ok := a.backend.(Scratcher)
 	if !ok {

@@ -18,8 +18,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// check refuses a server that a controller cannot work with, and a database that is not the
-// one that the deployment means.
+// check refuses servers that a controller cannot use, and databases other than the recorded one.
 func (a *App) check(ctx context.Context, version string, db record.Namespace) error {
 	if err := db.Check(ctx); err != nil {
 		return err
@@ -30,12 +29,11 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 	return identity.Belongs(ctx, a.deployment, deployment.ErrNotFound, a.deployment.Name(), version, db)
 }
 
-// connect makes the databases of the configuration known. Each is opened when something
-// needs it.
+// connect prepares connections to the configured databases. Each opens when first used.
 func (a *App) connect(ctx context.Context) (closeAll func()) {
 	opening := Opening{Check: a.check, Quiet: a.opts.quiet, Log: a.log}
 	if a.opts.alone {
-		opening.Check = nil // it tries things in the database
+		opening.Check = nil // it writes to scratch collections
 	}
 	all, disconnect := a.backend.Connect(a.cfg.Databases, opening)
 	a.databases = all
@@ -45,6 +43,7 @@ func (a *App) connect(ctx context.Context) (closeAll func()) {
 		if a.opts.Wrap != nil {
 			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
 		}
+		// Outermost, so that every stream is checked against the record.
 		a.namespaces[db.Version] = a.guard(db.Version, a.namespaces[db.Version])
 	}
 	disconnectImports := a.connectImports()
@@ -54,13 +53,12 @@ func (a *App) connect(ctx context.Context) (closeAll func()) {
 	}
 }
 
-// prepare makes one attempt at what has to be before a controller works: a Deployment, and
-// the collections of both sides. What this binary cannot work with is refused before
-// anything is created.
+// prepare makes one attempt to create the Deployment and the collections of both sides. It refuses
+// everything that this binary cannot work with before it creates anything.
 //
-// A deployment that has lived needs the database of its current version alone: whatever
-// else is away or lost is waited for while that is served, see sync. Before its life begins all
-// databases that are not disabled have to be there, for they decide where it begins.
+// A deployment with namespaces needs only the database of its current version. It serves while
+// other databases are unavailable or lost; see sync. A new deployment needs every database that is
+// not disabled, because they determine the initial version.
 func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	d, err := a.deployment.Get(ctx)
 	if errors.Is(err, deployment.ErrNotFound) {
@@ -86,12 +84,13 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.distinct(ctx); err != nil {
 		return d, err
 	}
+	// The other side is optional from here on, unless the deployment is new.
 	to, ok := a.wants(d)
 	if ok && lived(d) {
 		switch err := a.openSoon(ctx, to); {
 		case a.backend.Unavailable(err), identity.IsLost(err):
-			// The active version goes on without the passive one: applications still ask where
-			// it is. sync announces upgrades as soon as the database is there.
+			// The current version goes on without the other one, because applications still ask for
+			// its location. sync announces upgrades once the database is available.
 			a.engines.fail(err)
 			a.incarnation, err = a.deployment.Incarnation(ctx)
 			return d, err
@@ -104,6 +103,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		if err != nil {
 			return d, err
 		}
+		// Before Create: nothing may be recorded for collections that cannot be served.
 		if err := a.inspect(ctx, d, dir); err != nil {
 			return d, err
 		}
@@ -119,7 +119,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if a.incarnation, err = a.deployment.Incarnation(ctx); err != nil {
 		return d, err
 	}
-	if err := a.fits(d); err != nil { // another controller may have been faster
+	if err := a.fits(d); err != nil { // another controller may have created the record first
 		return d, err
 	}
 	if len(a.reachable(d)) == 0 {
@@ -128,17 +128,17 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	return a.announce(ctx, d)
 }
 
-// soon is how long a controller waits for a database that it can begin without.
+// soon is the longest wait for a database that the controller can start without.
 const soon = 5 * time.Second
 
-// openSoon opens a database unless that takes long, which is unavailable.
+// openSoon opens a database. If that takes longer than soon, the error is unavailable.
 func (a *App) openSoon(ctx context.Context, version string) error {
 	bounded, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	return a.databases[version].Open(bounded)
 }
 
-// lived reports whether a deployment has ever had a namespace.
+// lived reports whether a deployment has namespaces. Only then has it been in use.
 func lived(d upgradestate.Deployment) bool { return len(d.Namespaces) > 0 }
 
 // openFor opens the databases that prepare needs.
@@ -157,19 +157,19 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 	return nil
 }
 
-// announce announces every upgrade that is possible now, with the collections of both sides,
-// and which one is precopied. It is done once in each direction: what another process
-// withdraws, because it is configured otherwise, stays withdrawn. What prevents the upgrade
-// that this process is going to sync is an error; another one is left out, or announced later
-// if nothing but its database is missing.
+// announce announces every possible upgrade with the collections of both sides, and which one is
+// copied in advance. It does so once for each direction: an announcement that another process
+// withdraws, because of its configuration, stays withdrawn. It returns an error if the upgrade that
+// this process will sync is not possible. It skips other impossible upgrades, or postpones them if
+// only their database is unavailable.
 func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	targets := a.reachable(d)
 	wanted, ok := a.wants(d)
-	if ok { // first, for it has work to do
+	if ok { // first, because this one has work to do
 		targets = append([]string{wanted}, slices.DeleteFunc(targets, func(v string) bool { return v == wanted })...)
 	}
 	if d.Upgrade != nil {
-		targets = targets[:min(1, len(targets))] // others would be refused
+		targets = targets[:min(1, len(targets))] // a running upgrade refuses others
 	}
 	for _, to := range targets {
 		next, err := a.ensure(ctx, d, to)
@@ -177,7 +177,7 @@ func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgrades
 		case err == nil:
 			d = next
 		case to == wanted || ctx.Err() != nil:
-			// Another controller may have flipped meanwhile; then something else is wanted.
+			// Another controller may have flipped meanwhile. Then another version is wanted.
 			if now, getErr := a.deployment.Get(ctx); getErr == nil && now.Epoch != d.Epoch {
 				return a.announce(ctx, now)
 			}
@@ -195,13 +195,13 @@ func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgrades
 	return d, nil
 }
 
-// mustAnnounce reports whether the upgrades of the present direction are still to be announced.
+// mustAnnounce reports whether the upgrades of the present direction are not announced yet.
 func (a *App) mustAnnounce(d upgradestate.Deployment) bool {
 	return d.Name != "" && d.Upgrade == nil && a.announced < d.Epoch
 }
 
-// ensure makes the collections of both sides of a direction that are not there yet, and
-// announces that the upgrade is possible. It changes nothing the second time.
+// ensure creates missing collections on both sides of a direction, and announces the upgrade. A
+// second call changes nothing.
 func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, error) {
 	d, dir, err := a.ensureCollections(ctx, d, to)
 	if err != nil {
@@ -214,7 +214,7 @@ func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) 
 	return a.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: available})
 }
 
-// ensureCollections makes the collections of both sides of a direction that are not there yet.
+// ensureCollections creates missing collections on both sides of a direction.
 func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
 	dir, err := a.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
@@ -231,7 +231,7 @@ func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, 
 	return d, dir, err
 }
 
-// fits refuses a Deployment that this binary or its configuration is not for.
+// fits returns an error if this binary or its configuration does not fit the Deployment.
 func (a *App) fits(d upgradestate.Deployment) error {
 	if d.RingSize != a.cfg.RingSize {
 		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
@@ -242,7 +242,7 @@ func (a *App) fits(d upgradestate.Deployment) error {
 	return nil
 }
 
-// inspect refuses collections that cannot be served, without changing anything.
+// inspect returns an error for collections that cannot be served. It changes nothing.
 func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) error {
 	err := syncer.Inspect(ctx, a.namespaces[dir.From()], d, dir.From(), dir.SourceKinds())
 	if err == nil {
@@ -264,6 +264,7 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return d, err
 	}
 	known, _ := d.Namespace(version)
+	// A kind that the record has is never provisioned again, even if its collection is gone.
 	missing := slices.DeleteFunc(slices.Clone(kinds), func(k record.KindSpec) bool { _, there := known.Kind(k.Name); return there })
 	if len(missing) == 0 {
 		return d, a.belongs(ctx, version)
@@ -272,7 +273,8 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	// Before anything is made there.
+	// The last check before anything is created: controllers with another etcd may use the
+	// database.
 	if err := a.claim(ctx, version, (*identity.Pulse).Look); err != nil {
 		return d, err
 	}
@@ -280,7 +282,7 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	// Before anybody is told of them, and writes.
+	// Before the collections are announced, because clients then write to them.
 	err = a.beginKeys(ctx, version, missing, func(first *sealed.State) error {
 		if len(known.Kinds) > 0 {
 			first = nil
@@ -290,7 +292,7 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	if err != nil {
 		return d, err
 	}
-	// Two etcds may have begun at the same moment. One of them is the first.
+	// Two etcds may have started at the same moment. The beat lets only the first one continue.
 	if err := a.claim(ctx, version, (*identity.Pulse).Beat); err != nil {
 		return d, err
 	}

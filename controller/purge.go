@@ -13,9 +13,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// purge removes the tombstones that a sync has left in the namespace that is active now.
-// Its direction has ended: the seal keeps everyone who might still apply for it away, so
-// that nothing can be resurrected. Until then clients write over tombstones.
+// purge removes the tombstones that a finished sync left in the namespace that is active now. No
+// process can still apply changes of that direction, because the seal refuses it, so no record can
+// be resurrected. Until the purge, clients overwrite tombstones.
 func (a *App) purge(ctx context.Context) error {
 	var purged uint64 // the epoch whose namespace is clean
 	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
@@ -23,14 +23,15 @@ func (a *App) purge(ctx context.Context) error {
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
 			return 0, nil
 		}
+		// A purge in the wrong database would delete data of others.
 		if err := a.belongs(ctx, version); err != nil {
 			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
 		if err := a.purgeKinds(ctx, d, version, places); err != nil {
 			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
-		// The direction before this one is still watched for late deletes, and of the one
-		// before that, which is this one's way, is asked what was waived.
+		// Keep the previous direction, because its late deletes are still watched. Also keep the
+		// one before, which synced the same way as the present one: its waivers still count.
 		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
 			return 0, fmt.Errorf("what is kept of earlier directions stays for now: %w", err)
 		}
@@ -39,10 +40,10 @@ func (a *App) purge(ctx context.Context) error {
 	})
 }
 
-// follow does something with each record that is seen, and again with the latest one a
-// while after it has failed, or after the time that it returns, until ctx ends.
+// follow calls do with each version of the record, until ctx ends. It calls do again with the
+// latest record after a failure, or after the time that do returns.
 func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (again time.Duration, err error)) error {
-	once := retryEngine // after the start, for databases that open meanwhile
+	once := retryEngine // one repetition, for databases that open after the start
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: func(_ context.Context, d upgradestate.Deployment) (time.Duration, error) {
 			again, err := do(d)
@@ -61,9 +62,9 @@ func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (agai
 	return loop.Run(ctx, a.deployment.Watch(ctx))
 }
 
-// purgeKinds leaves alone kinds whose fence lets them keep their name: what slept since
-// they were the target still has a token that the database takes, and is stopped by the
-// guards alone. Their tombstones are next to them, where they hinder no client.
+// purgeKinds skips kinds whose fence keeps their name. A process that paused while such a kind was
+// the target holds a token that the database still accepts, so only guards and tombstones stop it.
+// Their tombstones are in a side collection, where they do not affect clients.
 func (a *App) purgeKinds(ctx context.Context, d upgradestate.Deployment, version string, places []upgradestate.Place) error {
 	db := a.namespaces[version]
 	if db == nil {

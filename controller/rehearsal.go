@@ -7,7 +7,8 @@ import (
 	"dbcontroller.dev/rehearsal"
 )
 
-// rehearser rehearses upgrades, for the API.
+// rehearser returns the Rehearser of the API. Without scratch databases or Options.Aside it has no
+// Backend, and refuses to rehearse.
 func (a *App) rehearser() *rehearsal.Rehearser {
 	r := &rehearsal.Rehearser{Deployment: a.deployment, Registry: a.registry, Target: a.target, Log: a.log}
 	if backend, ok := a.backend.(Scratcher); ok && a.opts.Aside != nil {
@@ -16,14 +17,14 @@ func (a *App) rehearser() *rehearsal.Rehearser {
 	return r
 }
 
-// scratchOf is the scratch database that stands for one of the settings.
+// scratchOf returns the scratch database that replaces a configured one in a rehearsal.
 func scratchOf(db Database) Database {
 	db.Name, db.Disabled = rehearsal.ScratchName(db.Name), false
 	return db
 }
 
-// rehearsals makes what rehearsals take place in: scratch databases next to the real ones,
-// and controllers like this one.
+// rehearsals creates the parts of a rehearsal: scratch databases next to the real ones, and
+// controllers with this one's configuration.
 type rehearsals struct {
 	app     *App
 	backend Scratcher
@@ -59,15 +60,16 @@ func (r rehearsals) Scratch(ctx context.Context, version string) (rehearsal.Scra
 func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 	cfg := r.app.cfg
 	cfg.Databases = []Database{r.scratch(from), r.scratch(to)}
+	// The stage has no operator who would begin an upgrade for the copy.
 	cfg.Copy.Auto = true
-	cfg.Hooks = nil // nothing of it happens
+	cfg.Hooks = nil // events of a rehearsal must not reach real hooks
 	opts := Options{ID: r.app.opts.ID + "-rehearsal", Carry: r.app.opts.Carry, quiet: true}
 	if reads {
 		cfg.Databases[0], _ = r.app.cfg.Database(from)
 		opts.reads = true
 		opts.Wrap = func(version string, ns record.Namespace) record.Namespace {
 			if version == from {
-				return rehearsal.ReadOnly(ns) // the backend itself
+				return rehearsal.ReadOnly(ns) // the real source: refuse every write
 			}
 			return ns
 		}
@@ -75,7 +77,7 @@ func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 	return stage{New(cfg, r.app.registry, r.app.opts.Aside(), r.app.backend, opts, r.app.log.Named("rehearsal"))}
 }
 
-// stage is a controller of a rehearsal, which nobody can call.
+// stage is the controller of a rehearsal. It has no listeners.
 type stage struct{ *App }
 
 func (s stage) Run(ctx context.Context) error { return s.App.Run(ctx, nil) }

@@ -18,18 +18,20 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// The application's collection is the one that bears the configured name. An application may put
-// another one there (a swap by renames, $out, a drop and a restore), and a sharded cluster makes
-// a collection anew when it moves data. Each controller looks for that, the engines meet it in
-// their streams, and the first that finds it has the new collection followed: one transition of
-// the record gives the kind the new identity, and everything is copied and compared anew
-// (upgradestate.Replace). While no collection bears the name nothing is compared, for that would
-// empty the other version: the switch waits, and the reason is shown.
+// The application's collection is the one with the configured name. An application may put another
+// collection there: by a swap with renames, by $out, or by a drop and a restore. A sharded cluster
+// also recreates a collection when it moves its data.
+//
+// Every controller looks for such replacements, and engines find them in their streams. The first
+// to find one records the new identity of the kind in one transition (upgradestate.Replace). Then
+// everything is copied and compared anew. While no collection has the name, nothing is compared,
+// because that would empty the other version. The switch waits, and the API shows the reason.
 
-// lookReplacedEvery is how often names are looked at. A stream shows most replacements at once.
+// lookReplacedEvery is the interval at which names are checked. Streams reveal most replacements
+// earlier.
 const lookReplacedEvery = time.Second
 
-// replacements is what is replaced and not followed yet.
+// replacements holds the replaced collections that are not followed yet.
 type replacements struct {
 	mu    sync.Mutex
 	waits []upgradestate.Blocker
@@ -41,14 +43,14 @@ func (r *replacements) set(waits []upgradestate.Blocker) {
 	r.waits = waits
 }
 
-// why returns what a switch waits for.
+// why returns the blockers of a switch.
 func (r *replacements) why() []upgradestate.Blocker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.waits)
 }
 
-// text is why for people, in one line.
+// text returns why in one line, for display.
 func (r *replacements) text() string { return replacedText(r.why()) }
 
 func replacedText(waits []upgradestate.Blocker) string {
@@ -59,12 +61,12 @@ func replacedText(waits []upgradestate.Blocker) string {
 	return strings.Join(texts, "; ")
 }
 
-// unfollowed is that a kind's collection was replaced and is not followed.
+// unfollowed returns the blocker for a kind whose collection was replaced and is not followed.
 func unfollowed(version, kind, why string) upgradestate.Blocker {
 	return upgradestate.Blocker{Code: upgradestate.BlockReplaced, Place: upgradestate.BlockPlace{Version: version, Kind: kind}, Text: why}
 }
 
-// followReplaced looks at the names of the current version's collections until ctx ends.
+// followReplaced checks the names of the current version's collections until ctx ends.
 func (a *App) followReplaced(ctx context.Context) error {
 	look := time.NewTicker(lookReplacedEvery)
 	defer look.Stop()
@@ -88,6 +90,7 @@ func (a *App) followReplaced(ctx context.Context) error {
 		case failing.News(err):
 			a.log.Warn("names of collections cannot be checked", zap.Error(err))
 		}
+		// waits stands apart from err: both may be set, and each is logged once.
 		if len(waits) == 0 {
 			waiting.Over()
 		} else if waiting.News(errors.New(replacedText(waits))) {
@@ -96,7 +99,7 @@ func (a *App) followReplaced(ctx context.Context) error {
 	}
 }
 
-// lookReplaced follows what it can, and returns for people why the rest is not followed.
+// lookReplaced follows the replacements that it can, and returns the blockers for the others.
 func (a *App) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, err error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
@@ -114,8 +117,8 @@ func (a *App) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, e
 	return a.takeReplaced(ctx, d, found)
 }
 
-// replaced is syncer.Parts.Replaced: an engine that began with the record seen has met a
-// replacement in its stream.
+// replaced implements syncer.Parts.Replaced. An engine that started with the record seen has found
+// a replacement in its stream.
 func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
@@ -127,15 +130,16 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 	before, known := was.Kind(what.Kind)
 	now, there := is.Kind(what.Kind)
 	if d.Epoch != seen.Epoch || !known || !there || now.Replaced != before.Replaced {
-		return nil // somebody has followed it
+		return nil // another controller recorded it already
 	}
 	found, err := identity.Replacements(ctx, d, a.namespaces[version])
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(found, func(r identity.Replaced) bool { return r.Kind == what.Kind }) {
-		// The very collection has its name again, or a fence stands in the way of knowing. What
-		// changed under another name nobody knows.
+		// The original collection has its name again, or a fence hides the answer. Meanwhile it may
+		// have changed under another name, without events. So copy it again under the same
+		// identity.
 		found = append(found, identity.Replaced{Version: version, Kind: what.Kind, Was: now.ID, Is: now.ID, Met: what.What})
 	}
 	waits, err := a.takeReplaced(ctx, d, found)
@@ -145,8 +149,8 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 	return err
 }
 
-// takeReplaced has the collections that bear the names of kinds followed, all of them in one
-// transition. It returns for people why the others cannot be followed yet.
+// takeReplaced records all new collections in one transition. It returns the blockers for those
+// that cannot be followed yet.
 func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	if u := d.Upgrade; len(found) > 0 && u != nil && u.State == upgradestate.Switching {
 		return a.refuseReplaced(ctx, u, found)
@@ -168,6 +172,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	switch {
 	case errors.Is(err, upgradestate.ErrOutdated):
 		return waits, nil // another controller has done it, or the next look does
+	// The record's present state does not allow it. The API shows the reason until it does.
 	case errors.As(err, &refused):
 		for _, c := range ev.Collections {
 			waits = append(waits, unfollowed(d.CurrentVersion, c.Kind, fmt.Sprintf("%s; it is not followed yet: %v", c.Detail, err)))
@@ -183,12 +188,13 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	return waits, nil
 }
 
-// refuseReplaced gives up the attempt at a switch: its fence would be set on a collection that
-// the application does not reach any longer.
+// refuseReplaced aborts the switch attempt, because its fence would hit a collection that the
+// application no longer uses.
 func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	for _, r := range found {
 		waits = append(waits, unfollowed(r.Version, r.Kind, r.String()+"; it is followed once the switch is given up"))
 	}
+	// An abort is under way already.
 	if u.Step == upgradestate.StepAbort {
 		return waits, nil
 	}
@@ -197,7 +203,7 @@ func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found
 	return waits, err
 }
 
-// claimReplaced prepares that the collection under a kind's name is followed.
+// claimReplaced claims the collection that now has the kind's name, so that it can be followed.
 func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r identity.Replaced) (next upgradestate.Replaced, err error) {
 	if r.Is == "" {
 		return next, errors.New(r.String())
@@ -209,6 +215,7 @@ func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r id
 	if r.Is == r.Was {
 		return next, nil
 	}
+	// Look again: the name may belong to a third collection by now.
 	info, err := db.Describe(ctx, record.KindSpec{Name: r.Kind, Fixed: true}, r.Kind)
 	if err == nil && info.Token.ID != r.Is {
 		err = errors.New("its name changed meanwhile")
@@ -216,7 +223,7 @@ func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r id
 	if err == nil {
 		_, next.Restore, err = db.Prepare(ctx, info.Token, record.FenceClass(k.Fence))
 	}
-	if err == nil { // before the record has it, so that nobody else takes it
+	if err == nil { // claim before the record names it, so that no other deployment takes it
 		err = db.Claim(ctx, syncer.TokenOf(withID(k, r.Is)), record.Owner{Deployment: d.Name, Version: r.Version})
 	}
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// A database that is restored from a backup loses what controllers have noted in etcd as done.
-// They count beats in each database (identity.Pulse): one that is behind was restored. A version
-// that is not served is then made anew, by itself. Of the one that is served a person decides.
+// A database that is restored from a backup loses work that etcd records as done. Controllers count
+// beats in each database (identity.Pulse): a low count reveals a restore. If the version does not
+// serve, its data are made anew automatically. If it serves, a person decides which data count.
 
-// beatEvery is how often the leader counts where nobody else does. It decides how early a restore
-// is seen, never whether.
+// beatEvery is the interval at which the leader counts if nothing else does. A shorter interval
+// detects a restore earlier. No restore goes undetected.
 const beatEvery = time.Second
 
-// pulses are those of this process, by version.
+// pulses holds this process's Pulse of each version, and the time of its last beat.
 type pulses struct {
-	dealing chan struct{} // held by one who deals with a database that was restored
+	dealing chan struct{} // held while this process handles a restored database
 
 	mu sync.Mutex
 	of map[string]*identity.Pulse
@@ -59,18 +59,18 @@ func (p *pulses) counted(version string) {
 	p.at[version] = time.Now()
 }
 
-// since is how long ago this process has counted.
+// since returns the time since this process last counted in a version's database.
 func (p *pulses) since(version string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(p.at[version])
 }
 
-// beat counts on in a version's database. One that was restored is dealt with, and is an error
-// all the same: what the caller was about to count as done is not.
+// beat increments the beat of a version's database. If the database was restored, beat handles that.
+// It still returns an error, because the work that the caller was about to confirm is lost.
 func (a *App) beat(ctx context.Context, version string) error {
 	if a.opts.reads || a.opts.alone {
-		return nil // a rehearsal writes nothing into the real databases, and its own are thrown away
+		return nil // the real databases must not change; scratch ones do not survive
 	}
 	db := a.namespaces[version]
 	return a.beatBy(ctx, a.pulses.get(a, version, db), db)
@@ -83,12 +83,12 @@ func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Names
 		return err
 	}
 	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
-		return nil // nothing is kept of it any longer, or it is not known yet to be the one that is meant
+		return nil // retired, or not yet confirmed as the recorded database
 	}
 	return a.deal(ctx, pulse, db, pulse.Beat(ctx))
 }
 
-// deal deals with a database that was restored, where that is what was found.
+// deal handles a restored database, if err reports one. It returns other errors unchanged.
 func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespace, err error) error {
 	version := pulse.Owner.Version
 	var restored *identity.RestoredError
@@ -98,46 +98,51 @@ func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespa
 		}
 		return err
 	}
-	// One of those that have noticed deals with it.
+	// Several goroutines notice the restore. One handles it, the others wait.
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case a.pulses.dealing <- struct{}{}:
 	}
 	defer func() { <-a.pulses.dealing }()
+	// Another one may have handled it while this one waited.
 	if again := pulse.Look(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}
 	if dealt := a.restored(ctx, version, db, restored); dealt != nil {
 		return fmt.Errorf("%w: %w", restored, dealt)
 	}
+	// Last, so that a process that stops before this line handles the restore again.
 	if err := pulse.Accept(ctx); err != nil {
 		return err
 	}
 	return restored
 }
 
-// restored deals with a database that was restored. It may be repeated, until the beat is accepted.
+// restored handles a restored database. It may run again until the beat is accepted.
 func (a *App) restored(ctx context.Context, version string, db record.Namespace, found *identity.RestoredError) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
 	if err := identity.IsThere(ctx, d, version, db); err != nil {
-		return err // of another one no count says anything
+		return err // the beat of another database proves nothing
 	}
 	a.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
+	// Data of the current version cannot be made anew: a person must decide.
 	if version == d.CurrentVersion {
 		r := upgradestate.Restored{
 			Version: version, At: time.Now().UTC().Format(time.RFC3339),
 			What: fmt.Sprintf("it holds beat %d, and held %d before", found.Has, found.Wanted),
 		}
+		// If the names do not fit either, the person needs 'recover' as well.
 		if r.Older, err = a.isOlder(ctx, version, db); err != nil {
 			return err
 		}
 		_, err := a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
 		return err
 	}
+	// The version does not serve, so all of its data can be copied again.
 	return identity.Reform{
 		Deployments: a.deployment,
 		Make: func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error) {
@@ -148,7 +153,7 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 			err := db.Unfence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore})
 			var kept *record.KeptError
 			if errors.As(err, &kept) {
-				return nil // what it names stays aside
+				return nil // the collection that blocks it stays under another name
 			}
 			return err
 		},
@@ -159,7 +164,7 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 	}.Do(ctx, version, db, "its database was restored from a backup")
 }
 
-// isOlder reports whether a database is older than what the record knows of its collections.
+// isOlder reports whether a database is older than the record's knowledge of its collections.
 func (a *App) isOlder(ctx context.Context, version string, db record.Namespace) (bool, error) {
 	err := identity.Check(ctx, a.deployment, map[string]record.Marker{version: db})
 	var mismatch *identity.MismatchError
@@ -169,9 +174,9 @@ func (a *App) isOlder(ctx context.Context, version string, db record.Namespace) 
 	return false, err
 }
 
-// lookAgain checks whether a restored database of the served version still is older than its
-// collections' names. A switch that is given up has the record take the names of before, and then
-// there is nothing for 'recover' to do.
+// lookAgain updates whether a restored database of the current version is older than the record. An
+// aborted switch may give collections their earlier names back. Then the database fits again and
+// 'recover' has nothing to do.
 func (a *App) lookAgain(ctx context.Context, d upgradestate.Deployment, version string) error {
 	found, restored := upgradestate.WasRestored(d)
 	if !restored || found.Version != version {
@@ -184,12 +189,12 @@ func (a *App) lookAgain(ctx context.Context, d upgradestate.Deployment, version 
 	found.Older = older
 	_, err = a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found})
 	if errors.Is(err, upgradestate.ErrOutdated) {
-		return nil // another version is served by now
+		return nil // another version serves now
 	}
 	return err
 }
 
-// remake makes the collection of a kind that a backup of its database does not have.
+// remake creates the collection of a kind that the backup of its database lacks.
 func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version string, db record.Namespace, k upgradestate.Kind) (record.Token, error) {
 	dir, err := a.registry.Direction(d.CurrentVersion, version)
 	if err != nil {
@@ -207,9 +212,9 @@ func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version str
 	return record.Token{}, fmt.Errorf("no kind %s is configured", k.Kind)
 }
 
-// lives counts on in both databases of a direction, before what was done counts as done.
+// lives increments the beats in both databases of a direction, before work counts as done.
 func (a *App) lives(ctx context.Context, versions ...string) error {
-	var g errgroup.Group // one does not end the other
+	var g errgroup.Group // without a shared context: one failure must not cancel the other beat
 	for _, v := range versions {
 		g.Go(func() error {
 			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, a.beat(ctx, v))
@@ -218,7 +223,7 @@ func (a *App) lives(ctx context.Context, versions ...string) error {
 	return g.Wait()
 }
 
-// counts has this controller, while it leads, count on in every database that is open.
+// counts increments the beats in every open database, while this controller leads.
 func (a *App) counts(ctx context.Context) error {
 	if a.opts.reads || a.opts.alone {
 		<-ctx.Done()
@@ -234,7 +239,7 @@ func (a *App) counts(ctx context.Context) error {
 func (a *App) countsIn(ctx context.Context, version string) error {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
-	var failing reconcile.Complaint // a database may be away for long
+	var failing reconcile.Complaint // a database may be away for long: log each problem once
 	for {
 		select {
 		case <-ctx.Done():
@@ -243,10 +248,12 @@ func (a *App) countsIn(ctx context.Context, version string) error {
 		}
 		d, err := a.deployment.Get(ctx)
 		ns, known := d.Namespace(version)
+		// A closed database must not be opened only to count in it.
 		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) || !a.databases[version].Opened() {
 			continue
 		}
 		err = a.lookAgain(ctx, d, version)
+		// Work of the engines beats as well. Another beat so soon would tell nothing new.
 		if err == nil && a.pulses.since(version) >= beatEvery {
 			err = a.beat(ctx, version)
 		}
@@ -263,13 +270,14 @@ func (a *App) countsIn(ctx context.Context, version string) error {
 	}
 }
 
-// counted are the marks of a switch, and the last look at whether a database was restored.
+// counted writes the marks of a switch, and checks a last time that no database was restored.
 type counted struct {
 	identity.Keeper
 	app *App
 }
 
-// BeforeFlip counts on in both databases next to the marks, which takes no time of its own.
+// BeforeFlip writes the marks and the beats at the same time, so that the beats do not lengthen the
+// switch.
 func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Keeper.BeforeFlip(ctx, d) })
@@ -277,9 +285,9 @@ func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) erro
 	return g.Wait()
 }
 
-// wasRestored looks at a database that is about to be opened, in which beats were counted before.
-// One that controllers with another etcd use is refused.
-// What is wrong with it otherwise, or that a person has to decide, is not its business.
+// wasRestored checks a database with earlier beats before it opens. It refuses a database that
+// controllers with another etcd use. It ignores a restore that needs a person, and other
+// mismatches, because other checks report them.
 func (a *App) wasRestored(ctx context.Context, version string, db record.Namespace) error {
 	if a.opts.reads {
 		return nil
@@ -289,12 +297,13 @@ func (a *App) wasRestored(ctx context.Context, version string, db record.Namespa
 		return err
 	}
 	if d, err := a.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {
-		return nil // what there is, the others say
+		return nil // other checks report the error
 	}
-	pulse := a.pulse(version, db) // the other ones wait until it is open
+	pulse := a.pulse(version, db) // those in pulses need the database to be open
 	err = a.deal(ctx, pulse, db, pulse.Look(ctx))
 	var restored *identity.RestoredError
 	var mismatch *identity.MismatchError
+	// deal has handled or recorded it. The database must open so that work can go on.
 	if errors.As(err, &restored) || errors.As(err, &mismatch) {
 		return nil
 	}

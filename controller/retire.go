@@ -14,51 +14,54 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// clearer is a namespace that can be rid of what its backend keeps next to the kinds.
+// clearer is a namespace that can remove the data that its backend keeps next to the kinds.
 type clearer interface {
-	// Clear returns what others have in the database.
+	// Clear returns the names of data of others, which stay in the database.
 	Clear(ctx context.Context) (left []string, err error)
 }
 
-// closer is a namespace that can have a retired version's names answer with an error.
+// closer is a namespace that can make the names of a retired version return an error.
 type closer interface {
-	// CloseName has clients that still use a kind's own name get an error that says said.
+	// CloseName gives clients that still use a kind's own name the error text said.
 	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
 }
 
-// longestWait bounds how long the leader sleeps until something is to be dropped: the clock
-// of a machine may be set meanwhile.
+// longestWait bounds the leader's sleep before a drop, because the machine's clock may be changed
+// meanwhile.
 const longestWait = time.Minute
 
-// retryKept is how long the leader rests after it could not drop what was set aside.
+// retryKept is the pause after a failed drop of kept data.
 const retryKept = 10 * time.Second
 
-// retire sets aside or drops the namespace that the record says is being retired, and drops
-// what was set aside once its time is over. Nothing of an old namespace is ever dropped but
-// here. The record names it until everything is gone, so that the next leader goes on
-// with what is left.
+// retire sets aside or drops the namespace that is being retired, and drops kept data after their
+// time. No other code drops an old namespace. The record names the namespace until everything is
+// gone, so the next leader can continue.
 //
-// In the namespaces that remain nothing is dropped. Guards of managed kinds are part of
-// their records, lower than those of any later direction, and replaced by its writes.
-// Guards next to fixed-name kinds that keep their name are what stops a late applier of
-// the direction that has ended. Lineage moves with its namespace through switches, and is
-// that of the next direction as well. Tombstones are a matter of purge.
+// Nothing is dropped in the remaining namespaces:
+//
+//   - Guards of managed kinds are part of the records. They are lower than those of any later
+//     direction, and its writes replace them.
+//   - Guards next to fixed-name kinds that keep their name stop a late applier of the ended
+//     direction.
+//   - Lineage moves with its namespace through switches, and the next direction uses it.
+//   - Tombstones are removed by purge.
 func (a *App) retire(ctx context.Context) error {
 	return a.follow(ctx, func(d upgradestate.Deployment) (again time.Duration, err error) {
 		if r := d.Retire; r != nil {
 			if err := a.retireVersion(ctx, d, *r); err != nil {
 				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
 			}
-			return 0, nil // the record that says so is seen next
+			return 0, nil // the next version of the record says that it is done
 		}
 		for _, k := range d.Kept {
 			wait := untilDropped(k, time.Now())
 			if wait <= 0 {
 				err := a.dropKept(ctx, d, k.Namespace)
+				// One failure must not keep the other namespaces from being dropped.
 				if err == nil {
 					continue
 				}
-				// Nobody waits for it, and it may be for a person to correct: no need to hurry.
+				// Nothing waits for the drop, and a person may have to act first: retry slowly.
 				wait = retryKept
 				if ctx.Err() == nil {
 					a.log.Warn("what is kept of a retired version is not dropped yet",
@@ -73,8 +76,8 @@ func (a *App) retire(ctx context.Context) error {
 	})
 }
 
-// untilDropped is how long a retired namespace is still kept. A time that cannot be read is
-// never over: a person has to give another one.
+// untilDropped returns how long a retired namespace is still kept. If the time cannot be parsed,
+// the namespace is kept until a person sets another one.
 func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
 	if k.Until == "" {
 		return 0
@@ -86,8 +89,8 @@ func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
 	return until.Sub(now)
 }
 
-// retireVersion sets aside or drops everything of the version that is being retired. Each
-// part of it may have been done before.
+// retireVersion sets aside or drops everything of the version that is being retired. It skips parts
+// that are done already.
 func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
 	ns, _ := d.Namespace(r.Version)
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
@@ -102,6 +105,7 @@ func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r up
 	if err != nil {
 		return err
 	}
+	// Before the transition: the next leader would not repeat it.
 	if err := a.deployment.ForgetVersion(ctx, d, r.Version); err != nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r up
 	return nil
 }
 
-// dropKept drops what was set aside.
+// dropKept drops the data that were set aside.
 func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	left, err := a.dropAll(ctx, d, ns, func(k upgradestate.Kind) string { return upgradestate.RetiredName(ns.Version, k) })
 	if err != nil {
@@ -127,8 +131,8 @@ func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgrad
 	return nil
 }
 
-// retiredDatabase is the database of a retired version, if it still is the one that the
-// record means, and whether it was cleared of everything already.
+// retiredDatabase returns the database of a retired version, and whether it is cleared already. It
+// returns an error if it is not the database in the record.
 func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (db record.Namespace, cleared bool, err error) {
 	db = a.namespaces[ns.Version]
 	if db == nil {
@@ -138,14 +142,14 @@ func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (d
 	return db, cleared, err
 }
 
-// setAside gives a version's collections names that nobody uses. A process that slept since
-// they were served, or synced to, is refused as behind any fence.
+// setAside renames a version's collections to names that no process uses. The rename is a fence for
+// processes that paused while the version served or was a target.
 func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	db, cleared, err := a.retiredDatabase(ctx, ns)
 	if err != nil || cleared {
 		return err
 	}
-	if err := a.closeNames(ctx, d, ns); err != nil { // where a view stands, before it is on nothing
+	if err := a.closeNames(ctx, d, ns); err != nil { // before a view's collection gets another name
 		return err
 	}
 	for _, k := range ns.Kinds {
@@ -153,12 +157,12 @@ func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgrad
 			return fmt.Errorf("set %s of %s aside: %w", k.Kind, ns.Version, err)
 		}
 	}
-	return a.closeNames(ctx, d, ns) // where the collection bore its name until now
+	return a.closeNames(ctx, d, ns) // names that a collection had until now
 }
 
-// closeNames has applications that were forgotten get an error under the names of a retired
-// version: they would find nothing there, and their inserts would make a collection anew that
-// nobody looks at. A name that another version uses in the same database stays as it is.
+// closeNames makes the names of a retired version return an error. An outdated application would
+// otherwise find no data, and its inserts would create a collection that no version reads. A name
+// that another version uses in the same database stays as it is.
 func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	db, ok := a.scratches[ns.Version].(closer)
 	if !ok {
@@ -183,9 +187,8 @@ func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgr
 	return nil
 }
 
-// setAsideKind renames the one collection that the record knows by its identity, whatever
-// name it bears. One that is gone needs nothing; one without an identity is for a person to
-// drop.
+// setAsideKind renames a kind's collection, which it finds by identity, under any name. A missing
+// collection is no error. A person must drop a collection without an identity.
 func setAsideKind(ctx context.Context, db record.Namespace, version string, k upgradestate.Kind) error {
 	if k.ID == "" {
 		return droppedByHand(ctx, db, k)
@@ -203,11 +206,11 @@ func setAsideKind(ctx context.Context, db record.Namespace, version string, k up
 	return db.Fence(ctx, record.Fence{Token: tok, Class: record.FenceUUID, To: to})
 }
 
-// anyName has a kind dropped whatever name its collection bears.
+// anyName lets dropAll drop a kind under any name.
 func anyName(upgradestate.Kind) string { return "" }
 
-// dropAll drops what a version has in its database, its marks last. A collection with
-// another name than it must have (empty: any) stays.
+// dropAll drops a version's data in its database, and its marks last. named returns the name that a
+// kind's collection must have; "" allows any name. A collection with another name stays.
 func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, named func(upgradestate.Kind) string) (left []string, err error) {
 	db, cleared, err := a.retiredDatabase(ctx, ns)
 	if err != nil || cleared {
@@ -215,7 +218,7 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 	}
 	closeNames := func() error {
 		if d.Retire == nil {
-			return nil // they were closed when it was set aside; what has them since is somebody's
+			return nil // closed when it was set aside; another owner may use the names now
 		}
 		return a.closeNames(ctx, d, ns)
 	}
@@ -232,6 +235,7 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 				zap.String("version", ns.Version), zap.String("kind", k.Kind), zap.String("collection", other))
 		}
 	}
+	// Again: a dropped collection may have had its own name until now.
 	if err := closeNames(); err != nil {
 		return nil, err
 	}
@@ -241,9 +245,9 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 	return a.clear(ctx, ns.Version)
 }
 
-// dropKind drops the one collection that the record knows by its identity, and nothing where
-// that is not there any longer. One that must have a name and has another is returned by
-// that, and stays. One without an identity is for a person to drop, and then gone.
+// dropKind drops a kind's collection, which it finds by identity. If named is not empty and the
+// collection has another name, it stays, and dropKind returns that name. A missing collection is no
+// error. A person must drop a collection without an identity.
 func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, named string) (other string, err error) {
 	if k.ID == "" {
 		return "", droppedByHand(ctx, db, k)
@@ -259,15 +263,15 @@ func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, nam
 	case !errors.Is(err, record.ErrNotFound):
 		return "", err
 	}
-	// It is gone; what was kept next to it need not be.
+	// The collection is gone. Drop removes the backend's own data next to it.
 	if err := db.Drop(ctx, tok); err != nil && !errors.Is(err, record.ErrFenced) {
 		return "", err
 	}
 	return "", nil
 }
 
-// droppedByHand refuses a collection without an identity while it is there: another one may
-// bear its name.
+// droppedByHand returns an error while a collection without an identity exists. Its name alone does
+// not prove that it is the right one.
 func droppedByHand(ctx context.Context, db record.Namespace, k upgradestate.Kind) error {
 	info, err := db.Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: k.Fixed}, k.Physical)
 	if err == nil && info.Exists {
@@ -276,7 +280,7 @@ func droppedByHand(ctx context.Context, db record.Namespace, k upgradestate.Kind
 	return err
 }
 
-// clear removes what is not a kind: scratch collections, and what the backend keeps.
+// clear removes scratch collections and the backend's own data.
 func (a *App) clear(ctx context.Context, version string) (left []string, err error) {
 	scratch, ok := a.scratches[version]
 	if !ok {

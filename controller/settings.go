@@ -9,68 +9,68 @@ import (
 	"dbcontroller.dev/throttle"
 )
 
-// Settings say what a controller is to do, and over which databases. Every controller of a
-// deployment should have the same.
+// Settings configures a controller and its databases. All controllers of a deployment should use
+// the same settings.
 type Settings struct {
 	File       string // name of the configuration file, for messages
 	Deployment string // services/{service}/deployments/{region}
 	RingSize   int
-	// InitialVersion is where a deployment begins that is not there yet. Empty: where data is,
-	// or at the newest version.
+	// InitialVersion is the version at which a new deployment begins. Empty: the version that has
+	// data, or else the newest.
 	InitialVersion string
-	Databases      []Database // one for each version and place, the older versions first
-	// Fences are the classes that fixed-name kinds must have, by kind of either version; of
-	// the others the strongest that the database allows.
+	Databases      []Database // one for each version and location, older versions first
+	// Fences sets the required fence class of fixed-name kinds, by kind of either version. Other
+	// kinds get the strongest class that their database allows.
 	Fences map[string]record.FenceClass
 	Copy   Copy
 	Switch Switch
-	// Coordination is how this process reaches the coordination store, for plans.
+	// Coordination describes this process's access to the coordination store, for plans.
 	Coordination preflight.Coordination
-	Hooks        []hooks.Hook // are told of what happens
-	Imports      []Import     // other deployments, to whose records those of this one refer
+	Hooks        []hooks.Hook // receive events
+	Imports      []Import     // other deployments to whose records this one refers
 	Referrers    []preflight.Referrer
-	// ShardMetrics has metrics show each shard by itself, too.
+	// ShardMetrics adds metrics of each shard.
 	ShardMetrics bool
-	// ShowValues has what is said of parked records quote values of them.
+	// ShowValues lets messages about parked records quote their values.
 	ShowValues bool
 }
 
-// Database is one database: that of a version, or of a version at another place.
+// Database is the database of a version at one location.
 type Database struct {
-	// Version names the namespace in the Deployment: the API version, and behind an @ the
-	// location of a second place, such as v1 and v1@b.
+	// Version names the namespace in the Deployment. It is the API version, and for a second
+	// location also @ and its name, such as v1 and v1@b.
 	Version    string
 	APIVersion string
-	Name       string   // on its server
-	Location   string   // for people, of namespaces that are announced; the backend and the name
-	Hosts      string   // for people, likewise
-	Plaintext  []string // hosts on other machines that are reached without TLS
-	Disabled   bool     // while another version is active, this one is not kept in sync with it
+	Name       string   // name on its server
+	Location   string   // backend and name, shown for announced namespaces
+	Hosts      string   // shown likewise
+	Plaintext  []string // remote hosts reached without TLS
+	Disabled   bool     // not kept in sync while another version is active
 }
 
-// Copy bounds the copying towards the next version.
+// Copy limits the copy to the next version.
 type Copy struct {
 	Auto    bool // begin as soon as both versions are configured
-	MaxRate int  // documents a second and controller; 0 is no limit
+	MaxRate int  // documents per second and controller; 0: no limit
 	Workers int
-	Page    int // records that are read at once; 0: as many as the engine thinks right
-	// Unthrottled: the databases are not measured, and copying does not yield to pressure.
+	Page    int // records per read; 0: the engine's default
+	// Unthrottled turns off the measurement of the databases. Copying then ignores their load.
 	Unthrottled   bool
-	MaxSourceLoad int    // percent of the source's processors above which copying slows down; 0 is no bound
-	Window        string // HH:MM-HH:MM of UTC in which it copies; empty: at any time
+	MaxSourceLoad int    // percent of the source's CPU above which copying slows down; 0: no limit
+	Window        string // HH:MM-HH:MM in UTC, the only time in which it copies; empty: always
 }
 
-// Switch bounds the switch.
+// Switch limits the switch.
 type Switch struct {
-	Deadline    time.Duration // after which SWITCHING aborts by itself; 0: as the driver thinks right
-	HoldTimeout time.Duration // that servers have to hold writes; 0: likewise
-	MaxHold     time.Duration // of clients' writes by one attempt; 0: as long as the deadline allows
-	Retries     int           // attempts after the first that was given up by itself
-	MaxLag      time.Duration // that changes may take to be applied where a shard is ready
-	Hold        bool          // upgrades stay ready until they are told to switch
+	Deadline    time.Duration // SWITCHING aborts after this time; 0: the driver's default
+	HoldTimeout time.Duration // time for servers to hold writes; 0: the driver's default
+	MaxHold     time.Duration // longest hold of client writes in one attempt; 0: up to Deadline
+	Retries     int           // automatic attempts after the first
+	MaxLag      time.Duration // longest lag of a shard that is ready
+	Hold        bool          // ready upgrades wait for a command to switch
 }
 
-// Database returns the entry of a version.
+// Database returns the entry of a version, and false if there is none.
 func (s Settings) Database(version string) (Database, bool) {
 	for _, db := range s.Databases {
 		if db.Version == version {
@@ -80,7 +80,7 @@ func (s Settings) Database(version string) (Database, bool) {
 	return Database{}, false
 }
 
-// Versions lists the versions in their order.
+// Versions returns the versions in the order of Databases.
 func (s Settings) Versions() []string {
 	vs := make([]string, 0, len(s.Databases))
 	for _, db := range s.Databases {
@@ -89,13 +89,13 @@ func (s Settings) Versions() []string {
 	return vs
 }
 
-// pacing is how bulk work is held back as configured, without what is measured.
+// pacing returns the configured limits for bulk work, without measurement of databases.
 func (a *App) pacing() throttle.Config {
 	return throttle.Config{MaxRate: a.cfg.Copy.MaxRate, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad, Window: a.cfg.Copy.Window}
 }
 
-// pacer holds an engine's bulk work back as configured. What cannot be measured, for want
-// of a way and not of a privilege, is not.
+// pacer returns the Pacer for an engine's bulk work. A database without record.Monitor is not
+// measured.
 func (a *App) pacer(source, target record.Namespace) *throttle.Pacer {
 	cfg := a.pacing()
 	if !a.cfg.Copy.Unthrottled {

@@ -13,13 +13,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// tellStopped publishes for each shard of this controller why its sync has stopped. What its
-// engine published last, "ready" perhaps, is no longer true, and nobody else corrects it. With no
-// problem, because nothing is asked for any more, it publishes that nothing is known.
+// tellStopped publishes, for each shard of this controller, why its sync has stopped. The engine's
+// last report, perhaps "ready", is no longer true, and no other process corrects it. If problem is
+// nil, no sync is wanted, and tellStopped publishes an empty report.
 func (a *App) tellStopped(ctx context.Context, problem error) {
 	lease := a.pool.Lease()
 	if lease == 0 {
-		return // what was published has gone with it
+		return // the earlier report has expired with the lease
 	}
 	var ps []syncer.Progress
 	if problem != nil {
@@ -34,12 +34,12 @@ func (a *App) tellStopped(ctx context.Context, problem error) {
 	}
 	if err := a.deployment.PublishProgress(ctx, a.opts.ID, ps, lease); err != nil {
 		a.log.Warn("shards do not say that their sync has stopped", zap.Error(err))
-		return // others still see what was published before
+		return // others still see the earlier report
 	}
 	a.engines.stop(ps)
 }
 
-// stop notes the progress that was published of shards whose sync has stopped.
+// stop records the published progress of shards whose sync has stopped.
 func (e *engines) stop(stopped []syncer.Progress) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,15 +52,16 @@ func (e *engines) anyStopped() bool {
 	return len(e.stopped) > 0
 }
 
-// mostOfError and mostOfErrors bound the reason in one shard and in all shards of a controller. The
-// verb stands at its end, so it must not be cut off; and etcd takes 1.5 MiB at once.
+// mostOfError and mostOfErrors limit, in bytes, the reason for one shard and for all shards of a
+// controller. The reason ends with a command for the operator, so the limit is generous. An etcd
+// request takes at most 1.5 MiB.
 const (
 	mostOfError  = 1000
 	mostOfErrors = 600 << 10
 )
 
-// stoppedShards is the progress of the owned shards once their sync has stopped. Counts stay as
-// they were known; nothing is known of the lag.
+// stoppedShards returns the progress of owned shards whose sync has stopped. Counts keep their last
+// values, and the lag is unknown.
 func stoppedShards(owner string, owned []int, known []syncer.Progress, problem error) []syncer.Progress {
 	why := problem.Error()
 	if most := min(mostOfError, mostOfErrors/max(1, len(owned))); len(why) > most {
@@ -69,12 +70,13 @@ func stoppedShards(owner string, owned []int, known []syncer.Progress, problem e
 	ps := make([]syncer.Progress, 0, len(owned))
 	for _, n := range owned {
 		p := syncer.Progress{Shard: n}
+		// Another owner's report is not about this controller's sync.
 		if i := slices.IndexFunc(known, func(p syncer.Progress) bool { return p.Shard == n && p.Owner == owner }); i >= 0 {
 			p = known[i]
 		}
 		p.Owner, p.State, p.Rate, p.LagMillis = owner, syncer.StateStopped, 0, nil
 		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is tried every %v: %s", retryEngine, why)
-		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", "" // WaitsFor has it
+		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", "" // see WaitsFor
 		p.Pace, p.PaceCause = "", ""
 		ps = append(ps, p)
 	}

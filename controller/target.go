@@ -9,9 +9,9 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// reachable are the versions that an upgrade may begin to from d's current one, in the
-// order of the configuration: the later ones, other places of the current one, and the one
-// that the latest switch came from. Not those that are disabled or retired.
+// reachable returns the versions to which an upgrade from d's current version may begin, in
+// configuration order. These are later versions, other locations of the current one, and the
+// version before the latest switch. Disabled and retired versions are excluded.
 func (a *App) reachable(d upgradestate.Deployment) []string {
 	versions := a.cfg.Versions()
 	at := slices.Index(versions, d.CurrentVersion)
@@ -23,6 +23,7 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 		later := i > at
 		moves := db.APIVersion == upgradestate.APIVersion(d.CurrentVersion)
 		switch {
+		// There is no way to older versions, except a rollback.
 		case i == at || !later && !moves && db.Version != upgradestate.PreviousVersion(d):
 		case db.Disabled || upgradestate.Retired(d, db.Version):
 		default:
@@ -32,9 +33,9 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 	return out
 }
 
-// precopied is the version that is copied before an upgrade begins: the next one. Another place of
-// the current version is moved to by command alone. The version that the latest switch
-// came from is kept in sync, or left alone, for that.
+// precopied returns the version to copy before an upgrade begins: the next one. It returns "" if
+// there is none. Another location of the current version is copied only on command. The version
+// before the latest switch is never precopied: reverse sync handles it.
 func (a *App) precopied(d upgradestate.Deployment) string {
 	versions := a.cfg.Versions()
 	reachable := a.reachable(d)
@@ -52,12 +53,14 @@ func (a *App) precopied(d upgradestate.Deployment) string {
 	return ""
 }
 
-// wants is the version that this process would have synced to, before the record says so.
+// wants returns the version that this process wants to sync to, before the record names one.
 func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
+	// A running upgrade decides, even if its target is disabled here.
 	if u := d.Upgrade; u != nil {
 		_, configured := a.cfg.Database(u.TargetVersion)
 		return u.TargetVersion, configured
 	}
+	// Reverse sync comes before the next version: it keeps a rollback possible.
 	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
 		return back, true
 	}
@@ -65,9 +68,9 @@ func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
 	return next, next != ""
 }
 
-// target is the version to sync to while d's current version serves: what the record says,
-// as long as it is configured here and, unless an upgrade runs, not disabled. ok is false
-// when there is none.
+// target returns the version to sync to while d's current version serves. The record names it. ok
+// is false if there is none, if it is not configured here, or if it is disabled and no upgrade
+// runs.
 func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 	to, ok := upgradestate.Followed(d)
 	if !ok {
@@ -80,16 +83,15 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 	return to.TargetVersion, true
 }
 
-// idle reports whether a version's database is needed by nothing: it is disabled, not
-// active, and no upgrade goes there.
+// idle reports whether a version's database is not needed: it is disabled, not active, and not the
+// target of an upgrade.
 func (a *App) idle(d upgradestate.Deployment, version string) bool {
 	db, configured := a.cfg.Database(version)
 	return configured && db.Disabled && version != d.CurrentVersion && (d.Upgrade == nil || version != d.Upgrade.TargetVersion)
 }
 
-// withdraw takes back upgrades to versions that the configuration has disabled since they
-// were announced. The controller that leads does it, so that controllers which are
-// configured differently, as during a change of the configuration, do not take turns.
+// withdraw withdraws announced upgrades to versions that are now disabled. Only the leader does so.
+// Otherwise controllers with different configurations would announce and withdraw in turn.
 func (a *App) withdraw(ctx context.Context) error {
 	for d := range a.deployment.Watch(ctx) {
 		for _, available := range d.Available {

@@ -13,12 +13,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// updates are the data updates of this controller's registry, for the API.
+// updates serves the data updates of this controller's registry to the API.
 type updates struct{ *App }
 
 var _ api.Updates = updates{}
 
-// Tasks lists them.
+// Tasks lists the data updates.
 func (u updates) Tasks() []*pb.ListUpdatesResponse_Task {
 	var out []*pb.ListUpdatesResponse_Task
 	for _, t := range u.registry.Tasks() {
@@ -27,11 +27,11 @@ func (u updates) Tasks() []*pb.ListUpdatesResponse_Task {
 	return out
 }
 
-// taskTimeout bounds the look at which namespace is current.
+// taskTimeout bounds the read of the record in Task.
 const taskTimeout = 10 * time.Second
 
-// Task is one as BeginUpdate wants it. A task is for an API version, and a run is of the
-// namespace that serves it.
+// Task returns a data update by name, in the form for BeginUpdate. A task belongs to an API
+// version. The run belongs to the namespace that serves that version.
 func (u updates) Task(name string) (upgradestate.Update, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
@@ -50,17 +50,19 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 	if err != nil {
 		return upgradestate.Update{}, err
 	}
+	// Several locations may have this API version. The update is for the one that serves.
 	if upgradestate.APIVersion(d.CurrentVersion) == t.Version {
 		run.Version = d.CurrentVersion
 	}
 	return run, nil
 }
 
-// update does this controller's part of the data updates that the record asks for.
+// update does this controller's share of the running data update.
 func (a *App) update(ctx context.Context, owned *ownership) error {
 	mine := owned.subscribe()
 	defer owned.unsubscribe(mine)
 	pacing := a.pacing()
+	// The served database may change during a run, so the Monitor must follow the record.
 	if !a.cfg.Copy.Unthrottled && a.measurable() {
 		pacing.Source = current{a}
 	}
@@ -76,8 +78,7 @@ func (a *App) update(ctx context.Context, owned *ownership) error {
 	}, backfill.Config{Owner: a.opts.ID, Workers: a.cfg.Copy.Workers}).Run(ctx)
 }
 
-// measurable reports whether every database that may be served can be measured. One that a
-// test has put something before cannot.
+// measurable reports whether every database can be measured. A database that a test wraps cannot.
 func (a *App) measurable() bool {
 	for _, ns := range a.namespaces {
 		if _, ok := ns.(record.Monitor); !ok {
@@ -87,7 +88,7 @@ func (a *App) measurable() bool {
 	return true
 }
 
-// current measures the database of the version that is served, which data updates work on.
+// current measures the database of the current version, on which data updates work.
 type current struct{ *App }
 
 var _ record.Monitor = current{}

@@ -17,19 +17,18 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// Fences that keep an application out of a version that is not served are checked as
-// long as they stand: a client that may write may also drop a view or change a validator, and
-// would then write where nobody looks. What is found is put back at once, noted in the
-// record, and counts until a person has accepted it.
+// The leader checks fences for as long as they stand. A client with write access may drop a view or
+// change a validator, and then write to a version that does not serve. The leader restores the
+// fence at once and records a breach. The breach counts until a person accepts it.
 
-// checkFencesEvery is how often they are checked.
+// checkFencesEvery is the interval between checks.
 const checkFencesEvery = time.Second
 
-// uphold looks at fences whenever this controller leads.
+// uphold checks the fences while this controller leads.
 func (a *App) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
-	var failing reconcile.Complaint // a database may be away for long
+	var failing reconcile.Complaint // a database may be away for long: log each problem once
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,19 +61,19 @@ func (a *App) upholdAll(ctx context.Context) error {
 	return errs
 }
 
-// upheld reports whether a kind has a fence that is looked at.
+// upheld reports whether a kind has a fence to check.
 func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
 	open := k.Fenced == "" && k.Fence != string(record.FenceRole)
-	// One with an operation pending is being moved, and confirmed by the process that moves it.
+	// The process that moves a kind with a pending operation also confirms it.
 	return k.Fixed && !open && k.Pending == nil && a.namespaces[ns.Version] != nil &&
 		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
 }
 
 func (a *App) upholdVersion(ctx context.Context, version string) error {
-	// In a database that was restored to before the fence, nobody took it away: the version is made
-	// anew, by other names, and this is no breach. So the record is read after that. One that is
-	// restored between this look and the next command ends the fence itself before it is made anew
-	// (identity.Reform), and the command does nothing.
+	// A restore to a time before the fence is no breach: the version is then made anew under other
+	// names. So check for it first, and read the record after that. A restore between this check
+	// and the next command is safe. identity.Reform ends the fence before it makes the version
+	// anew, so the command does nothing.
 	if behind, err := a.isBehind(ctx, version); behind || err != nil {
 		return err
 	}
@@ -99,7 +98,7 @@ func (a *App) upholdVersion(ctx context.Context, version string) error {
 	return nil
 }
 
-// isBehind reports whether a database is behind what was known to be in it.
+// isBehind reports whether a database has fewer beats than recorded: it was restored.
 func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
 	if a.opts.reads || a.opts.alone {
 		return false, nil
@@ -111,12 +110,12 @@ func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
 	case errors.As(err, &restored):
 		return true, nil
 	case errors.As(err, &forged):
-		return false, nil // a client that forges a beat gets no way past a fence
+		return false, nil // a forged beat must not stop the check of a fence
 	}
 	return false, err
 }
 
-// knownIDs are the identities of all collections of the record.
+// knownIDs returns the identities of all collections in the record.
 func knownIDs(d upgradestate.Deployment) []string {
 	var known []string
 	for _, ns := range d.Namespaces {
@@ -127,11 +126,12 @@ func knownIDs(d upgradestate.Deployment) []string {
 	return known
 }
 
-// noteBreaches puts what was found into the record, and says so once.
+// noteBreaches records breaches, and logs each of them once.
 func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
 	for _, b := range found {
 		at := time.Now().UTC().Format(time.RFC3339)
 		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}
+		// Apply on the copy: if the list does not grow, the breach is recorded already.
 		next, err := upgradestate.Apply(d, ev)
 		if err == nil && len(next.Breaches) == len(d.Breaches) {
 			continue // known
@@ -145,7 +145,7 @@ func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, versi
 	return nil
 }
 
-// countBreaches has a comparison say that what was written past a fence is missing.
+// countBreaches counts the writes that passed a broken fence as mismatches of a comparison.
 func countBreaches(rep verify.Report, d upgradestate.Deployment) verify.Report {
 	for _, b := range upgradestate.OpenBreaches(d) {
 		rep.Mismatched += max(1, b.Count)

@@ -18,15 +18,15 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// Verify compares everything that is synced now, source with target. Writes that arrive
-// meanwhile are resolved by being compared again; what was waived is counted apart.
+// Verify compares all synced records of source and target. It compares records again that changed
+// meanwhile. It counts waived records separately.
 func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	to, ok := a.target(d)
-	if !ok { // right after a switch it is not announced again yet
+	if !ok { // right after a switch the record names no version yet
 		to, ok = a.wants(d)
 	}
 	if !ok {
@@ -51,7 +51,7 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		return verify.Report{}, err
 	}
 	total := records(ctx, a.namespaces[d.CurrentVersion], src.Tokens, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) })
-	twins := map[string]bool{} // kinds of the target that are read next to those of the source
+	twins := map[string]bool{} // kinds of the target that are read with those of the source
 	for _, k := range dir.SourceKinds() {
 		twins[dir.Twin(k.Name)] = true
 	}
@@ -60,6 +60,7 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
+	// Parked groups are known to differ, so they are not reported as new differences.
 	parked, err := a.parked(ctx, d, false)
 	if err != nil {
 		return verify.Report{}, err
@@ -72,6 +73,7 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 			progress(r)
 		}
 	})
+	// Unparked differences are a result, not a failure: they are recorded below.
 	if err != nil && rep.Unparked == 0 {
 		return rep, err
 	}
@@ -85,8 +87,8 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	return countBreaches(rep, d), err
 }
 
-// noteCompared records what a comparison found: it blocks the switch, or no longer does. When the
-// record has moved on meanwhile nothing is known of it as it is now.
+// noteCompared records the result of a comparison, which may block the switch or end a block. If
+// the record has changed meanwhile, the result is no longer valid and is dropped.
 func (a *App) noteCompared(ctx context.Context, d upgradestate.Deployment, to string, rep verify.Report) error {
 	ns, _ := d.Namespace(to)
 	_, err := a.deployment.Apply(ctx, upgradestate.Compared{
@@ -101,11 +103,11 @@ func (a *App) noteCompared(ctx context.Context, d upgradestate.Deployment, to st
 	return nil
 }
 
-// sizers is how many collections are asked for their size at once.
+// sizers is the number of collections whose size is read at once.
 const sizers = 8
 
-// records is about how many records some kinds have; 0 where that cannot be told, for it is
-// only shown.
+// records estimates the number of records of some kinds. It is for display only, and 0 if a size is
+// unknown.
 func records(ctx context.Context, db record.Namespace, toks record.Tokens, kinds []record.KindSpec, counts func(kind string) bool) int64 {
 	var total atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -127,14 +129,14 @@ func records(ctx context.Context, db record.Namespace, toks record.Tokens, kinds
 	return total.Load()
 }
 
-// view is how a database is read from here on: what was acknowledged up to now is seen.
+// view returns a view of a database that includes every write acknowledged so far.
 func view(ctx context.Context, db record.Watcher, toks record.Tokens) (transform.View, error) {
 	now, err := db.Position(ctx)
 	return transform.View{Tokens: toks, NotBefore: now.At}, err
 }
 
-// copied refuses while shards are known to copy: what has not come yet would count as
-// different.
+// copied returns an error while any shard copies. Records that are not copied yet would count as
+// differences.
 func (a *App) copied(ctx context.Context, to string) error {
 	ps, err := a.deployment.AllProgress(ctx)
 	if err != nil {
@@ -156,15 +158,16 @@ func (a *App) copied(ctx context.Context, to string) error {
 
 var _ api.Loss = (*App)(nil)
 
-// EstimateLoss compares the current version with the one that the latest switch came from,
-// as that was at its switch, and counts what a rollback would not have. It writes nothing. What is
-// written meanwhile may or may not be counted.
+// EstimateLoss counts the changes that a rollback would lose. It compares the current version with
+// the version before the latest switch, in the state that it had then. It writes nothing. Writes
+// during the comparison may or may not be counted.
 func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	from, to := d.CurrentVersion, upgradestate.PreviousVersion(d)
+	// After a restore of the current version, the other data are in the version that was synced.
 	if followed, ok := upgradestate.Followed(d); ok && upgradestate.RestoredLine(d) != "" {
 		to = followed.TargetVersion
 	}

@@ -15,13 +15,13 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// waiting is why this process cannot begin its work; nothing once it has.
+// waiting holds the reason why this process cannot start its work, or nil.
 type waiting struct {
 	mu  sync.Mutex
 	err error
 }
 
-// set notes the reason, and reports whether it is another one than before.
+// set stores the reason, and reports whether its text differs from the last one.
 func (w *waiting) set(err error) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,18 +36,17 @@ func (w *waiting) why() error {
 	return w.err
 }
 
-// retryPrepare is how long a controller rests before it looks again whether the databases
-// that it needs are there.
+// retryPrepare is the pause before another attempt to reach the databases.
 const retryPrepare = time.Second
 
-// awaitPrepared prepares, again and again while databases are unavailable. lead is called
-// when that takes longer than a moment and there is a deployment to lead.
+// awaitPrepared repeats prepare while databases are unavailable. It calls lead after the first
+// failed attempt, if the deployment has namespaces.
 func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Deployment, error) {
 	start := time.Now()
 	for {
 		d, err := a.prepare(ctx)
 		if err != nil && ctx.Err() != nil {
-			err = ctx.Err() // who is told to end does not end for want of a database
+			err = ctx.Err() // the end of ctx is the real reason
 		}
 		if err == nil || ctx.Err() != nil || !a.backend.Unavailable(err) {
 			a.waiting.set(nil)
@@ -57,8 +56,10 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 			a.log.Warn("controller waits for the databases", zap.Error(err))
 		}
 		switch {
+		// An upgrade may be running, and only a leader can complete its abort.
 		case lived(d):
 			lead()
+		// A new deployment gives up: the address may be a typing mistake.
 		case time.Since(start) >= a.opts.StartupWait:
 			return d, err
 		}
@@ -70,10 +71,10 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 	}
 }
 
-// missing says which databases of those that are kept in sync are not open, and why.
+// missing returns the errors of all databases that are kept in sync and are not usable.
 func (a *App) missing() error { return errors.Join(a.missingEach()...) }
 
-// missingEach is missing, with an error for each.
+// missingEach is missing, with one error for each problem.
 func (a *App) missingEach() (errs []error) {
 	for _, db := range a.cfg.Databases {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
@@ -87,8 +88,8 @@ func (a *App) missingEach() (errs []error) {
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// openRest opens the databases that prepare did not wait for. Nothing else may touch one
-// for long, and an operator wants to know when it is there.
+// openRest opens the databases that prepare did not wait for. No other code may need them for a
+// long time, and operators want to see when they are reachable.
 func (a *App) openRest(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, db := range a.cfg.Databases {
@@ -99,14 +100,14 @@ func (a *App) openRest(ctx context.Context) error {
 	return g.Wait()
 }
 
-// waits are what this process waits for, for the API.
+// waits returns the conditions that this process waits for, for the API.
 func (a *App) waits() []upgradestate.Blocker {
 	errs := a.missingEach()
 	if err := a.waiting.why(); err != nil {
 		errs = []error{err}
 	}
 	if len(errs) == 0 {
-		return a.replacements.why() // the rest is in shards and their checkpoints
+		return a.replacements.why() // shards and checkpoints report other conditions
 	}
 	var waits []upgradestate.Blocker
 	for _, err := range errs {
@@ -118,8 +119,8 @@ func (a *App) waits() []upgradestate.Blocker {
 	return waits
 }
 
-// starting says why this process has not prepared a version yet, or without one its deployment;
-// "": it has, as far as it is configured with it.
+// starting returns why this process has not prepared a version yet, or its deployment if version is
+// empty. "" means that it has, or that the version is not configured here.
 func (a *App) starting(version string) string {
 	if err := a.waiting.why(); err != nil {
 		return err.Error()
@@ -140,7 +141,7 @@ func (a *App) starting(version string) string {
 	return ""
 }
 
-// postponed are upgrades that could not be announced for want of their databases.
+// postponed holds upgrades that wait for their databases before they are announced.
 type postponed struct {
 	mu       sync.Mutex
 	versions []string
@@ -168,8 +169,8 @@ func (p *postponed) take() []string {
 	return versions
 }
 
-// announcePostponed announces what was postponed once its database is there, as far as it is
-// still to be announced then. During an upgrade nothing else may be announced.
+// announcePostponed announces postponed upgrades once their databases are available, if they are
+// still possible. A running upgrade refuses other announcements, so they wait for its end.
 func (a *App) announcePostponed(ctx context.Context) error {
 	look := time.NewTicker(retryEngine)
 	defer look.Stop()
@@ -182,6 +183,7 @@ func (a *App) announcePostponed(ctx context.Context) error {
 		for _, version := range a.postponed.take() {
 			d, err := a.deployment.Get(ctx)
 			switch {
+			// Keep it for the next round.
 			case err != nil || d.Upgrade != nil:
 				a.postpone(version)
 				continue

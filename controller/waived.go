@@ -11,13 +11,14 @@ import (
 	"dbcontroller.dev/verify"
 )
 
-// waived is what operators have let go of what is synced to a version: in the direction that is
-// synced, and, after a switch, in the one that it ended.
+// waived returns the groups that operators waived for a version: in the direction that is synced,
+// and after a switch also in the direction that the switch ended.
 func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) (verify.Waived, error) {
 	w, err := a.parked(ctx, d, true)
 	if err != nil {
 		return w, err
 	}
+	// After a switch, the ended direction's waivers are still in force for a comparison.
 	key, ok := syncer.Left(d, to)
 	if !ok {
 		return w, nil
@@ -31,6 +32,8 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 		return w, fmt.Errorf("list what was waived: %w", err)
 	}
 	for _, p := range list {
+		// The entry stands for more groups than the list holds, so the whole kind was waived. The
+		// comparer finds its groups through the ended direction.
 		if p.Waived && deployment.IsOverflow(p) {
 			w.LeftKinds[p.Kind] = true
 			if w.Back == nil {
@@ -40,8 +43,8 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 			}
 			continue
 		}
-		// From its plan on the direction itself has the groups that were left behind, and
-		// drops those that come over again. Records without a group it has never.
+		// Once the direction has a plan, it has the groups left behind itself, and drops those that
+		// arrive. It never has records without a group.
 		if !p.Waived || p.Kept || p.Spec >= 0 && kept {
 			continue
 		}
@@ -52,7 +55,7 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 	return w, nil
 }
 
-// parked is what is parked in the direction that is synced, and waived or not.
+// parked returns the parked groups of the synced direction, either the waived or the other ones.
 func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool) (verify.Waived, error) {
 	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}, LeftKinds: map[string]bool{}}
 	list, err := a.deployment.ParkedOf(ctx, d)
@@ -72,7 +75,7 @@ func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool
 	return w, nil
 }
 
-// planned reports whether the direction that is synced has begun.
+// planned reports whether the synced direction has a plan, so that it has begun.
 func (a *App) planned(ctx context.Context, d upgradestate.Deployment) (bool, error) {
 	for _, dir := range deployment.Directions(d) {
 		if _, found, err := a.deployment.LoadPlan(ctx, dir); err != nil || found {

@@ -1,44 +1,51 @@
-// Package resource keeps the resources of an API in a store: what handlers of any service
-// do alike, so that a service writes its messages, its checks and the methods that are its
-// own, and nothing else.
+// Package resource implements the standard methods of an API's resources over a store. A service
+// adds only its messages, its checks and its own methods.
 //
-// A Table is the resources of one message type, each a record of one kind under its name:
+// A Table holds the resources of one message type. Each resource is a record of one kind (a
+// collection), and the name of the resource is the key of the record:
 //
 //	books := resource.New(store, resource.Config[*libraryv1.Book]{
 //		Kind: "books", Pattern: "libraries/{library}/books/{book}", Check: checkBook,
 //	})
 //
-// Create, Get, List, Update, Delete and Watch take the requests as clients send them, whose
-// fields have the usual names (apiversion.Roles): parent, name, the resource, {resource}_id,
-// filter, order_by, page_size, page_token, read_mask, update_mask, and expected_revision.
-// Change is for methods of the service's own that change a resource, Insert for what it makes
-// without a request. NewHandler serves the
-// standard methods of a service by its tables, and the others by its own handler;
-// MountWatches keeps the streams of watches open over a switch.
+// Create, Get, List, Update, Delete and Watch take the requests of clients as they are. The fields
+// of a request have the standard names (apiversion.Roles): parent, name, the resource,
+// {resource}_id, filter, order_by, page_size, page_token, read_mask, update_mask and
+// expected_revision. Change is for the service's own methods that change a resource. Insert is for
+// resources that the service itself makes.
+//
+// NewHandler serves the standard methods of a service with its tables, and all other methods with
+// the service's own handler. MountWatches keeps the streams of watches open over a switch, that is,
+// when another version of the service becomes active.
 //
 // # Guarantees
 //
-// A record is its message as protodoc writes it, with the name as the _id. Fields of a
-// record that this program does not know stay, whatever is changed.
+// A record is its message as package protodoc encodes it, with the name as the _id. Changes keep
+// the fields of a record that this program does not know.
 //
-// A resource has a revision, which the service sets: it is drawn at random when the resource
-// is made, grows with each change, and is compared in the database. So no change is lost,
-// also not over a delete and a create in between. A change is made again, at most Attempts
-// times, when others change the resource meanwhile, unless the client expects a revision.
+// A resource has a revision, which the service sets. It is random in a new resource and grows with
+// each change. The database compares it, so no change is lost, not even across a delete and a
+// create. If others change the resource meanwhile, a change is retried, at most Attempts times. If
+// the client expects a revision, it is not retried.
 //
-// Owner makes resources children of those of another table. A change of a child changes the
-// revision of its parent too, and a parent is deleted together with its children. Give a child
-// table an Owner where another version of the API has the children as a list in the parent.
+// Owner makes resources children of the resources of another table. A change of a child also
+// changes the revision of its parent. A parent is deleted together with its children. Give a child
+// table an Owner if another version of the API has the children as a list in the parent.
 //
-// A list is no snapshot (listing.List). A watch subscribes before it lists: what changes
-// meanwhile is read a second time, never left out. It sends the initial state, then that this
-// is complete, then what changes, and nothing that the client has already.
+// A list is not a snapshot (listing.List). A watch subscribes before it lists, so it reads a change
+// in between twice and never misses it. It sends the initial state, then a message that this is
+// complete, then changes. It does not send a state that the client already has.
 //
-// Errors are those of record, apiversion and listing, about the name or the field of the
-// request, without kinds or places, which no API has; apiversion.CodeError gives them their
-// codes and keeps their cause, by which vrunner runs a request again after a switch.
+// Errors come from packages record, apiversion and listing. They are about the name or the field in
+// the request, and leave out kinds and places, which an API does not show. apiversion.CodeError
+// adds their codes. It keeps the cause, because package vrunner needs it to run a request again
+// after a switch.
 //
-// The package does not know versions, tokens or switches: a store of an adapted version
-// (transform/adapt) serves as well as one of the stored version. It does not decide who may
-// do what.
+// # What this package does not own
+//
+// The package has no notion of versions, tokens or switches. A store of an adapted version
+// (transform/adapt) works as well as a store of the stored version. The package does not check
+// access.
+//
+// Begin to read at Config and Table, then write.go and watch.go.
 package resource

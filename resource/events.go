@@ -14,23 +14,25 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// events is how the messages of a watch hold its events: an enum with a value for a
-// resource that is there (its name ends in PUT), one that is gone (DELETE) and the end of
-// the initial state (CAUGHT_UP or LEVEL); the name, and the resource.
+// events describes where the messages of a watch hold their events. One field is an enum with a
+// value for an existing resource (the value's name ends in PUT), for a deleted one (DELETE), and
+// for the end of the initial state (CAUGHT_UP or LEVEL). One field holds the name, and one the
+// resource.
 type events struct {
 	event, name, message protoreflect.FieldDescriptor
 	numbers              map[vrunner.EventType]protoreflect.EnumNumber
 	types                map[protoreflect.EnumNumber]vrunner.EventType
 }
 
-// eventsOf finds the fields of a watch's messages. nameField is that of the resource, empty
-// if not known; message nil means any.
+// eventsOf finds these fields in the messages of a watch. nameField is the name field of the
+// resource; it may be empty. If message is nil, the resource may be of any type.
 func eventsOf(d protoreflect.MessageDescriptor, nameField protoreflect.Name, message protoreflect.MessageDescriptor) (events, error) {
 	e := events{numbers: map[vrunner.EventType]protoreflect.EnumNumber{}, types: map[protoreflect.EnumNumber]vrunner.EventType{}}
 	texts := map[protoreflect.Name]protoreflect.FieldDescriptor{}
 	var only protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
 		switch fd := d.Fields().Get(i); {
+		// Lists and maps have no role in an event.
 		case fd.IsList() || fd.IsMap():
 		case fd.Enum() != nil:
 			e.event = fd
@@ -40,6 +42,7 @@ func eventsOf(d protoreflect.MessageDescriptor, nameField protoreflect.Name, mes
 			e.message = fd
 		}
 	}
+	// The field is called as in the resource, or name, or is the only string.
 	if e.name = texts[nameField]; e.name == nil {
 		e.name = texts["name"]
 	}
@@ -60,6 +63,7 @@ func eventsOf(d protoreflect.MessageDescriptor, nameField protoreflect.Name, mes
 			}
 		}
 	}
+	// A watch without one of the three events cannot report a complete state.
 	if len(e.numbers) != 3 {
 		return e, fmt.Errorf("%s needs values that end in PUT, DELETE and CAUGHT_UP, for the events of a watch", e.event.Enum().FullName())
 	}
@@ -71,6 +75,7 @@ func (e events) write(to protoreflect.Message, t vrunner.EventType, name string,
 	if name != "" {
 		to.Set(e.name, protoreflect.ValueOfString(name))
 	}
+	// A deletion and the end of the initial state carry no resource.
 	if m != nil && m.IsValid() {
 		to.Set(e.message, protoreflect.ValueOfMessage(m))
 	}
@@ -80,10 +85,10 @@ func (e events) read(m protoreflect.Message) vrunner.Event {
 	return vrunner.Event{Type: e.types[m.Get(e.event).Enum()], Name: m.Get(e.name).String()}
 }
 
-// MountWatches mounts the watches of services in front of a runner: their streaming methods
-// whose messages have the fields of WatchTo. A client's stream goes on over a switch: what
-// the other version's handlers send is compared with what the client has, and it is sent
-// what differs. Other streams stay with the stacks.
+// MountWatches mounts the watches of services in front of a runner. A watch is a server-streaming
+// method whose messages have the fields that WatchTo needs. A client's stream continues over a
+// switch: the client gets only the differences between its state and the state of the other
+// version's handlers. Other streams stay with the stacks.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, services []protoreflect.ServiceDescriptor, opts ...connect.HandlerOption) {
 	for _, s := range services {
 		for i := range s.Methods().Len() {
@@ -93,7 +98,7 @@ func MountWatches(mux *http.ServeMux, r *vrunner.Runner, services []protoreflect
 			}
 			layout, err := eventsOf(m.Output(), "", nil)
 			if err != nil {
-				continue
+				continue // not a watch
 			}
 			mux.Handle(vrunner.NewWatchHandler[envelope](r, vrunner.WatchProcedure[envelope]{
 				Procedure: apiversion.Procedure(m),
@@ -114,5 +119,5 @@ func MountWatches(mux *http.ServeMux, r *vrunner.Runner, services []protoreflect
 	}
 }
 
-// envelope holds a message of a type that is known by its descriptor alone.
+// envelope holds a message whose type is known only by its descriptor.
 type envelope struct{ proto.Message }

@@ -17,39 +17,40 @@ import (
 	"dbcontroller.dev/limits"
 )
 
-// Service says who serves the methods of a service.
+// Service describes the handlers of the methods of a service.
 type Service struct {
 	Descriptor protoreflect.ServiceDescriptor
 	// Tables serve the standard methods of their resources: CreateBook, GetBook, ListBooks,
-	// UpdateBook, DeleteBook and WatchBooks, as far as their requests and responses are those
-	// of such a method. A response is the resource, or has a field for it.
+	// UpdateBook, DeleteBook and WatchBooks. The request and the response must have the fields of
+	// such a method. The response is the resource itself, or has one field for it.
 	Tables []Standard
-	// Own is the service's own handler, for all other methods and for those of Except. Nil:
-	// there are none.
+	// Own is the service's own handler. It serves all other methods and those in Except. Nil means
+	// that there is none.
 	Own http.Handler
-	// Except are methods that Own serves, though a table could.
+	// Except names the methods that Own serves although a table could.
 	Except []string
-	// Options are those of the methods that tables serve.
+	// Options apply to the methods that tables serve.
 	Options []connect.HandlerOption
 }
 
-// Standard is a Table.
+// Standard is a Table of any message type.
 type Standard interface {
-	// serve returns how the table serves a method, nil if it does not.
+	// serve returns how the table serves a method. It returns nil if the table does not serve it.
 	serve(m protoreflect.MethodDescriptor) *method
 }
 
-// method is one of unary and stream.
+// method serves one method of a service. Exactly one of unary and stream is set.
 type method struct {
 	unary  func(ctx context.Context, req proto.Message) (proto.Message, error)
 	stream func(ctx context.Context, req proto.Message, send func(proto.Message) error) error
 }
 
-// NewHandler returns the handler of a service, and the path to mount it at. It panics where
-// a method is served by nobody, as every test would meet it.
+// NewHandler returns the handler of a service and its path. It panics if a method has no handler or
+// Except names an unknown method, so that every test of the service finds the mistake.
 func NewHandler(s Service) (path string, h http.Handler) {
 	mux := http.NewServeMux()
 	path = "/" + string(s.Descriptor.FullName()) + "/"
+	// A mux prefers the longer pattern, so methods of tables take precedence over Own.
 	if s.Own != nil {
 		mux.Handle(path, s.Own)
 	}
@@ -63,6 +64,7 @@ func NewHandler(s Service) (path string, h http.Handler) {
 	for i := range s.Descriptor.Methods().Len() {
 		m := s.Descriptor.Methods().Get(i)
 		var served *method
+		// The first table that can serve the method does.
 		for _, t := range s.Tables {
 			if served == nil && !except[m.Name()] {
 				served = t.serve(m)
@@ -90,8 +92,9 @@ func (s *method) handler(m protoreflect.MethodDescriptor, opts []connect.Handler
 	}, methodOptions(m, opts)...)
 }
 
-// methodOptions are those of a method whose messages are envelopes.
+// methodOptions returns the options of a method whose messages are envelopes.
 func methodOptions(m protoreflect.MethodDescriptor, opts []connect.HandlerOption) []connect.HandlerOption {
+	// Connect serves a method without side effects over GET only if the handler knows its level.
 	level := connect.IdempotencyUnknown
 	if o, ok := m.Options().(*descriptorpb.MethodOptions); ok {
 		level = connect.IdempotencyLevel(o.GetIdempotencyLevel())
@@ -113,15 +116,17 @@ func initialize(d protoreflect.MessageDescriptor) func(connect.Spec, any) error 
 	}
 }
 
-// newMessage makes a message of its generated type, where the program has it.
+// newMessage returns a message of its generated type if the program contains it, or else a dynamic
+// one.
 func newMessage(d protoreflect.MessageDescriptor) proto.Message {
+	// A generated type of another version of the file would not match the descriptor.
 	if t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName()); err == nil && t.Descriptor() == d {
 		return t.New().Interface()
 	}
 	return dynamicpb.NewMessage(d)
 }
 
-// serve knows the standard methods of a resource by their names, requests and responses.
+// serve recognizes the standard methods of a resource by their name, request and response.
 func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 	if m.IsStreamingClient() {
 		return nil
@@ -129,6 +134,7 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 	roles := apiversion.RequestRoles(m.Input(), t.message, t.name.Name())
 	one := string(t.message.Name())
 	many := one + "s"
+	// An irregular plural comes from the pattern: categories, not categorys.
 	if c := t.pattern.collection(); c != "" {
 		many = strings.ToUpper(c[:1]) + c[1:]
 	}
@@ -142,6 +148,7 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 	}
 	if m.IsStreamingServer() {
 		layout, err := eventsOf(m.Output(), t.name.Name(), t.message)
+		// A stream of another shape is a method of the service's own.
 		if err != nil || !is("Watch"+many, "Watch"+one+"s") {
 			return nil
 		}
@@ -165,6 +172,7 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 			return show(made), nil
 		}}
 	}
+	// A method with a standard name but other fields is left to the service's own handler.
 	switch {
 	case is("Create"+one) && single && roles.Resource != "":
 		return answer(t.Create)
@@ -198,7 +206,8 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 	return nil
 }
 
-// answer returns how a response shows a resource: it is one, or has one field for it.
+// answer returns a function that puts a resource into a response. ok is false if the response
+// neither is the resource nor has exactly one field for it.
 func (t *Table[M]) answer(d protoreflect.MessageDescriptor) (show func(M) proto.Message, ok bool) {
 	if d == t.message {
 		return func(m M) proto.Message { return m }, true
@@ -206,6 +215,7 @@ func (t *Table[M]) answer(d protoreflect.MessageDescriptor) (show func(M) proto.
 	var found protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
 		if fd := d.Fields().Get(i); fd.Message() == t.message && !fd.IsList() && !fd.IsMap() {
+			// With two fields of this type the right one is unknown.
 			if found != nil {
 				return nil, false
 			}
@@ -219,7 +229,7 @@ func (t *Table[M]) answer(d protoreflect.MessageDescriptor) (show func(M) proto.
 	}, found != nil
 }
 
-// listOf is the field of a response that lists resources; nil if there is none.
+// listOf returns the field of a response that lists resources, or nil.
 func listOf(d, of protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
 	for i := range d.Fields().Len() {
 		if fd := d.Fields().Get(i); fd.Message() == of && fd.IsList() {

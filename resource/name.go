@@ -8,14 +8,14 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 )
 
-// pattern is how resources are named: what stands before each id of a name, and what each
-// id is called. A pattern of one id has nothing before it.
+// pattern describes the names of resources: the collection in front of each id, and what each id is
+// called. A pattern of a single id has no collection.
 type pattern struct {
 	collections, ids []string
-	max              int // bytes of an id
+	max              int // longest id in bytes
 }
 
-// defaultMaxID is how many bytes an id has at most where no table says otherwise.
+// defaultMaxID is the longest id, in bytes, unless a table sets another limit.
 const defaultMaxID = 128
 
 func parsePattern(text string, maxID int) (pattern, error) {
@@ -43,13 +43,13 @@ func parsePattern(text string, maxID int) (pattern, error) {
 	return p, nil
 }
 
-// bare reports a pattern of one id.
+// bare reports whether the pattern is a single id.
 func (p pattern) bare() bool { return len(p.collections) == 0 }
 
-// id is what the last id is called.
+// id returns what the last id is called.
 func (p pattern) id() string { return p.ids[len(p.ids)-1] }
 
-// collection is where new resources are made, "" for a pattern of one id.
+// collection returns the collection of the resources, or "" for a single id.
 func (p pattern) collection() string {
 	if p.bare() {
 		return ""
@@ -68,16 +68,16 @@ func (p pattern) String() string {
 	return strings.Join(parts, "/")
 }
 
-// parent is the pattern of the names of parents.
+// parent returns the pattern of the names of parents.
 func (p pattern) parent() pattern {
 	n := len(p.ids) - 1
 	return pattern{p.collections[:n], p.ids[:n], p.max}
 }
 
-// hasParent reports whether resources are made within others.
+// hasParent reports whether resources belong to parents.
 func (p pattern) hasParent() bool { return len(p.ids) > 1 }
 
-// anyID stands for all ids.
+// anyID stands for all ids in the parent of a list or watch.
 const anyID = "-"
 
 func (p pattern) checkID(id string) error {
@@ -88,13 +88,14 @@ func (p pattern) checkID(id string) error {
 		return fmt.Errorf("an id has %d bytes, at most %d are allowed", len(id), p.max)
 	case strings.ContainsAny(id, "/\x00"):
 		return fmt.Errorf("the id %q must not contain '/' or NUL", id)
+	// A resource with this id could not be listed alone.
 	case id == anyID && !p.bare():
 		return fmt.Errorf("the id must not be %q, which stands for all of them", anyID)
 	}
 	return nil
 }
 
-// check checks the name that a field of a request holds.
+// check checks the name in a field of a request.
 func (p pattern) check(field, name string) error {
 	if p.bare() {
 		return p.checkNewID(field, name)
@@ -114,8 +115,8 @@ func (p pattern) check(field, name string) error {
 	return nil
 }
 
-// CheckName checks the name of another resource, as a field of a message holds it, against
-// that one's pattern. Ids have at most 128 bytes.
+// CheckName checks a field that holds the name of another resource against that resource's pattern.
+// An id may have at most 128 bytes. The error names the field.
 func CheckName(field, name, pattern string) error {
 	p, err := parsePattern(pattern, defaultMaxID)
 	if err != nil {
@@ -134,12 +135,12 @@ func (p pattern) checkNewID(field, id string) error {
 	return nil
 }
 
-// scope is what a list or watch is about: the names that begin with begin and, of all ids
-// that come first behind prefix, only those that go on with rest.
+// scope is the range of names of a list or watch. All names begin with begin. If rest is not empty,
+// the names have any id directly after prefix, and then continue with rest.
 type scope struct{ prefix, rest, begin string }
 
-// scope reads the parent of a list or watch; empty is all there is. Its first id may stand
-// for all.
+// scope returns the scope for the parent in a list or watch. An empty parent means all resources.
+// The first id of the parent may be "-", for all ids.
 func (p pattern) scope(field, parent string) (scope, error) {
 	if parent == "" {
 		return scope{}, nil
@@ -150,6 +151,7 @@ func (p pattern) scope(field, parent string) (scope, error) {
 	first := p.collections[0] + "/"
 	rest, all := strings.CutPrefix(parent+"/", first+anyID+"/")
 	named := parent
+	// The parent's pattern refuses "-" as an id, so a valid id replaces it for the check.
 	if all {
 		named = strings.TrimSuffix(first+"any/"+rest, "/")
 	}
@@ -166,8 +168,9 @@ func (p pattern) scope(field, parent string) (scope, error) {
 	return scope{prefix: first, rest: rest, begin: first}, nil
 }
 
-// narrow returns the names of a scope that begin with a prefix; ok is false if none can.
+// narrow returns the names of a scope that begin with a prefix. ok is false if there can be none.
 func (s scope) narrow(prefix string) (narrow scope, ok bool) {
+	// Two ranges overlap only if one prefix begins with the other.
 	if strings.HasPrefix(prefix, s.begin) {
 		s.begin = prefix
 		return s, true
@@ -175,9 +178,10 @@ func (s scope) narrow(prefix string) (narrow scope, ok bool) {
 	return s, strings.HasPrefix(s.begin, prefix)
 }
 
-// skip returns where to go on after a name that is not in the scope; ok is false for one
-// that is.
+// skip returns the name after which to continue if name is outside the scope. ok is false if it is
+// inside.
 func (s scope) skip(name string) (after string, ok bool) {
+	// Without the skip, a list of all parents would read every other collection below them.
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, s.prefix), "/")
 	begin := s.prefix + first + s.rest
 	switch {
@@ -186,7 +190,7 @@ func (s scope) skip(name string) (after string, ok bool) {
 	case name < begin:
 		return begin, true
 	default:
-		return s.prefix + first + "0", true // '0' follows '/': the end of what has this id
+		return s.prefix + first + "0", true // '0' follows '/': after all names with this id
 	}
 }
 

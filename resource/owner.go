@@ -36,7 +36,7 @@ type Owning interface {
 	touch(ctx context.Context, name string) ([]record.Mutation, error)
 }
 
-// child is a table whose resources belong to those of another table.
+// child is a table whose resources belong to resources of another table.
 type child interface {
 	// below returns the deletions of all resources below a parent, with their parts and children.
 	// Resources that must not be deleted with their parent are an error.
@@ -68,8 +68,11 @@ func (t *Table[M]) touch(ctx context.Context, name string) ([]record.Mutation, e
 	if err != nil {
 		return nil, err
 	}
+	// The revision of the parent changes although its content does not. A conditional update of the
+	// parent then fails and reads the children again.
 	t.cfg.Revision.Next(m)
 	head, _ := t.split(m)
+	// The parent's own parts stay as they are.
 	doc, err := protodoc.Merge(rec.Doc, head)
 	if err != nil {
 		return nil, about(name, fmt.Errorf("%w: %w", apiversion.ErrStored, err))
@@ -81,11 +84,13 @@ func (t *Table[M]) touch(ctx context.Context, name string) ([]record.Mutation, e
 	return append(owners, record.Mutation{Kind: t.cfg.Kind, Key: rec.Key, Doc: doc, Match: as(rec.Doc, doc, match)}), err
 }
 
-// touchOwner returns the writes that change the owners of a resource; nothing where it has none.
+// touchOwner returns the writes that change the owners of a resource. It returns none without an
+// Owner.
 func (t *Table[M]) touchOwner(ctx context.Context, name string) ([]record.Mutation, error) {
 	if t.cfg.Owner.Table == nil {
 		return nil, nil
 	}
+	// A name is {parent}/{collection}/{id}.
 	parent := strings.TrimSuffix(name[:strings.LastIndex(name, "/")], "/"+t.pattern.collection())
 	return t.cfg.Owner.Table.touch(ctx, parent)
 }
@@ -99,6 +104,7 @@ func (t *Table[M]) below(ctx context.Context, parent string) ([]record.Mutation,
 	if len(ms) > 0 && t.cfg.Owner.Refuse {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s has %s: delete them first", parent, t.pattern.collection()))
 	}
+	// Parts must not outlive their resource.
 	if t.cfg.Parts != nil {
 		parts, err := t.deletions(ctx, t.cfg.Parts.Kind, prefix)
 		if err != nil {
@@ -109,6 +115,7 @@ func (t *Table[M]) below(ctx context.Context, parent string) ([]record.Mutation,
 	if len(t.children) == 0 {
 		return ms, nil
 	}
+	// Grandchildren must not outlive their parent.
 	for _, m := range ms {
 		if m.Kind != t.cfg.Kind {
 			continue
@@ -149,6 +156,7 @@ func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record
 	const batch = 1000
 	const each = 128 // of a mutation, next to its key
 	read := memory.ReadsOf(ctx)
+	// The request may hold other reads already, which must stay counted.
 	held := read.Held()
 	var ms []record.Mutation
 	for after := ""; ; {
@@ -160,11 +168,12 @@ func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record
 			if after, err = nameOf(rec); err != nil {
 				return nil, err
 			}
-			ms = append(ms, record.Mutation{Kind: kind, Key: record.StringKey(after)}) // rec.Key may keep more
+			ms = append(ms, record.Mutation{Kind: kind, Key: record.StringKey(after)}) // rec.Key may keep the document
 			held += int64(len(after) + each)
 		}
-		read.Keep(held) // the keys alone
+		read.Keep(held) // only the keys are kept
 		switch {
+		// The limit is checked for each page, so that a huge parent costs neither time nor memory.
 		case len(ms) > maxChildren:
 			return nil, tooMany(strings.TrimSuffix(prefix, "/"))
 		case !more:

@@ -19,14 +19,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Parts are further records of a resource, each under the resource's name, a slash and what
-// the part is called: records that are large or many, and need not be read for each list.
-// They change only together with the resource's own record and its revision, by which a
-// resource is read and changed consistently.
+// Parts describes additional records of a resource. The key of each is the resource's name, a slash
+// and the id of the part. Parts suit data that is large or numerous and that most lists do not
+// need. They change only together with the resource's own record and its revision. So a resource
+// and its parts can be read and changed consistently.
 type Parts[M proto.Message] struct {
-	// Kind of the records.
+	// Kind is the kind of the part records.
 	Kind string
-	// Field of M is made of the parts, and not in the resource's own record.
+	// Field is the field of M that is made from the parts. The resource's own record does not have
+	// it.
 	Field string
 
 	fresh func() proto.Message
@@ -34,8 +35,8 @@ type Parts[M proto.Message] struct {
 	join  func(M, map[string]proto.Message) error
 }
 
-// PartsOf declares parts whose records are messages of type P. split returns those of a
-// resource by what they are called; join puts them into its field. Neither changes them.
+// PartsOf declares parts whose records are messages of type P. split returns the parts of a
+// resource by id. join puts the parts into the resource's field. Neither may change the parts.
 func PartsOf[M, P proto.Message](kind, field string, split func(M) map[string]P, join func(M, map[string]P) error) *Parts[M] {
 	return &Parts[M]{
 		Kind: kind, Field: field,
@@ -45,6 +46,7 @@ func PartsOf[M, P proto.Message](kind, field string, split func(M) map[string]P,
 		},
 		split: func(m M) map[string]proto.Message {
 			out := map[string]proto.Message{}
+			// A map of P is no map of proto.Message, so it is copied.
 			for id, p := range split(m) {
 				out[id] = p
 			}
@@ -81,9 +83,10 @@ func (t *Table[M]) partsOf(ctx context.Context, name string) ([]record.Record, e
 	}
 }
 
-// join reads the message of a record and its parts.
+// join builds the message from a record and its parts.
 func (t *Table[M]) join(name string, head record.Record, recs []record.Record) (M, error) {
 	m := t.fresh()
+	// The stored data is at fault here, not the request.
 	if err := protodoc.Unmarshal(head.Doc, m); err != nil {
 		return m, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
 	}
@@ -120,8 +123,8 @@ func partID(name string, rec record.Record) (string, error) {
 	return id, nil
 }
 
-// whole reads a resource consistently: parts change only together with the revision in its
-// record, so a record that is the same before and after has these parts.
+// whole reads a resource and its parts consistently. Parts change only together with the revision
+// in the resource's record. So if the record is the same before and after, the parts belong to it.
 func (t *Table[M]) whole(ctx context.Context, name string, before record.Record) (M, error) {
 	if t.cfg.Parts == nil {
 		return t.join(name, before, nil)
@@ -135,15 +138,17 @@ func (t *Table[M]) whole(ctx context.Context, name string, before record.Record)
 		if err != nil {
 			return t.fresh(), err
 		}
+		// Equal documents have the same revision, so no part has changed between the two reads.
 		if bytes.Equal(before.Doc, after.Doc) {
 			return t.join(name, after, recs)
 		}
+		// The record read last is the first one of the next attempt.
 		before = after
 	}
 	return t.fresh(), fmt.Errorf("it changes too fast to be read: %w", record.ErrMismatch)
 }
 
-// split returns what a resource's own record holds of a message, and its parts.
+// split returns the message of a resource's own record, and its parts.
 func (t *Table[M]) split(m M) (head M, parts map[string]proto.Message) {
 	if t.cfg.Parts == nil {
 		return m, nil
@@ -152,13 +157,14 @@ func (t *Table[M]) split(m M) (head M, parts map[string]proto.Message) {
 	for id, p := range t.cfg.Parts.split(m) {
 		parts[id] = proto.Clone(p)
 	}
+	// m belongs to the caller, so the field is cleared in a copy.
 	head = proto.CloneOf(m)
 	head.ProtoReflect().Clear(t.message.Fields().ByName(protoreflect.Name(t.cfg.Parts.Field)))
 	return head, parts
 }
 
-// partWrites are the writes that turn the parts of a resource into others. recs are what is
-// stored of them. Those that are the same are not written.
+// partWrites returns the writes that turn the parts before into the parts after. recs are the
+// stored records of the parts. Unchanged parts are not written.
 func (t *Table[M]) partWrites(name string, recs []record.Record, before, after map[string]proto.Message) ([]record.Mutation, error) {
 	var ms []record.Mutation
 	stored := map[string]record.Record{}
@@ -167,6 +173,7 @@ func (t *Table[M]) partWrites(name string, recs []record.Record, before, after m
 		if err != nil {
 			return nil, err
 		}
+		// A part that is missing from after is deleted.
 		stored[id] = rec
 		if _, stays := after[id]; !stays {
 			ms = append(ms, record.Mutation{Kind: t.cfg.Parts.Kind, Key: rec.Key})
@@ -186,8 +193,11 @@ func (t *Table[M]) partWrites(name string, recs []record.Record, before, after m
 		case proto.Equal(before[id], after[id]):
 			continue
 		default:
+			// Merge keeps the fields of the stored record that this program does not know.
 			m.Doc, err = protodoc.Merge(rec.Doc, after[id])
 			m.Match = as(rec.Doc, m.Doc, nil)
+			// Too large to compare as a whole. The condition on the resource's record still
+			// protects it.
 			m.Exists = m.Match == nil
 		}
 		if err != nil {
@@ -198,17 +208,19 @@ func (t *Table[M]) partWrites(name string, recs []record.Record, before, after m
 	return ms, nil
 }
 
-// selection is which resources a request asks for, and how much of them. What a resource's
-// own record says is looked at first, and the parts are read only where they are needed.
+// selection is the filter, order and mask of a request. The filter on the resource's own record
+// runs first. The parts are read only if the request needs them.
 type selection struct {
-	head  listing.Filter // on the own record alone
+	head  listing.Filter // on the own record only
 	rest  listing.Filter
-	parts bool // the filter, the order or the mask reaches into the parts
-	// read is what was read of parts and not shown yet, of a list or watch; nil for a single resource.
+	parts bool // the filter, the order or the mask needs the parts
+	// read counts the parts that a list or watch has read and not shown yet. It is nil for a single
+	// resource.
 	read *memory.Reads
 }
 
-// reading begins to read the parts of another resource. Those before it are shown.
+// reading returns the context in which to read the parts of another resource. The parts of the
+// previous one have been shown, so they no longer count.
 func (s selection) reading(ctx context.Context) context.Context {
 	if s.read == nil {
 		return ctx
@@ -217,7 +229,7 @@ func (s selection) reading(ctx context.Context) context.Context {
 	return memory.Into(ctx, s.read)
 }
 
-// selection reads a request's filter, order and mask. Errors name the field of the request.
+// selection parses a request's filter, order and mask. Errors name the field of the request.
 func (t *Table[M]) selection(filter, orderBy string, where listing.Filter, mask *fieldmaskpb.FieldMask) (selection, error) {
 	f, err := listing.ParseFilter(filter, t.message)
 	if err != nil {
@@ -236,10 +248,13 @@ func (t *Table[M]) selection(filter, orderBy string, where listing.Filter, mask 
 	if t.cfg.Parts == nil {
 		return selection{head: f}, nil
 	}
+	// Without a mask the response has all fields.
 	s := selection{parts: len(mask.GetPaths()) == 0 || slices.ContainsFunc(mask.GetPaths(), t.ofParts)}
 	for _, o := range order {
 		s.parts = s.parts || t.ofParts(o.Path)
 	}
+	// Each condition of an And that needs no parts can exclude a resource before its parts are
+	// read.
 	conjuncts := f.And
 	if len(conjuncts) == 0 {
 		conjuncts = []listing.Filter{f}
@@ -254,12 +269,12 @@ func (t *Table[M]) selection(filter, orderBy string, where listing.Filter, mask 
 	return s, nil
 }
 
-// ofParts reports a path into what the parts hold.
+// ofParts reports whether a path leads into the field of the parts.
 func (t *Table[M]) ofParts(path string) bool {
 	return path == "*" || path == t.cfg.Parts.Field || strings.HasPrefix(path, t.cfg.Parts.Field+".")
 }
 
-// reaches reports a filter that asks for what the parts hold.
+// reaches reports whether a filter needs the parts.
 func (t *Table[M]) reaches(f listing.Filter) bool {
 	if f.Condition != nil {
 		return t.ofParts(f.Condition.Path)

@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Get returns the resource that a request names, as much of it as its read mask asks for.
+// Get returns the resource that a request names, with the fields of its read mask.
 func (t *Table[M]) Get(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	name, err := t.named(r)
@@ -26,7 +26,7 @@ func (t *Table[M]) Get(ctx context.Context, req proto.Message) (M, error) {
 	return t.get(ctx, name, r.mask(r.roles.ReadMask))
 }
 
-// Find returns the resource of a name, or record.ErrNotFound.
+// Find returns the resource with a name, or record.ErrNotFound.
 func (t *Table[M]) Find(ctx context.Context, name string) (M, error) {
 	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
 		return t.fresh(), err
@@ -56,7 +56,7 @@ func (t *Table[M]) get(ctx context.Context, name string, mask *fieldmaskpb.Field
 	return m, listing.ApplyMask(m, mask)
 }
 
-// List returns the page that a request asks for.
+// List returns the page for a request. A list is not a snapshot (listing.List).
 func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M], error) {
 	r := t.request(req)
 	in, err := t.within(r)
@@ -73,6 +73,8 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 		Index: t.index(in),
 		Fetch: func(ctx context.Context, after string, limit int) ([]*row, error) {
 			recs, more, err := t.fetch(ctx, in, after, limit, fetchBytes)
+			// Bytes ended the fetch. Without the error, a short result would mean the end of the
+			// list.
 			if err == nil && more && len(recs) < limit {
 				err = listing.ErrMore
 			}
@@ -82,6 +84,7 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 		Size: func(r *row) int { return len(r.head.Doc) },
 		Message: func(ctx context.Context, r *row) (M, error) {
 			m, ok, err := t.showRow(ctx, s, r)
+			// The record was deleted, or changed out of the filter, after the fetch.
 			if err == nil && !ok {
 				err = listing.ErrGone
 			}
@@ -92,7 +95,8 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 	})
 }
 
-// Each calls f for all resources of a parent; empty is all there are.
+// Each calls f for all resources of a parent, in name order. An empty parent means all resources.
+// It stops at the first error.
 func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, m M) error) error {
 	in, err := t.pattern.scope("parent", parent)
 	if err != nil {
@@ -105,20 +109,21 @@ func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, 
 	return t.each(ctx, within{scope: in}, s, nil, f)
 }
 
-// each calls f for all resources. Without room it fails. With wait, it fails only before the first
-// resource; later it waits, and goes on after the last resource that f has accepted.
+// each calls f for all resources. Without memory it returns an error, if wait is nil or before the
+// first resource. Otherwise it calls wait and resumes after the last resource that f accepted.
 func (t *Table[M]) each(ctx context.Context, in within, s selection, wait func(context.Context) error, f func(name string, m M) error) error {
-	held := memory.Of(ctx).Hold() // a client that does not read keeps the page here
+	held := memory.Of(ctx).Hold() // a page stays in memory while its client does not read
 	defer held.Set(0)
 	_, s.read = memory.Read(ctx)
 	defer s.read.Drop()
 	most := fetchBytes
 	for after := ""; ; {
 		more, err := t.page(ctx, in, s, held, most, &after, f)
-		held.Set(0) // before it waits, so that two watches with a page cannot wait for each other
+		held.Set(0) // before the wait, so that two watches cannot wait for each other's page
 		s.read.Drop()
 		switch {
 		case errors.Is(err, memory.ErrNoRoom) && wait != nil && after != "":
+			// A smaller page needs less memory, so it may fit sooner.
 			most = max(most/2, leastBytes)
 			if err := wait(ctx); err != nil {
 				return err
@@ -131,15 +136,17 @@ func (t *Table[M]) each(ctx context.Context, in within, s selection, wait func(c
 	}
 }
 
-// page calls f for the resources of one page, and moves after. It takes room before it reads: after a
-// switch all watches read at the same time.
+// page calls f for the resources of one page, and advances after. It takes memory before it reads:
+// after a switch, all watches read at the same time.
 func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memory.Held, most int, after *string, f func(name string, m M) error) (more bool, err error) {
 	const batch = 1000
+	// Halve the page until it fits, down to leastBytes.
 	for ; !held.Set(int64(most)); most /= 2 {
 		if most <= leastBytes {
 			return false, noRoom()
 		}
 	}
+	// held already has the memory for this page, so the read must not count it again.
 	recs, more, err := t.fetch(memory.Counted(ctx), in, *after, batch, most)
 	if err != nil {
 		return false, err
@@ -148,7 +155,7 @@ func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memor
 	for _, r := range recs {
 		size += int64(len(r.Doc))
 	}
-	if !held.Set(size) { // the last one may be large
+	if !held.Set(size) { // the last record may exceed the limit
 		return false, noRoom()
 	}
 	for _, r := range rowsOf(recs) {
@@ -165,21 +172,22 @@ func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memor
 				return false, err
 			}
 		}
+		// Even if the selection refuses it: a resumed page must not read it again.
 		*after = name
 	}
 	return more, nil
 }
 
-// fetchBytes bounds the documents of one fetch: a thousand of the largest would be 16 GB. A watch with
-// less room than that fetches less, down to leastBytes.
+// fetchBytes bounds the documents of one fetch: a thousand of the largest ones have 16 GB. A watch
+// with less memory fetches less, down to leastBytes.
 const (
 	fetchBytes = 8 << 20
 	leastBytes = 4 << 10
 )
 
-// fetch returns the first records of a scope after a name, at most limit, and ends with the one that
-// reaches bytes. more reports that there may be others. What lies between them is skipped, not
-// read.
+// fetch returns the first records of a scope after a name, at most limit. It ends with the record
+// that reaches bytes. more reports that there may be others. fetch jumps over records outside the
+// scope and does not read them.
 func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, bytes int) (out []record.Record, more bool, err error) {
 	if in.none {
 		return nil, false, nil
@@ -194,6 +202,7 @@ func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, by
 			if err != nil {
 				return nil, false, err
 			}
+			// Start a new list after the names outside the scope.
 			if to, skip := in.scope.skip(name); skip {
 				after, more = to, true
 				break
@@ -206,7 +215,7 @@ func (t *Table[M]) fetch(ctx context.Context, in within, after string, limit, by
 	}
 }
 
-// list is a list of the store, bounded in bytes where the store can do so.
+// list is a list of the store, bounded in bytes if the store supports that.
 func (t *Table[M]) list(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
 	if bounded, ok := t.store.(vrunner.BoundedStore); ok {
 		return bounded.ListBounded(ctx, kind, prefix, after, limit, bytes)
@@ -215,7 +224,8 @@ func (t *Table[M]) list(ctx context.Context, kind, prefix, after string, limit, 
 	return recs, len(recs) == limit, err
 }
 
-// index reads the resources of a scope by declared fields, where the store has some.
+// index returns access to the resources of a scope by declared fields. It is empty if the store has
+// no indexes.
 func (t *Table[M]) index(in within) listing.Index[*row] {
 	store, ok := t.store.(vrunner.IndexStore)
 	if !ok || in.none {
@@ -223,6 +233,7 @@ func (t *Table[M]) index(in within) listing.Index[*row] {
 	}
 	return listing.Index[*row]{
 		Has: func(path string) bool {
+			// The parts are in other records, which the index of this kind does not cover.
 			return (t.cfg.Parts == nil || !t.ofParts(path)) && store.Indexed(t.cfg.Kind, path)
 		},
 		List: func(ctx context.Context, req record.IndexRequest) (out listing.IndexPage[*row], err error) {
@@ -238,6 +249,7 @@ func (t *Table[M]) index(in within) listing.Index[*row] {
 				if err != nil {
 					return out, err
 				}
+				// The index covers the kind. Names outside the scope are dropped here.
 				if _, skip := in.scope.skip(name); !skip {
 					recs, out.Values = append(recs, rec), append(out.Values, page.Values[i])
 				}
@@ -256,7 +268,7 @@ func nameOf(rec record.Record) (string, error) {
 	return name, nil
 }
 
-// Decode reads the message of a record, without what its parts hold.
+// Decode returns the message of a record, without the field of its parts.
 func (t *Table[M]) Decode(rec record.Record) (M, error) {
 	m := t.fresh()
 	if err := protodoc.Unmarshal(rec.Doc, m); err != nil {
@@ -266,12 +278,13 @@ func (t *Table[M]) Decode(rec record.Record) (M, error) {
 	return m, nil
 }
 
-// show returns the message of a record with as much of its parts as is wanted. ok is false
-// for one that is not wanted, or that was deleted meanwhile.
+// show returns the message of a record, with the parts that the selection needs. ok is false if the
+// selection excludes the resource or it was deleted meanwhile.
 func (t *Table[M]) show(ctx context.Context, s selection, name string, rec record.Record) (m M, ok bool, err error) {
 	if m, err = t.Decode(rec); err != nil {
 		return m, false, err
 	}
+	// Before the parts are read, since most excluded resources need none of theirs.
 	if !s.head.Eval(m) {
 		return m, false, nil
 	}
@@ -285,5 +298,6 @@ func (t *Table[M]) show(ctx context.Context, s selection, name string, rec recor
 	case err != nil:
 		return m, false, fmt.Errorf("%s: %w", name, err)
 	}
+	// whole may have read a newer record, so the filter runs again.
 	return m, s.head.Eval(m) && s.rest.Eval(m), nil
 }

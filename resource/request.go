@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 )
 
-// request is a request with the roles of its fields.
+// request is a request message with the roles of its fields.
 type request struct {
 	msg   protoreflect.Message
 	roles apiversion.Roles
@@ -23,8 +23,8 @@ func (t *Table[M]) request(req proto.Message) request {
 	return request{m, apiversion.RequestRoles(m.Descriptor(), t.message, t.name.Name())}
 }
 
-// lacks is the error of a method whose request has no field of a role: of the program, not
-// of its client.
+// lacks returns the error of a method whose request has no field for a role. The program is at
+// fault, not its client.
 func (r request) lacks(what string) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("%s has no field for %s", r.msg.Descriptor().FullName(), what))
 }
@@ -44,12 +44,13 @@ func (r request) find(field string) (protoreflect.Value, bool) {
 	return r.msg.Get(fd), true
 }
 
-// named returns the name that a request is about, checked.
+// named returns the name of the resource in a request, checked against the pattern.
 func (t *Table[M]) named(r request) (string, error) {
 	field, name := r.roles.Name, ""
 	switch {
 	case field != "":
 		name = r.text(field)
+	// An update names the resource inside the resource.
 	case r.roles.Resource != "":
 		m, err := t.given(r)
 		if err != nil {
@@ -72,6 +73,7 @@ func (t *Table[M]) given(r request) (M, error) {
 	if !ok {
 		return none, listing.Invalid(r.roles.Resource, "is missing")
 	}
+	// Clients cannot send another type, so this is an error of the program.
 	m, ok := v.Message().Interface().(M)
 	if !ok {
 		return none, r.lacks(fmt.Sprintf("a %T", none))
@@ -79,13 +81,13 @@ func (t *Table[M]) given(r request) (M, error) {
 	return m, nil
 }
 
-// expects reports whether a request asks for one revision of a resource.
+// expects reports whether a request demands a certain revision of a resource.
 func (t *Table[M]) expects(r request) bool {
 	_, ok := r.find("expected_" + t.cfg.Revision.Field)
 	return ok
 }
 
-// stale returns ErrStale for a message of another revision than the request expects.
+// stale returns ErrStale if the message does not have the revision that the request demands.
 func (t *Table[M]) stale(r request, m M) error {
 	want, ok := r.find("expected_" + t.cfg.Revision.Field)
 	if !ok || want.Equal(m.ProtoReflect().Get(t.revision)) {
@@ -94,10 +96,10 @@ func (t *Table[M]) stale(r request, m M) error {
 	return fmt.Errorf("its %s: %w", t.cfg.Revision.Text(m), apiversion.ErrStale)
 }
 
-// within is what a list or watch is about.
+// within is the range of a list or watch.
 type within struct {
 	scope scope
-	none  bool // nothing can be in there
+	none  bool // the range is empty
 	where listing.Filter
 }
 
@@ -108,6 +110,7 @@ func (t *Table[M]) within(r request) (within, error) {
 	}
 	more := t.cfg.Within(r.msg.Interface())
 	narrow, ok := in.narrow(more.Prefix)
+	// The filter is the program's own, so an error in it is not the client's.
 	where, err := more.Where.Check(t.message)
 	if err != nil {
 		return within{}, connect.NewError(connect.CodeInternal, fmt.Errorf("within %s: %w", r.msg.Descriptor().FullName(), err))

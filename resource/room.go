@@ -11,8 +11,7 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// noRoom refuses a watch for whose records others have taken the memory. Reads without room return
-// the same error.
+// noRoom returns the error for missing memory. Reads return the same error.
 func noRoom() error { return refusal.New(refusal.Busy, memory.ErrNoRoom) }
 
 // room waits for memory that other requests hold.
@@ -23,7 +22,7 @@ func newRoom() room {
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))}
 }
 
-// wait waits a while before another attempt.
+// wait pauses before the next attempt. The pauses grow up to two seconds.
 func (r room) wait(ctx context.Context) error {
 	select {
 	case <-time.After(r.retry.NextBackOff()):
@@ -33,8 +32,8 @@ func (r room) wait(ctx context.Context) error {
 	}
 }
 
-// whenRoom calls f again until it has found room. f holds nothing while it waits, so that two watches
-// cannot wait for each other.
+// whenRoom calls f until it does not fail for lack of memory. f must hold no memory when it
+// returns, so that two watches cannot wait for each other.
 func whenRoom(ctx context.Context, f func() error) error {
 	err := f()
 	for r := newRoom(); errors.Is(err, memory.ErrNoRoom); {

@@ -16,63 +16,66 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Attempts bounds how often a resource is read or changed anew when others change it.
+// Attempts bounds how often a resource is read or changed again when others change it meanwhile.
 const Attempts = 10
 
-// Config says what the resources of one type are.
+// Config describes the resources of one type.
 type Config[M proto.Message] struct {
-	// Kind of the records.
+	// Kind is the kind of the records. It is required.
 	Kind string
-	// Pattern of the names: collections and ids in turn, as in
-	// "projects/{project}/secrets/{secret}", or one id alone, "{guid}".
+	// Pattern is the pattern of the names. It has collections and ids in turn, as in
+	// "projects/{project}/secrets/{secret}", or a single id, "{guid}".
 	Pattern string
-	// NameField is the field of M that holds the name. "": name.
+	// NameField is the field of M that holds the name. "" means name.
 	NameField string
-	// MaxID bounds each id of a name, in bytes. 0: 128.
+	// MaxID bounds each id of a name, in bytes. 0 means 128.
 	MaxID int
-	// NewID makes the id of a resource that is created without one, RandomID for one. Nil:
-	// clients must give it.
+	// NewID returns an id for a resource that is created without one; RandomID is such a function.
+	// Nil means that clients must give the id.
 	NewID func() string
-	// Revision is how M counts its changes. Zero: an int64 field named revision.
+	// Revision describes how M counts its changes. The zero value means an int64 field named
+	// revision.
 	Revision Revision[M]
-	// Check refuses what clients must not set, with listing.Invalid, and may bring values
-	// into their one form. Name and revision of m are set; before is what is there, an
-	// invalid message (nil) for a new resource. Nil: all is accepted.
+	// Check refuses values that clients must not set, with listing.Invalid. It may normalize
+	// values. The name and revision of m are set. before is the stored resource, or an invalid
+	// message (nil) for a new one. Nil accepts everything.
 	Check func(ctx context.Context, m, before M) error
-	// Sparse are fields that a record has only where they are not empty: an empty string, a
-	// 0. A lens could not convert those of some fields: a 0 that means never is no time.
+	// Sparse names the fields that a record omits if they are an empty string or 0. Some such
+	// values cannot be converted by a lens: a 0 that means never is not a time.
 	Sparse []string
-	// References are the fields that hold names of another service's resources, which has or will
-	// have two names for each: filters of lists and watches find either. Nil: there are none.
+	// References are the fields that hold names of another service's resources. During that
+	// service's migration each resource has two names, and filters of lists and watches find both.
+	// Nil means none.
 	References []listing.Reference
-	// Within narrows a list or watch by fields of its request that have no usual names. Nil:
-	// none does.
+	// Within narrows a list or watch by fields of its request that have no standard names. Nil
+	// narrows nothing.
 	Within func(req proto.Message) Within
-	// Parts are the further records of a resource. Nil: it has none.
+	// Parts describes the additional records of a resource. Nil means none.
 	Parts *Parts[M]
-	// Owner makes the resources children of those of another table. The zero value: they belong
-	// to nothing, and a parent in their names need not exist.
+	// Owner makes the resources children of the resources of another table. With the zero value
+	// they have no owner, and the parent in their names need not exist.
 	Owner Owner
 }
 
-// Within are the resources whose name begins with Prefix and that meet Where.
+// Within is a range: the resources whose names begin with Prefix and that match Where.
 type Within struct {
 	Prefix string
 	Where  listing.Filter
 }
 
-// Revision is how a message says which of its states it is.
+// Revision describes how a message identifies its state.
 type Revision[M proto.Message] struct {
-	// Field is compared in the database.
+	// Field is the name of the field. The database compares it.
 	Field string
-	// First sets the field of a new message, so that it differs from that of any earlier
-	// resource of the name; Next that of a change.
+	// First sets the field of a new message, to a value that no earlier resource of that name had.
+	// Next sets it after a change. Set both, or neither to count up an int64 field.
 	First, Next func(M)
-	// Text is what a client reads that has expected another one. Nil: the field and its value.
+	// Text describes the revision to a client that expected another one. Nil means the field and
+	// its value.
 	Text func(M) string
 }
 
-// Table is the resources of one type in a store. Its methods may be called concurrently.
+// Table is the resources of one type in a store. Its methods are safe for concurrent use.
 type Table[M proto.Message] struct {
 	store    vrunner.Store
 	cfg      Config[M]
@@ -80,17 +83,17 @@ type Table[M proto.Message] struct {
 	message  protoreflect.MessageDescriptor
 	name     protoreflect.FieldDescriptor
 	revision protoreflect.FieldDescriptor
-	children []child // added by New of their tables, before anything is served
+	children []child // New of the child tables adds them, before any request
 }
 
-// Declared is a store that knows which kinds there are. A server is checked with one at its start:
-// writes of an undeclared kind would all fail.
+// Declared is a Store that knows the declared kinds. A program finds an undeclared kind at its
+// start. Otherwise all writes of that kind would fail later.
 type Declared interface {
 	Declares(kind string) bool
 }
 
-// New returns the table of a store. It panics where the configuration does not fit M, as a
-// mux does with a pattern: every test would meet it.
+// New returns a table over a store. It panics if the configuration does not fit M, as a mux does
+// with a bad pattern, so that every test finds the mistake.
 func New[M proto.Message](store vrunner.Store, cfg Config[M]) *Table[M] {
 	t, err := newTable(store, cfg)
 	if err != nil {
@@ -100,8 +103,9 @@ func New[M proto.Message](store vrunner.Store, cfg Config[M]) *Table[M] {
 }
 
 func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], error) {
-	var none M // of a generated type, whose nil pointer knows its descriptor
+	var none M // a nil pointer of a generated type knows its descriptor
 	t := &Table[M]{store: store, message: none.ProtoReflect().Descriptor()}
+	// An alias of two fields would make stored data ambiguous.
 	if err := protodoc.CheckAliases(t.message); err != nil {
 		return nil, err
 	}
@@ -136,6 +140,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		cfg.Revision.Field = "revision"
 	}
 	t.revision = t.message.Fields().ByName(protoreflect.Name(cfg.Revision.Field))
+	// Without First and Next the table counts by itself, which needs a number.
 	counts := cfg.Revision.First != nil && cfg.Revision.Next != nil
 	if t.revision == nil || t.revision.IsList() || t.revision.IsMap() || !counts && t.revision.Kind() != protoreflect.Int64Kind {
 		return nil, fmt.Errorf("%s has no int64 field %s to count its changes: add one, or set Revision with First and Next", t.message.FullName(), cfg.Revision.Field)
@@ -146,6 +151,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		}
 	}
 	if !counts {
+		// Random, because a resource with the same name may have been deleted before.
 		cfg.Revision.First = func(m M) { m.ProtoReflect().Set(t.revision, protoreflect.ValueOfInt64(firstRevision())) }
 		cfg.Revision.Next = func(m M) {
 			r := m.ProtoReflect()
@@ -173,6 +179,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		return nil, fmt.Errorf("%s has no field %s, which Parts names", t.message.FullName(), cfg.Parts.Field)
 	}
 	t.cfg = cfg
+	// Last: the owner must not keep a table that New refuses.
 	if cfg.Owner.Table != nil {
 		if err := cfg.Owner.Table.adopt(t.pattern, t); err != nil {
 			return nil, err
@@ -181,12 +188,12 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	return t, nil
 }
 
-// firstRevision is drawn at random: a change compares the revision that it has read, and a
-// resource that was deleted and made anew in between must not look the same. Below 2^52, so
-// that JavaScript can hold it, too.
+// firstRevision returns a random revision. A change compares the revision that it has read, and a
+// resource that was deleted and created again must not look unchanged. It is below 2^52, so that
+// JavaScript represents it exactly.
 func firstRevision() int64 { return mathrand.Int64N(1<<52) + 1 }
 
-// RandomID returns an id that nobody else draws: 26 lower-case letters and digits.
+// RandomID returns a unique id: 26 random lower-case letters and digits.
 func RandomID() string { return strings.ToLower(rand.Text()) }
 
 // fresh returns an empty message.
@@ -201,8 +208,8 @@ func (t *Table[M]) setName(m M, name string) {
 	m.ProtoReflect().Set(t.name, protoreflect.ValueOfString(name))
 }
 
-// about is what clients are told of a store's error about a resource. Its own text names
-// kinds and places that no API has.
+// about returns a store's error about a resource in the form for clients. The store's own text has
+// kinds and places, which an API does not show.
 func about(name string, err error) error {
 	if err == nil {
 		return nil

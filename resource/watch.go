@@ -18,21 +18,21 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Event is what a watch sends: a resource that is there or has changed, the name of one that
-// is gone, or that the initial state is complete.
+// Event is one event of a watch: a resource that exists or has changed, the name of a deleted one,
+// or the end of the initial state.
 type Event[M proto.Message] struct {
 	Type    vrunner.EventType
 	Name    string
-	Message M // of EventPut
+	Message M // set for EventPut
 }
 
-// Watch sends what a request asks for and then what changes, until ctx ends. It subscribes
-// before it lists: what changes meanwhile is read a second time, never left out. What it
-// remembers and sends counts as the memory of the request. Without room before it has sent
-// anything it ends with UNAVAILABLE; later it waits for room.
+// Watch sends the requested resources and then their changes, until ctx ends. It subscribes before
+// it lists, so a change in between is read twice and never missed. The names that it remembers and
+// the events that it sends count as the memory of the request. Without memory for its first event
+// it ends with UNAVAILABLE. Later it waits for memory.
 func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event[M]) error) error {
 	r := t.request(req)
-	memory.Of(ctx).Settle(int64(proto.Size(req))) // a watch lives long
+	memory.Of(ctx).Settle(int64(proto.Size(req))) // a watch lives long; free the request body
 	w := &watch[M]{table: t, mask: r.mask(r.roles.ReadMask), out: send, told: told{latest: map[string]digest{}, held: memory.Of(ctx).Hold()}, sends: memory.Of(ctx).Hold()}
 	defer w.told.held.Set(0)
 	var err error
@@ -46,6 +46,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 	if t.cfg.Parts != nil {
 		kinds = append(kinds, t.cfg.Parts.Kind)
 	}
+	// Subscribe before the list. A change between the two would otherwise be missed.
 	changes, err := t.store.Changes(ctx, kinds...)
 	if err != nil {
 		return err
@@ -53,6 +54,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 	defer changes.Close()
 	lister, lists := changes.(vrunner.Lister)
 	err = t.each(ctx, w.in, w.selected, newRoom().wait, func(name string, m M) error {
+		// A record that is deleted before its first change must be reported as well.
 		if lists {
 			lister.Listed(t.cfg.Kind, name)
 		}
@@ -70,6 +72,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 			return err
 		}
 		for _, name := range t.changed(dirty) {
+			// Outside of this loop nothing is held, so a wait here blocks no other watch.
 			if err := whenRoom(ctx, func() error { return w.follow(ctx, name) }); err != nil {
 				return err
 			}
@@ -77,8 +80,8 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 	}
 }
 
-// WatchTo is Watch for a handler: it sends the events as messages of type Res, which has an
-// enum for the type of the event, a string for the name and a field for the resource.
+// WatchTo is Watch for a handler. It sends the events as messages of type Res. Res needs an enum
+// field for the type of the event, a string field for the name, and a field for the resource.
 func WatchTo[M proto.Message, Res any](ctx context.Context, t *Table[M], req proto.Message, out *connect.ServerStream[Res]) error {
 	first, ok := any(new(Res)).(proto.Message)
 	if !ok {
@@ -95,12 +98,13 @@ func WatchTo[M proto.Message, Res any](ctx context.Context, t *Table[M], req pro
 	}))
 }
 
-// changed are the resources of dirty records, each once.
+// changed returns the resources of dirty records, each once.
 func (t *Table[M]) changed(dirty []vrunner.Dirty) []string {
 	var names []string
 	seen := map[string]bool{}
 	for _, d := range dirty {
 		name := d.Name
+		// A part belongs to the resource that its key begins with.
 		if at := strings.LastIndex(name, "/"); d.Kind != t.cfg.Kind && at >= 0 {
 			name = name[:at]
 		}
@@ -112,8 +116,7 @@ func (t *Table[M]) changed(dirty []vrunner.Dirty) []string {
 	return names
 }
 
-// digest stands for a message that was sent. Two that differ have the same one only with
-// a probability that does not matter.
+// digest identifies the content of a message. The probability of a collision is negligible.
 type digest [16]byte
 
 // watch is one client's stream.
@@ -124,39 +127,42 @@ type watch[M proto.Message] struct {
 	mask     *fieldmaskpb.FieldMask
 	out      func(Event[M]) error
 	told     told
-	sends    *memory.Held // for the event that is being sent, as long as the client does not read it
+	sends    *memory.Held // for the current event, until the client has read it
 }
 
-// told is what the client has. Without room for more it no longer remembers anything. From then on
-// the client gets every change, and the end of a resource even if it never had that.
+// told remembers which messages the client has. Without memory for more it forgets everything. From
+// then on the client gets every change, and the deletion even of a resource that it never had.
 type told struct {
 	latest   map[string]digest
 	bytes    int64
 	held     *memory.Held
 	overflow bool
-	// last is the name of the latest event, if that was an end and overflow is set. The records of one
-	// resource end one after the other, and the client needs one event.
+	// last is the name of the latest event if that was a deletion and overflow is set. A deletion
+	// changes several records of a resource, one after the other, but the client needs one event.
 	last string
 }
 
 const (
-	// entryBytes is about what an entry of a map takes next to its name.
+	// entryBytes is the approximate size of a map entry without its name.
 	entryBytes = 100
-	// toldBytes leaves the request room for what it sends.
+	// toldBytes bounds the remembered names and digests, in bytes. It leaves the request memory for
+	// its events.
 	toldBytes = 32 << 20
 )
 
-// put reports whether a message is news for the client.
+// put reports whether the client needs a message, and remembers it.
 func (t *told) put(name string, now digest) bool {
 	before, known := t.latest[name]
 	switch {
 	case t.overflow:
+		// The resource exists again, so its next deletion is a new event.
 		t.last = ""
 		return true
 	case known && before == now:
 		return false
 	case !known:
 		t.bytes += int64(len(name) + entryBytes)
+		// A watch also works without remembered names, so their memory is optional.
 		if t.bytes > toldBytes || !t.held.SetSpare(t.bytes) {
 			t.forget()
 			return true
@@ -166,15 +172,16 @@ func (t *told) put(name string, now digest) bool {
 	return true
 }
 
-// forget remembers nothing from now on.
+// forget drops all names and remembers none from now on.
 func (t *told) forget() {
 	t.overflow, t.latest = true, nil
 	t.held.Set(0)
 }
 
-// remove reports whether the client may have the resource that is gone.
+// remove reports whether the client may have a deleted resource, and forgets it.
 func (t *told) remove(name string) bool {
 	if t.overflow {
+		// Several records report one deletion. Only repeats in a row are known to be repeats.
 		again := t.last == name
 		t.last = name
 		return !again
@@ -184,16 +191,17 @@ func (t *told) remove(name string) bool {
 	}
 	delete(t.latest, name)
 	t.bytes -= int64(len(name) + entryBytes)
-	return t.held.Set(t.bytes) // fewer than before always fit
+	return t.held.Set(t.bytes) // a smaller number always fits
 }
 
-// follow reads a resource that changed.
+// follow reads a changed resource and sends its state.
 func (w *watch[M]) follow(ctx context.Context, name string) error {
 	if w.in.none || !w.in.scope.holds(name) {
 		return nil
 	}
 	reading, read := memory.Read(ctx)
 	defer read.Drop()
+	// A change only names the record, so the present state is read.
 	rec, err := w.table.store.Get(reading, w.table.cfg.Kind, name)
 	if errors.Is(err, record.ErrNotFound) {
 		return w.gone(name)
@@ -202,24 +210,27 @@ func (w *watch[M]) follow(ctx context.Context, name string) error {
 		return err
 	}
 	m, ok, err := w.table.show(reading, w.selected, name, rec)
-	read.Drop() // what is sent counts by itself
+	read.Drop() // the event counts separately
 	switch {
 	case errors.Is(err, record.ErrMismatch):
-		return nil // it changed while it was read: that change is still to come
+		return nil // it changed during the read, and that change is still to come
 	case err != nil:
 		return err
+	// A resource that no longer matches the filter is deleted for this client.
 	case !ok:
 		return w.gone(name)
 	}
 	return w.send(name, m)
 }
 
-// send sends a resource, unless the client has it as it is: the records of one change may
-// come apart, and a change may be in fields that the client did not ask for.
+// send sends a resource unless the client has it already. One change may be reported several times,
+// once for each of its records. It may also affect only fields that the client did not ask for.
 func (w *watch[M]) send(name string, m M) error {
+	// The mask comes first, so that a change of other fields sends nothing.
 	if err := listing.ApplyMask(m, w.mask); err != nil {
 		return err
 	}
+	// Equal messages need equal bytes. Otherwise the client gets the same state twice.
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -228,13 +239,14 @@ func (w *watch[M]) send(name string, m M) error {
 	if !w.told.put(name, digest(sum[:len(digest{})])) {
 		return nil
 	}
-	// Between the database and the connection it is there encoded and decoded, about twice each.
+	// Between database and connection the message exists encoded and decoded, each about twice.
 	const copies = 4
 	if size := int64(copies * len(raw)); !w.sends.Set(size) {
 		if !w.sends.Possible(size) {
 			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s is too large to be sent", name))
 		}
-		// What is sent needs the room more. Without it, the event is sent later as news.
+		// The event needs the memory more than the remembered names. Without them, the client may
+		// get an event twice.
 		w.told.forget()
 		if !w.sends.Set(size) {
 			return noRoom()
@@ -244,8 +256,8 @@ func (w *watch[M]) send(name string, m M) error {
 	return w.out(Event[M]{vrunner.EventPut, name, m})
 }
 
-// gone tells of a resource that is deleted or no longer meets the filter, if the client
-// has it.
+// gone sends the deletion of a resource that was deleted or no longer matches the filter, if the
+// client has it.
 func (w *watch[M]) gone(name string) error {
 	if !w.told.remove(name) {
 		return nil

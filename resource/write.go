@@ -20,8 +20,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Create makes the resource that a request holds, in its parent, under its id, or under the
-// name that the resource has. It returns record.ErrExists where there is one.
+// Create creates the resource in a request. Its name is made from the parent and the id of the
+// request, or is the name inside the resource. If the name exists, the error is record.ErrExists.
 func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -34,15 +34,16 @@ func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 			return in, err
 		}
 		m, err := t.create(ctx, name, in)
-		// An id that was drawn and is there already says nothing about what the client asked for.
+		// A collision of a generated id is no answer to the client's request, so another id is
+		// tried.
 		if !drawn || attempt == Attempts || !errors.Is(err, record.ErrExists) {
 			return m, err
 		}
 	}
 }
 
-// Insert makes a resource of the service's own accord, under the name that it has. It returns
-// record.ErrExists where there is one.
+// Insert creates a resource that the service itself makes, under the name inside it. If the name
+// exists, the error is record.ErrExists.
 func (t *Table[M]) Insert(ctx context.Context, m M) (M, error) {
 	name := t.nameOf(m)
 	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
@@ -51,7 +52,7 @@ func (t *Table[M]) Insert(ctx context.Context, m M) (M, error) {
 	return t.create(ctx, name, m)
 }
 
-// newName is the name of a new resource. drawn reports that its id was made here.
+// newName returns the name of a new resource. drawn reports that NewID made its id.
 func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error) {
 	idField := t.pattern.id() + "_id"
 	inside := r.roles.Resource + "." + t.cfg.NameField
@@ -61,15 +62,16 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 	}
 	given := t.nameOf(in)
 	if t.pattern.bare() {
-		inside = t.cfg.NameField // other methods of the service call it so, too
+		inside = t.cfg.NameField // as other methods of the service do
 	}
 	if !hasID && (given != "" || t.cfg.NewID == nil) {
-		// Access may be checked by the parent.
+		// A middleware may have checked access by the parent, so the name must be inside it.
 		if in := r.text(r.roles.Parent); in != "" && t.pattern.hasParent() && !strings.HasPrefix(given, in+"/"+t.pattern.collection()+"/") {
 			return "", false, listing.Invalid(inside, "is %q, not in %q", given, in)
 		}
 		return given, false, t.pattern.check(inside, given)
 	}
+	// From here on the name is made from the parent and the id.
 	parent := r.text(r.roles.Parent)
 	if t.pattern.hasParent() {
 		field := r.roles.Parent
@@ -93,6 +95,7 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 	if t.pattern.hasParent() {
 		name = parent + "/" + name
 	}
+	// To ignore a contradicting name would create a resource that the client does not expect.
 	if given != "" && given != name {
 		return "", false, listing.Invalid(inside, "is %q, but the request makes %q; leave it out", given, name)
 	}
@@ -102,6 +105,7 @@ func (t *Table[M]) newName(r request, in M) (name string, drawn bool, err error)
 func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 	m := proto.CloneOf(in)
 	t.setName(m, name)
+	// The client's revision has no meaning: First must set it.
 	m.ProtoReflect().Clear(t.revision)
 	t.cfg.Revision.First(m)
 	var none M
@@ -121,6 +125,7 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 		return in, err
 	}
 	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: record.StringKey(name), Doc: doc, Absent: true}}, more...)
+	// The write fails with ErrMismatch only if the owner changes meanwhile. Only that is retried.
 	return m, again(ctx, name, func() error {
 		owners, err := t.touchOwner(ctx, name)
 		if err != nil {
@@ -130,8 +135,8 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 	})
 }
 
-// Update sets, of the resource that a request holds, what its update mask names. Name and
-// revision are the service's own, and stay as they are whatever a client sends.
+// Update sets the fields of a resource that the update mask of the request names. The name and the
+// revision belong to the service and stay, whatever the client sends.
 func (t *Table[M]) Update(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -139,13 +144,13 @@ func (t *Table[M]) Update(ctx context.Context, req proto.Message) (M, error) {
 		return in, err
 	}
 	mask := r.mask(r.roles.UpdateMask)
-	r.roles.Name = "" // the name in the resource is the one that counts
+	r.roles.Name = "" // only the name inside the resource counts
 	return t.change(ctx, r, func(m M) error { return listing.Update(m, in, mask) })
 }
 
-// Change makes a change of the resource that a request names, on top of those that others
-// make meanwhile, unless the request expects a revision. apply may be called several times,
-// and changes the message alone. What a record holds beyond M stays in it.
+// Change changes the resource that a request names. If others change it meanwhile, Change reads it
+// again and calls apply again, unless the request expects a revision. apply may only change the
+// message. Fields of the record that M does not have stay in it.
 func (t *Table[M]) Change(ctx context.Context, req proto.Message, apply func(M) error) (M, error) {
 	return t.change(ctx, t.request(req), apply)
 }
@@ -163,15 +168,16 @@ func (t *Table[M]) change(ctx context.Context, r request, apply func(M) error) (
 	return m, err
 }
 
-// again tries what others may make fail, a bounded number of times. From the second failure on it
-// waits for a random time that grows: many writers of one record, as of the children of one
-// parent, would otherwise fail each other again and again.
+// again calls try until it returns no record.ErrMismatch, at most Attempts times. From the second
+// failure on it pauses for a random time that grows. Without the pause, many writers of one record,
+// such as the children of one parent, would make each other fail.
 func again(ctx context.Context, name string, try func() error) error {
 	var err error
 	for attempt := range Attempts {
 		if err = try(); !errors.Is(err, record.ErrMismatch) {
 			break
 		}
+		// Most conflicts are between two writers, so the first retry is immediate.
 		if attempt == 0 || attempt == Attempts-1 {
 			continue
 		}
@@ -194,21 +200,25 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	if err != nil {
 		return m, err
 	}
+	// Before apply: a client with an outdated revision gets that error, whatever its change is.
 	if err := t.stale(r, m); err != nil {
 		return m, err
 	}
+	// apply changes m, but Check and the parts need the state before.
 	before := proto.CloneOf(m)
 	_, partsBefore := t.split(before)
 	if err := apply(m); err != nil {
 		return m, err
 	}
 	t.setName(m, name)
+	// apply must not set the revision, so it is counted from the stored one.
 	m.ProtoReflect().Set(t.revision, proto.CloneOf(before).ProtoReflect().Get(t.revision))
 	t.cfg.Revision.Next(m)
 	if err := t.cfg.Check(ctx, m, before); err != nil {
 		return m, err
 	}
 	head, parts := t.split(m)
+	// Merge keeps the stored fields that this program does not know.
 	doc, err := protodoc.Merge(now.head.Doc, head)
 	if err != nil {
 		return m, apiversion.RequestError(err)
@@ -220,6 +230,7 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	if err != nil {
 		return m, err
 	}
+	// The owner changes in the same transaction, so a conditional update of it sees this change.
 	owners, err := t.touchOwner(ctx, name)
 	if err != nil {
 		return m, err
@@ -228,13 +239,13 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	return m, apiversion.Known(t.store.Write(ctx, slices.Concat([]record.Mutation{own}, more, owners)))
 }
 
-// wholeBytes bounds what is compared as a whole: it is sent together with what is written, and a
-// database takes no more than it does in one command.
+// wholeBytes is the largest total size of a compared document and its replacement. A command
+// contains both, and databases limit the size of a command.
 const wholeBytes = 8 << 20
 
-// as matches a record that is still what was read, or otherwise what is left of that where it is
-// large together with what is written. A revision alone does not tell: data updates leave it as it
-// is, and a change made of what was there before one would undo it.
+// as returns the condition that a record is still as it was read. It compares the whole document,
+// or uses otherwise if that is too large. A revision alone is weaker: data updates do not change
+// it, and a change based on the data before one would undo it.
 func as(doc, next bson.Raw, otherwise *record.Match) *record.Match {
 	if len(doc)+len(next) > wholeBytes {
 		return otherwise
@@ -242,7 +253,8 @@ func as(doc, next bson.Raw, otherwise *record.Match) *record.Match {
 	return record.MatchDoc(doc)
 }
 
-// stored are the records of a resource, and its revision, with which parts change together.
+// stored holds the records of a resource and the condition on its revision. Parts change only
+// together with the revision.
 type stored struct {
 	head  record.Record
 	parts []record.Record
@@ -265,7 +277,8 @@ func (t *Table[M]) read(ctx context.Context, name string) (M, stored, error) {
 	return m, now, err
 }
 
-// matching compares the revision that a record has, under whichever of its names.
+// matching returns the condition on the revision of a record. The record may have it under any of
+// the field's names.
 func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -279,7 +292,7 @@ func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 	return nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
 }
 
-// Delete removes the resource that a request names, with all its parts and children (Owner).
+// Delete deletes the resource that a request names, with its parts and its children (Owner).
 func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 	r := t.request(req)
 	name, err := t.named(r)
@@ -296,10 +309,12 @@ func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error 
 	if err != nil && !errors.Is(err, record.ErrNotFound) { // an orphan can be deleted
 		return err
 	}
+	// Nothing depends on the record's content, so it need not be read.
 	if t.cfg.Parts == nil && len(t.children) == 0 && !t.expects(r) {
 		return apiversion.Known(t.store.Write(ctx, append(owners, record.Mutation{Kind: t.cfg.Kind, Key: record.StringKey(name), Exists: true})))
 	}
 	m, now, err := t.read(ctx, name)
+	// A record that cannot be decoded can still be deleted if its revision is readable.
 	if err != nil && !errors.Is(err, apiversion.ErrStored) || now.match == nil {
 		return err
 	}
@@ -311,20 +326,21 @@ func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error 
 			return err
 		}
 	}
-	// Read after the record: a child that is created later changes the record, which is compared.
+	// The children are read after the record. To create a child changes the record, so a child that
+	// is created meanwhile makes the condition on it fail.
 	children, err := t.deleteChildren(ctx, name)
 	if err != nil {
 		return err
 	}
 	ms := append(slices.Concat(owners, children), record.Mutation{Kind: t.cfg.Kind, Key: now.head.Key, Match: now.match})
+	// Parts need no condition of their own: they change only together with the record.
 	for _, p := range now.parts {
 		ms = append(ms, record.Mutation{Kind: p.Kind, Key: p.Key})
 	}
 	return apiversion.Known(t.store.Write(ctx, ms))
 }
 
-// formed leaves out of a document the sparse fields that say nothing and, of a new one, the
-// field that its parts make up.
+// formed removes from a document its empty sparse fields and, in a new one, the field of the parts.
 func (t *Table[M]) formed(doc bson.Raw, fresh bool) (bson.Raw, error) {
 	if len(t.cfg.Sparse) == 0 && (!fresh || t.cfg.Parts == nil) {
 		return doc, nil
@@ -340,6 +356,7 @@ func (t *Table[M]) formed(doc bson.Raw, fresh bool) (bson.Raw, error) {
 		number, isNumber := v.AsFloat64OK()
 		empty := isText && text == "" || isNumber && number == 0
 		field := e.Key()
+		// The element may have an alias of the field's name.
 		if fd := protodoc.Field(t.message, field); fd != nil {
 			field = string(fd.Name())
 		}

@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// State is what the server announces about itself.
+// State returns the state that the server announces about itself.
 func (r *Runner) State() upgradestate.ServerState {
 	_, held := r.gate.state()
 	r.mu.Lock()
@@ -32,15 +32,16 @@ func (r *Runner) State() upgradestate.ServerState {
 	}
 }
 
-// acknowledge publishes the server's state whenever it changed, and, for a switch, that
-// writes are held and those in flight are finished. A failure is tried again, with what is
-// to be announced then: the switch does not need it, and serving goes on without etcd.
+// acknowledge announces the server's state after each change. During a switch it announces only
+// once the gate holds writes and none is in flight. It retries failures with the then current
+// state. A failure stops nothing: the switch does not need the announcement, and requests do not
+// need etcd.
 func (r *Runner) acknowledge(ctx context.Context) error {
 	var said upgradestate.ServerState
 	retry := newRetry()
 	again := time.NewTimer(0)
 	defer again.Stop()
-	var failing time.Time // since when announcing fails; zero: it does not
+	var failing time.Time // when announcing began to fail; zero: it works
 	warned := false
 	var sample <-chan time.Time
 	if r.cfg.Usage != nil {
@@ -60,19 +61,23 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		d, news := r.record, r.news
 		r.mu.Unlock()
 		s := r.State()
+		// A hold counts only for this attempt of this upgrade, and only when no write is in flight.
 		if u := d.Upgrade; u != nil && u.State == upgradestate.Switching {
 			select {
 			case <-r.gate.drained():
 				s.AckID, s.AckAttempt = u.ID, u.Attempt
 			case <-news:
+				// The record changed, so this hold may be over. Look again.
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		s.Held = 0 // changes all the time; the metrics have it
+		s.Held = 0 // changes all the time; the metrics report it
+		// A pending retry would announce an outdated state.
 		again.Stop()
-		// Before there is a Deployment as well: what servers know decides where it begins.
+		// Announce even before a Deployment exists: its first version depends on the servers'
+		// versions.
 		if !reflect.DeepEqual(s, said) {
 			switch err := r.deployments.Announce(ctx, s); {
 			case err == nil:
@@ -84,6 +89,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 				if failing.IsZero() {
 					failing = time.Now()
 				}
+				// At most one warning for each series of failures.
 				if !warned && time.Since(failing) >= unannouncedFor {
 					warned = true
 					r.log.Warn("state is not announced", zap.Duration("for", time.Since(failing)), zap.Error(err))
@@ -103,14 +109,16 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 	}
 }
 
-// unannouncedFor is how long announcing may fail before it is worth a warning: at its start a
-// process has no lease yet to announce itself under, and nothing is wrong.
+// unannouncedFor is the time that announcing may fail before the server logs a warning. A process
+// that has just started has no lease yet, so early failures are normal.
 const unannouncedFor = 2 * time.Second
 
-// keysEvery is how often a server checks whether it has other keys, which a rotation waits for.
+// keysEvery is the interval between checks of the process's keys. A key rotation waits for the
+// result.
 const keysEvery = 2 * time.Second
 
-// usageEvery is how often usage is checked, so that calls do not become writes to etcd.
+// usageEvery is the interval between samples of usage. Without it, every call would cause a write
+// to etcd.
 const usageEvery = 30 * time.Second
 
 func (r *Runner) sampleUsage() {

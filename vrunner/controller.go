@@ -16,33 +16,33 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Controller is background work of a version: a reconciler, a janitor. It is part of the
-// version's Stack, and runs while that version is active and writes pass.
+// Controller is background work of a version, such as a reconciler or a janitor. It is part of the
+// version's Stack. It runs while that version is active and accepts writes.
 type Controller struct {
-	Name string // within its stack
-	// Run works until ctx ends, and reads and writes through the views of its version. It
-	// is called again, after a pause that grows, when it fails or panics. With nil it is
-	// done until the next switch.
+	Name string // unique within its stack
+	// Run works until ctx ends. It reads and writes through the views of its version. After an
+	// error or a panic the Runner calls it again, with a growing pause. After a nil return it does
+	// not run again until the next switch.
 	//
-	// When a switch begins, ctx ends with ErrEnded as its cause. A write that is on its way
-	// then is finished; a later one is ErrEnded. After the flip the other version's
-	// controllers are started, after an abort these again.
+	// When a switch begins, ctx ends with the cause ErrEnded. A write in progress finishes. Later
+	// writes fail with ErrEnded. After the flip the other version's controllers start. After an
+	// abort these controllers start again.
 	Run func(ctx context.Context) error
-	// Leader: one server at a time runs it, elected by Config.Lead. Otherwise every server
-	// does. An election is for economy: now and then there are two for a moment, so what
-	// must not be done twice is tied to a record (Mutation.Match).
+	// Leader makes Config.Lead elect one server at a time to run the controller. If it is false,
+	// every server runs it. The election only saves work, and two leaders may overlap for a moment.
+	// An effect that must happen once therefore needs a condition on a record (Mutation.Match).
 	Leader bool
 }
 
-// ErrEnded is the cause with which a controller's context ends for a switch, and the error
-// of what it writes afterwards. Nothing was written.
+// ErrEnded is the cause that ends a controller's context at a switch, and the error of its later
+// writes. The write had no effect.
 var ErrEnded = fmt.Errorf("a switch has ended the controller's run: %w", record.ErrFenced)
 
 const (
-	// stopWait is how long controllers that were ended are waited for before others are
-	// started. Those that go on are counted; the database refuses what they write.
+	// stopWait is the longest wait for ended controllers before the next ones start. The Runner
+	// counts the ones that continue, and the database refuses their writes.
 	stopWait = 3 * time.Second
-	// steady is how long a controller must have run for its next failure to be a first one.
+	// steady is the running time after which a failure counts as the first one again.
 	steady = time.Minute
 )
 
@@ -51,24 +51,24 @@ type term struct {
 	version string
 	epoch   uint64
 	end     context.CancelCauseFunc
-	over    atomic.Bool // before the gate passes anything for another term
+	over    atomic.Bool // set before the gate lets writes of another term pass
 }
 
-// ControllerCount is what became of the controllers of this process.
+// ControllerCount counts the controllers of this process.
 type ControllerCount struct {
-	Running  int   // now
-	Overdue  int   // of those: were ended, and did not stop in time
-	Restarts int64 // after errors and panics
+	Running  int   // running now
+	Overdue  int   // of those, the ones that did not stop in time
+	Restarts int64 // restarts after errors and panics
 }
 
-// Controllers counts the controllers of this process.
+// Controllers returns the counts for this process.
 func (r *Runner) Controllers() ControllerCount {
 	return ControllerCount{
 		Running: int(r.running.Load()), Overdue: int(r.overdue.Load()), Restarts: r.restarts.Load(),
 	}
 }
 
-// checkControllers refuses what could never run.
+// checkControllers refuses controllers that could never run.
 func (r *Runner) checkControllers() error {
 	for version, stack := range r.stacks {
 		names := map[string]bool{}
@@ -87,16 +87,16 @@ func (r *Runner) checkControllers() error {
 	return nil
 }
 
-// working returns the version whose controllers may run by the present record. r.mu is
-// held.
+// working returns the version whose controllers may run under the present record. The caller holds
+// r.mu.
 func (r *Runner) working() (version string, epoch uint64, ok bool) {
 	d := r.record
 	_, places := upgradestate.WritePlaces(d)
 	return d.CurrentVersion, d.Epoch, r.serves(d) == nil && len(places) > 0 && !r.starting()
 }
 
-// endTerm ends the term that the present record leaves no room for. r.mu is held, and the
-// gate is as before: a write that passes it later finds the term over.
+// endTerm ends the current term if the present record no longer allows it. The caller holds r.mu
+// and has not updated the gate yet. So a write that passes the gate later finds the term over.
 func (r *Runner) endTerm() {
 	if r.term == nil {
 		return
@@ -104,6 +104,7 @@ func (r *Runner) endTerm() {
 	if version, epoch, ok := r.working(); ok && version == r.term.version && epoch == r.term.epoch {
 		return
 	}
+	// over comes first: a controller that sees its context end must not write any more.
 	r.term.over.Store(true)
 	r.term.end(ErrEnded)
 	r.term = nil
@@ -120,8 +121,8 @@ func (r *Runner) control(ctx context.Context) error {
 	}
 }
 
-// beginTerm waits until controllers may run, by a linearizable read of the record: nobody
-// starts those of the previous version without having noticed the change.
+// beginTerm waits until controllers may run and begins their term. It reads the record
+// linearizably, so that a late server does not start the previous version's controllers.
 func (r *Runner) beginTerm(ctx context.Context) (context.Context, *term, error) {
 	retry := newRetry()
 	for {
@@ -129,6 +130,7 @@ func (r *Runner) beginTerm(ctx context.Context) (context.Context, *term, error) 
 		version, _, ok := r.working()
 		news := r.news
 		r.mu.Unlock()
+		// Only a newer record can change this, so there is nothing to ask etcd for.
 		if !ok || len(r.stacks[version].Controllers) == 0 {
 			select {
 			case <-news:
@@ -144,9 +146,11 @@ func (r *Runner) beginTerm(ctx context.Context) (context.Context, *term, error) 
 			}
 			continue
 		}
+		// The read can bring a switch that the watch has not delivered yet. accept notes it first.
 		r.accept(d)
 		r.mu.Lock()
 		version, epoch, ok := r.working()
+		// The term and the decision share one lock. Otherwise endTerm could miss the new term.
 		if ok {
 			t := &term{version: version, epoch: epoch}
 			working, end := context.WithCancelCause(ctx)
@@ -158,7 +162,7 @@ func (r *Runner) beginTerm(ctx context.Context) (context.Context, *term, error) 
 	}
 }
 
-// work runs the controllers of a term to its end, and waits a while for them.
+// work runs the controllers of a term until it ends, and then waits for them for a limited time.
 func (r *Runner) work(ctx context.Context, t *term) {
 	defer t.end(nil)
 	var mu sync.Mutex
@@ -170,6 +174,7 @@ func (r *Runner) work(ctx context.Context, t *term) {
 		r.running.Add(1)
 		all.Go(func() {
 			r.repeat(ctx, t, c)
+			// A controller that stops later still finds late set, and corrects the count.
 			mu.Lock()
 			defer mu.Unlock()
 			delete(going, c.Name)
@@ -179,6 +184,7 @@ func (r *Runner) work(ctx context.Context, t *term) {
 			}
 		})
 	}
+	// A switch must not depend on user code, so the wait for it is limited.
 	<-ctx.Done()
 	stopped := make(chan struct{})
 	go func() {
@@ -200,7 +206,7 @@ func (r *Runner) work(ctx context.Context, t *term) {
 	}
 }
 
-// repeat runs one controller until it is done, or the term over.
+// repeat runs one controller until it returns nil or the term ends.
 func (r *Runner) repeat(ctx context.Context, t *term, c Controller) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
@@ -210,6 +216,7 @@ func (r *Runner) repeat(ctx context.Context, t *term, c Controller) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
+		// A long successful run must not inherit the long pauses of earlier failures.
 		if time.Since(start) >= steady {
 			retry.Reset()
 		}
@@ -230,6 +237,7 @@ func (r *Runner) repeat(ctx context.Context, t *term, c Controller) {
 
 func (r *Runner) runController(ctx context.Context, t *term, c Controller) error {
 	run := func(ctx context.Context) (err error) {
+		// A panic in one controller must not end the server.
 		defer func() {
 			if v := recover(); v != nil {
 				err = &panicError{value: v, stack: debug.Stack()}
@@ -240,17 +248,17 @@ func (r *Runner) runController(ctx context.Context, t *term, c Controller) error
 	if !c.Leader {
 		return run(ctx)
 	}
-	// A name of its own for each epoch: a server that is late holds up no other.
+	// Each epoch has its own election, so that a late server of an earlier epoch blocks no other.
 	return r.cfg.Lead(ctx, fmt.Sprintf("%s/%d/%s", t.version, t.epoch, c.Name), func(ctx context.Context) error {
 		if err := run(ctx); err != nil {
 			return err
 		}
-		<-ctx.Done() // it is done: nobody else needs to
+		<-ctx.Done() // keeps the leadership, so that no other server repeats finished work
 		return nil
 	})
 }
 
-// panicError is what a controller panicked with.
+// panicError is the error of a controller that panicked.
 type panicError struct {
 	value any
 	stack []byte
@@ -258,11 +266,12 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// writeControlled is Write for a controller. It passes the gate for each write.
+// writeControlled is Write for a controller. Each write passes the gate separately.
 func (v *View) writeControlled(ctx context.Context, t *term, ms []record.Mutation) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	// A controller's write has no request body, so it holds no bytes at the gate.
 	p, err := v.runner.gate.enter(ctx, 0)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -275,8 +284,8 @@ func (v *View) writeControlled(ctx context.Context, t *term, ms []record.Mutatio
 		return v.writeWith(ctx, p, t, ms)
 	}()
 	if errors.Is(err, record.ErrFenced) && !errors.Is(err, ErrEnded) {
-		// This server has missed something. What is to be written is stale, so it is not sent
-		// again; but its controller should not try in vain.
+		// The server has missed a switch. The write is based on stale reads, so it is not retried.
+		// To wait for the newer record spares the controller attempts that must fail.
 		bounded, cancel := context.WithTimeout(ctx, v.runner.cfg.HoldCap)
 		defer cancel()
 		_ = v.runner.newer(bounded, p.revision) // the error at hand has more detail
@@ -286,12 +295,14 @@ func (v *View) writeControlled(ctx context.Context, t *term, ms []record.Mutatio
 
 func (v *View) writeWith(ctx context.Context, p *pass, t *term, ms []record.Mutation) error {
 	switch {
+	// Checked after the gate: the record can change while the write waits there.
 	case t.over.Load() || p.version != t.version:
 		return ErrEnded
 	case p.version != v.version:
 		return fmt.Errorf("write to %s: version %s is active", v.version, p.version)
 	}
-	// The switch waits for it as for a request's, so it is not cut off by the switch.
+	// The switch waits for this write as for a request's write. So ErrEnded must not cancel it: an
+	// interrupted write has an unknown outcome.
 	sending, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {

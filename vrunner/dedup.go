@@ -10,27 +10,27 @@ import (
 	"dbcontroller.dev/internal/memory"
 )
 
-// digest stands for a message. Two that differ have the same one by accident only with a
-// probability that does not matter.
+// digest identifies the content of a message. The probability of a collision is negligible.
 type digest [16]byte
 
-// told is what one client of a watch has been sent: for each record that it has, the
-// latest message. Past max names, or without room for them, it no longer remembers anything.
+// told remembers the messages that one client of a watch has received: for each of its records, the
+// digest of the latest one. Past max names, or without memory for them, it forgets everything for
+// good.
 type told struct {
 	max      int
-	bytes    int          // of the names in latest
-	held     *memory.Held // for latest and unseen
+	bytes    int          // total length of the names in latest
+	held     *memory.Held // counts latest and unseen
 	overflow bool
 	latest   map[string]digest
-	// unseen are the records of latest that the initial state, which is being sent once
-	// more, has not named yet. Nil outside of that.
+	// unseen holds the records of latest that a repeated initial state has not named yet. It is nil
+	// outside of that.
 	unseen map[string]struct{}
 }
 
 const (
-	// nameBytes is how long names may be on average.
+	// nameBytes is the longest average length of a name, in bytes.
 	nameBytes = 256
-	// entryBytes is about what an entry of a map takes next to its name.
+	// entryBytes is the approximate size of a map entry without its name.
 	entryBytes = 100
 )
 
@@ -42,10 +42,10 @@ func (t *told) forget(name string) {
 	}
 }
 
-// size is what so many more names than there are take.
+// size returns the approximate memory, in bytes, after that many more names.
 func (t *told) size(more int) int64 { return int64(t.bytes + entryBytes*(len(t.latest)+more)) }
 
-// restart prepares for a further initial state.
+// restart prepares for another initial state.
 func (t *told) restart() {
 	t.unseen = make(map[string]struct{}, len(t.latest))
 	for name := range t.latest {
@@ -53,8 +53,9 @@ func (t *told) restart() {
 	}
 }
 
-// put reports whether a message is news for the client.
+// put reports whether the client needs a message, and remembers it.
 func (t *told) put(name string, message any) (news bool, err error) {
+	// Nothing is known of the client's state, so it gets every message.
 	if t.overflow {
 		return true, nil
 	}
@@ -63,6 +64,7 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	if !ok {
 		return false, fmt.Errorf("watch: %T is no protobuf message", message)
 	}
+	// Equal messages must have equal bytes, or the client gets the same record twice.
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		return false, fmt.Errorf("watch: %w", err)
@@ -76,6 +78,7 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	if !known {
 		t.bytes += len(name)
 	}
+	// A watch without remembered names works until the next flip, so their memory is optional.
 	if !known && (len(t.latest) >= t.max || t.bytes > nameBytes*t.max || !t.held.SetSpare(t.size(1))) {
 		t.overflow, t.latest, t.unseen = true, nil, nil
 		t.held.Set(0)
@@ -88,7 +91,7 @@ func (t *told) put(name string, message any) (news bool, err error) {
 	return true, nil
 }
 
-// remove reports whether the client has the record that is gone.
+// remove reports whether the client has a deleted record, and forgets it.
 func (t *told) remove(name string) bool {
 	if t.overflow {
 		return true
@@ -99,8 +102,8 @@ func (t *told) remove(name string) bool {
 	return known
 }
 
-// gone are, at the end of a further initial state, the records that the client has and
-// that are no longer there, in order. They are forgotten.
+// gone returns, in order, the records that the client has and that a repeated initial state did not
+// name: they were deleted. It forgets them.
 func (t *told) gone() []string {
 	var names []string
 	for name := range t.unseen {

@@ -1,55 +1,93 @@
-// Package vrunner runs the stack of the active version and swaps it at the flip: handlers
-// behind an open listener, background controllers, start data; a write gate; and reads,
-// watches and streams that survive a switch.
+// Package vrunner runs the stack of the active version inside a server and replaces it at the flip.
+// A stack is one version's HTTP handlers, background controllers and start data. The listener stays
+// open during a switch, and most clients notice only latency.
 //
-// The gate. A write takes state and tokens together when it passes the gate, and keeps
-// these tokens to its end. While the record says SWITCHING the gate holds writes and,
-// once those in flight are finished, acknowledges. It opens again with the tokens of
-// whichever version is then current, and the held writes go through that version's
-// stack. Past a cap (HoldCap, MaxHeld) a write is refused with ErrHeld, which is safe to
-// try again.
+// The package also has the write gate, and reads, watches and streams that survive a switch.
 //
-// Refusal by the database. A server that missed the switch (paused, cut off from etcd)
-// sends with a stale token and gets record.ErrFenced, which is certain to have had no
-// effect: the request is run again from its beginning, on the stack that is then active.
-// A request that had an effect already is never run again.
+// # Vocabulary
 //
-// Reads use the present name and the announced next one, and wait for the flip while
-// the old namespace is sealed, so that they neither fail nor see old data.
+// A deployment is one service in one region. It has one namespace for each version, such as v1 and
+// v2. Each namespace holds kinds (collections) of records, and each record has a key. One version
+// is active at a time. The Deployment, a record in etcd, says which. A switch makes another version
+// active, and its last step is the flip. Each flip begins a new direction epoch.
 //
-// Watches. View.Changes notifies a handler which records are dirty: it subscribes, lists,
-// and then reads what changed. One change stream for each version serves all subscribers,
-// while there are any; it goes on where it was after failures, and through every rename.
-// A subscriber keeps a bounded number of names. What does not fit, or is gone from the
-// database's history, is ErrLost: list again.
+// A token identifies the physical collection of a kind. Every command carries one. A fence makes
+// the database refuse all earlier tokens. After the last rename of a switch the old namespace is
+// sealed: no published token can read it until the flip.
 //
-// Streams. A streaming procedure passes no gate, is not counted as a write in flight and
-// cannot write. Runner.Stream runs it for the active version and, after a flip, again for
-// the next one. NewWatchHandler does so for a procedure that follows records, in front of
-// the Runner: its clients keep one open stream over the flip and are sent what differs.
+// # The gate
 //
-// Controllers (Stack.Controllers) are a version's background work. They run while it is
-// active, and are started on a linearizable read of the record only. A switch ends their
-// contexts when it holds writes, and finishes a write that is on its way; the next
-// version's are started after the flip, or the same ones again after an abort. The switch
-// waits for no controller, and the next ones not for longer than 3 s: one that goes on is
-// counted and warned of, its writes are refused here and by the database. Errors and
-// panics end a run, which begins again after a pause. A controller runs at every server,
-// or at one that Config.Lead elects; an election is for economy and decides no right to
-// write.
+// A write takes the state and its tokens together when it passes the gate. It keeps these tokens to
+// its end. While the record of the deployment says SWITCHING, the gate holds new writes. Once the
+// writes in flight have finished, the server acknowledges the hold. The gate opens again with the
+// tokens of the version that is then active, and the held writes run on that version's stack. Past
+// a limit (HoldCap, MaxHeld or MaxHeldBytes) the gate refuses a write with ErrHeld. The write had
+// no effect, so the client can retry it.
 //
-// Fixtures (Stack.Fixtures) are what a version starts with. A server makes them when the
-// version is active and can be written, with the tokens of that version, together with a
-// marker in one transaction: so a version that was not flipped to has none, one of several
-// servers makes them, a server that slept makes none, and they are made once in the life
-// of the namespace, whatever clients or switches do to them later. Namespaces of one API
-// version share them: where a version moves to another place, only the marker is made.
-// Each server lets its requests through, the held ones included, when it has made or seen
-// the marker, or after a second in which the database did not let it; it then goes on
-// trying while they run. It knows nothing of requests at other servers: what one of them
-// writes may be there before the fixtures are, and is left alone. Streams do not wait.
+// # Refusal by the database
 //
-// Safety does not rest on this package: the database refuses late writes whatever a
-// server does. It does not decide which version is active (the Deployment does) or know
-// what the handlers do.
+// A server can miss the switch because it was paused or cut off from etcd. It then sends a stale
+// token and gets record.ErrFenced. This error guarantees that the command had no effect, so the
+// server runs the request again from its beginning, on the stack that is then active. The server
+// never repeats a request that has already had an effect.
+//
+// # Reads
+//
+// Reads use the present name and the announced next name. While the old namespace is sealed they
+// wait for the flip, at most HoldCap. So a switch makes reads neither fail nor return old data.
+//
+// # Watches
+//
+// View.Changes reports the records that are dirty, that is, may have changed. A handler subscribes,
+// lists, and then reads each dirty record. All subscribers of a version share one change stream,
+// which is open while there are any. It resumes at its position after failures and follows the
+// version through every rename. A subscriber keeps a bounded number of names. If it exceeds the
+// bound, or the database no longer has the history, the subscriber gets ErrLost and must list
+// again.
+//
+// # Streams
+//
+// A streaming procedure passes no gate, does not count as a write in flight, and cannot write.
+// Runner.Stream runs it for the active version and, after a flip, again for the next version.
+// NewWatchHandler does this for a procedure that follows records, in front of the Runner. Its
+// clients keep one open stream over the flip and receive only the differences.
+//
+// # Controllers
+//
+// Stack.Controllers are the background work of a version. They run while the version is active, and
+// start only after a linearizable read of the record. When a switch holds writes, it ends their
+// contexts and lets a write in progress finish. After the flip the next version's controllers
+// start. After an abort the same ones start again.
+//
+// The switch does not wait for controllers. The next controllers wait at most 3 s for the previous
+// ones. The Runner counts and logs a controller that does not stop, and its writes fail here
+// and in the database. A run that ends with an error or a panic starts again after a pause.
+// A controller runs on every server, or on one server that Config.Lead elects. The election only
+// saves work. It grants no right to write.
+//
+// # Fixtures
+//
+// Stack.Fixtures are the records that a version starts with. A server creates them, together with a
+// marker, in one transaction with the version's write tokens. It does so once the version is active
+// and accepts writes. Therefore:
+//
+//   - A version that never became active has no fixtures.
+//   - Only one of several servers creates them.
+//   - A server with stale tokens creates none.
+//   - They are created once in the life of the namespace. Later changes stay.
+//
+// Namespaces of one API version share their fixtures. When a version moves to another place, only
+// the marker is created.
+//
+// Each server holds its requests until it has created the fixtures or seen the marker. After one
+// second without success it lets requests through and continues to retry. It does not coordinate
+// with requests on other servers. Such a request may write a record before the fixture exists, and
+// that record stays as it is. Streams do not wait.
+//
+// # What this package does not own
+//
+// Safety does not depend on this package: the database refuses late writes whatever a server does.
+// The Deployment decides which version is active. The package does not know what the handlers do.
+//
+// Begin to read at Runner.ServeHTTP, then gate and View.
 package vrunner

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// fixturesMarker names the marker of a namespace that its version's fixtures were made.
+	// fixturesMarker is the name of the marker in a namespace whose fixtures exist.
 	fixturesMarker = "fixtures"
-	// fixturesWait is how long requests wait for fixtures that cannot be made.
+	// fixturesWait is the longest time that requests wait for fixtures.
 	fixturesWait = time.Second
-	// fixturesLimit bounds one attempt.
+	// fixturesLimit bounds one attempt to create the fixtures.
 	fixturesLimit = 15 * time.Second
 )
 
-// checkFixtures refuses fixtures that could never be made.
+// checkFixtures refuses fixtures that could never be created.
 func (r *Runner) checkFixtures() error {
 	for version, stack := range r.stacks {
 		if len(stack.Fixtures) == 0 {
@@ -45,12 +45,12 @@ func (r *Runner) checkFixtures() error {
 	return nil
 }
 
-// starting reports whether the active version's fixtures are to be made, or seen to be
-// there, before anything is let through. r.mu is held.
+// starting reports whether requests still wait for the active version's fixtures. The caller holds
+// r.mu.
 func (r *Runner) starting() bool { return r.unseeded() && r.waived != r.record.Epoch }
 
-// unseeded reports whether the active version has fixtures that are not known to be there,
-// and can be written. r.mu is held.
+// unseeded reports whether the active version has fixtures that may not exist yet, and accepts
+// writes. The caller holds r.mu.
 func (r *Runner) unseeded() bool {
 	version := r.record.CurrentVersion
 	if len(r.stacks[version].Fixtures) == 0 || r.seeded[version] {
@@ -60,7 +60,7 @@ func (r *Runner) unseeded() bool {
 	return len(places) > 0
 }
 
-// started waits until starting is over, which it is soon.
+// started waits until requests no longer wait for fixtures, at most about fixturesWait.
 func (r *Runner) started(ctx context.Context) error {
 	for {
 		r.mu.Lock()
@@ -77,12 +77,12 @@ func (r *Runner) started(ctx context.Context) error {
 	}
 }
 
-// seed makes the fixtures of each version when it is active: once in the life of its
-// namespace, which the database decides, in the transaction that writes them.
+// seed creates the fixtures of each version when it becomes active. The database decides that this
+// happens once in the life of a namespace, in the transaction that writes them.
 func (r *Runner) seed(ctx context.Context) error {
 	retry := newRetry()
 	failed := false
-	var since uint64 // the epoch for which patience was started
+	var since uint64 // the epoch whose timer has started
 	for {
 		r.mu.Lock()
 		d, news, wanted := r.record, r.news, r.unseeded()
@@ -95,6 +95,7 @@ func (r *Runner) seed(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
+		// One timer for each epoch: requests of a new version must wait for its own fixtures.
 		if since != d.Epoch {
 			since = d.Epoch
 			patience := time.AfterFunc(fixturesWait, func() { r.waive(d) })
@@ -109,9 +110,11 @@ func (r *Runner) seed(ctx context.Context) error {
 			retry.Reset()
 			continue
 		case errors.Is(err, record.ErrFenced):
+			// A fence has made the tokens stale. Wait for the newer record before the retry.
 			bounded, cancel := context.WithTimeout(ctx, time.Second)
-			_ = r.newer(bounded, d.Revision) // the loop reads the latest record in any case
+			_ = r.newer(bounded, d.Revision) // the loop reads the newest record in any case
 			cancel()
+		// Only the first of a series of failures is logged.
 		case !failed:
 			failed = true
 			r.log.Error("fixtures are not made; they are tried again", zap.String("version", d.CurrentVersion), zap.Error(err))
@@ -120,7 +123,7 @@ func (r *Runner) seed(ctx context.Context) error {
 	}
 }
 
-// makeFixtures is one attempt, with the tokens of the record d.
+// makeFixtures makes one attempt, with the tokens of the record d.
 func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) error {
 	version, places := upgradestate.WritePlaces(d)
 	bounded, cancel := context.WithTimeout(ctx, fixturesLimit)
@@ -128,7 +131,7 @@ func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) er
 	client := r.databases[version].Client.(record.OnceClient) // see checkFixtures
 	fixtures := r.stacks[version].Fixtures
 	if s := d.LastSwitch; s != nil && s.To == version && upgradestate.APIVersion(s.From) == upgradestate.APIVersion(version) {
-		fixtures = nil // it has moved to another place, with what became of them; only the marker is new
+		fixtures = nil // the version only moved and its data came along, so only the marker is new
 	}
 	made, err := client.CreateOnce(bounded, tokensOf(places), fixturesMarker, fixtures)
 	if err != nil {
@@ -137,6 +140,7 @@ func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) er
 	if made && len(fixtures) > 0 {
 		r.log.Info("fixtures are made", zap.String("version", version), zap.Int("records", len(fixtures)))
 	}
+	// Another server may have created them. In both cases they exist now.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seeded[version] = true
@@ -144,10 +148,12 @@ func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) er
 	return nil
 }
 
-// waive lets requests through without fixtures: they are waited for, not depended on.
+// waive lets requests through without fixtures. Requests wait for fixtures but do not depend on
+// them.
 func (r *Runner) waive(d upgradestate.Deployment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The timer may fire after a flip or after the fixtures were created.
 	if r.record.Epoch != d.Epoch || !r.starting() {
 		return
 	}

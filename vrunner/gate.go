@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// ErrHeld: writes are held for a switch, and this one waited as long as it may, or too
-// many do. Nothing was written; try again shortly.
+// ErrHeld means that a switch holds writes, and that this write waited up to the limit or found the
+// queue full. Nothing was written; retry shortly.
 var ErrHeld = refusal.Because(refusal.Held, "writes are held during a switch; try again", nil)
 
 // gate lets writes pass with the tokens of the current version, or holds them.
@@ -22,16 +22,16 @@ type gate struct {
 	maxHeldBytes int64
 
 	mu       sync.Mutex
-	version  string        // whose stack a pass is for
-	tokens   record.Tokens // nil while writes are held
-	revision int64         // of the record that the tokens come from
-	opened   chan struct{} // closed when tokens are there; replaced when they are taken away
+	version  string        // version whose stack runs the write
+	tokens   record.Tokens // nil while the gate holds writes
+	revision int64         // revision of the record that the tokens come from
+	opened   chan struct{} // closed when the gate opens; replaced when it closes
 	inflight int
-	idle     chan struct{} // closed when inflight is 0; replaced when it is not
+	idle     chan struct{} // closed while inflight is 0; replaced when it is not
 	held     int
-	bytes    int64         // of the bodies that are kept for those held
-	closed   time.Time     // when writes began to be held; zero: they are not
-	lastHold time.Duration // how long they were, the latest time
+	bytes    int64         // total size of the bodies of held writes
+	closed   time.Time     // when the gate began to hold; zero: it does not
+	lastHold time.Duration // duration of the latest hold
 }
 
 func newGate(cfg Config) *gate {
@@ -40,7 +40,7 @@ func newGate(cfg Config) *gate {
 	return &gate{cap: cfg.HoldCap, maxHeld: cfg.MaxHeld, maxHeldBytes: cfg.MaxHeldBytes, opened: make(chan struct{}), idle: idle}
 }
 
-// pass is one write's permission: it may send with these tokens and no others.
+// pass permits one write to send commands with these tokens and no others.
 type pass struct {
 	version  string
 	tokens   record.Tokens
@@ -48,12 +48,14 @@ type pass struct {
 	gate     *gate
 }
 
-// enter waits for the gate to be open and passes it, with a body of so many bytes. Every
-// pass must be left.
+// enter waits until the gate is open and returns a pass. bytes is the size of the request body that
+// stays in memory during the wait. The caller must leave every pass.
 func (g *gate) enter(ctx context.Context, bytes int64) (*pass, error) {
 	var timeout <-chan time.Time
 	for {
 		g.mu.Lock()
+		// State and tokens are read under one lock. A write with tokens newer than its state could
+		// reach the target before the flip.
 		if g.tokens != nil {
 			p := &pass{version: g.version, tokens: g.tokens, revision: g.revision, gate: g}
 			if g.inflight++; g.inflight == 1 {
@@ -62,6 +64,7 @@ func (g *gate) enter(ctx context.Context, bytes int64) (*pass, error) {
 			g.mu.Unlock()
 			return p, nil
 		}
+		// Without limits a long hold would fill the memory with waiting requests.
 		if g.held >= g.maxHeld {
 			g.mu.Unlock()
 			return nil, fmt.Errorf("%d writes wait already: %w", g.maxHeld, ErrHeld)
@@ -74,6 +77,7 @@ func (g *gate) enter(ctx context.Context, bytes int64) (*pass, error) {
 		g.bytes += bytes
 		opened := g.opened
 		g.mu.Unlock()
+		// One timer for all rounds: the cap limits the total wait of the write.
 		if timeout == nil {
 			t := time.NewTimer(g.cap)
 			defer t.Stop()
@@ -87,6 +91,7 @@ func (g *gate) enter(ctx context.Context, bytes int64) (*pass, error) {
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
+		// Back to the start even if the gate opened: it may hold again already.
 		g.mu.Lock()
 		g.held--
 		g.bytes -= bytes
@@ -105,17 +110,20 @@ func (p *pass) leave() {
 	}
 }
 
-// update follows the record: open with the tokens it publishes for writing, or held, also
-// if hold is true.
+// update makes the gate follow the record. It opens with the record's write tokens, or holds if the
+// record has none or hold is true.
 func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	version, places := upgradestate.WritePlaces(d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// Watch and direct reads may deliver records out of order. An older one could reopen a held
+	// gate.
 	if d.Revision < g.revision {
 		return
 	}
 	g.revision = d.Revision
 	if hold || len(places) == 0 {
+		// A second record of the same switch must not restart the measured hold.
 		if g.tokens != nil {
 			g.tokens, g.opened, g.closed = nil, make(chan struct{}), time.Now()
 		}
@@ -125,13 +133,13 @@ func (g *gate) update(d upgradestate.Deployment, hold bool) {
 	g.version, g.tokens = version, tokensOf(places)
 	if !wasOpen {
 		close(g.opened)
-		if !g.closed.IsZero() { // at the start it is closed, and nobody is held up by a switch
+		if !g.closed.IsZero() { // the first opening after the start ends no switch
 			g.lastHold, g.closed = time.Since(g.closed), time.Time{}
 		}
 	}
 }
 
-// hold returns how long writes were held the latest time, or are held by now.
+// hold returns the duration of the latest hold, or of the present one so far.
 func (g *gate) hold() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,7 +149,8 @@ func (g *gate) hold() time.Duration {
 	return g.lastHold
 }
 
-// drained is closed when no write is in flight. It makes sense only while the gate holds.
+// drained returns a channel that is closed when no write is in flight. It is meaningful only while
+// the gate holds.
 func (g *gate) drained() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

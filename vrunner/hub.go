@@ -16,11 +16,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// closeTimeout bounds how long the end of a stream may take.
+// closeTimeout bounds the time to close a stream.
 const closeTimeout = 5 * time.Second
 
-// hub reads the changes of one version with one stream, while it has subscribers, and
-// delivers to each of them what it asked for. It never waits for a subscriber.
+// hub reads the changes of one version with one stream while it has subscribers. It delivers to
+// each subscriber the kinds that it asked for, and never waits for one.
 type hub struct {
 	version string
 	watcher record.Watcher
@@ -28,12 +28,12 @@ type hub struct {
 
 	mu      sync.Mutex
 	subs    map[*subscription]struct{}
-	kinds   map[string]bool    // what the stream watches: grows while there are subscribers
-	placed  bool               // the stream has a place: what is acknowledged from now on is after it
-	failure error              // why it has none, so far
+	kinds   map[string]bool    // kinds of the stream; grows while there are subscribers
+	placed  bool               // the stream has a position, before all later changes
+	failure error              // why the stream has no position or fails
 	cancel  context.CancelFunc // ends the present stream; nil if there is none
 	stopped bool
-	news    chan struct{} // closed and replaced when anything of the above changed
+	news    chan struct{} // closed and replaced after each change of the fields above
 }
 
 func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
@@ -43,8 +43,8 @@ func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
 	}
 }
 
-// subscribe adds a subscriber and waits until the stream has a place and, if it had one
-// before, until admit has seen the database.
+// subscribe adds a subscriber and waits until its stream has a position. If the stream already had
+// one, it also waits until admit has checked the database.
 func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, error) {
 	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1), held: memory.Of(ctx).Hold()}
 	h.mu.Lock()
@@ -52,11 +52,12 @@ func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, err
 	grown := false
 	for _, k := range kinds {
 		grown = grown || !h.kinds[k]
+		// The kinds grow only: to reopen the stream for each leaving subscriber would cost more.
 		h.kinds[k] = true
 	}
 	if grown {
-		// The stream is opened again, for one more kind, at the place where it is: what
-		// happens to that kind from now on is after it.
+		// The stream must include the new kind. It reopens at its present position, so it still
+		// covers every later change of that kind.
 		h.interrupt()
 	}
 	h.notify()
@@ -77,6 +78,7 @@ func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, err
 			h.mu.Lock()
 			failure := h.failure
 			h.mu.Unlock()
+			// A subscriber that gives up must leave, or the stream would stay open for it.
 			h.leave(c)
 			if failure != nil {
 				return nil, fmt.Errorf("%w: %w", context.Cause(ctx), failure)
@@ -91,25 +93,26 @@ func (h *hub) leave(c *subscription) {
 	defer h.mu.Unlock()
 	delete(h.subs, c)
 	c.held.Set(0)
+	// Without subscribers the stream only loads the database.
 	if len(h.subs) == 0 {
 		h.interrupt()
 	}
 }
 
-// interrupt ends the present stream. h.mu is held.
+// interrupt ends the present stream. The caller holds h.mu.
 func (h *hub) interrupt() {
 	if h.cancel != nil {
 		h.cancel()
 	}
 }
 
-// notify wakes who waits for news. h.mu is held.
+// notify wakes all waiters for news. The caller holds h.mu.
 func (h *hub) notify() {
 	close(h.news)
 	h.news = make(chan struct{})
 }
 
-// run follows the changes whenever there are subscribers, until ctx ends.
+// run follows the changes while there are subscribers, until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	defer h.stop()
 	for {
@@ -130,13 +133,14 @@ func (h *hub) run(ctx context.Context) error {
 	}
 }
 
-// admit lets subscribers join a stream that runs, once the database has made something
-// durable after they came: what they list then holds all that the stream delivered before.
-// A primary that was deposed and does not know it could otherwise answer with less. Those
-// who wait at the same time share the effort.
+// admit lets subscribers join a running stream. First the database must make something durable that
+// is newer than the subscription. Then a later list includes everything that the stream has already
+// delivered. Otherwise a deposed primary that does not know of its successor could answer with
+// less. Subscribers that wait at the same time share one such check.
 func (h *hub) admit(ctx context.Context) error {
 	retry := newRetry()
 	for ctx.Err() == nil {
+		// The check counts only for subscribers that came before it, so they are collected first.
 		waiting, news := h.waiting()
 		if len(waiting) == 0 {
 			select {
@@ -154,7 +158,7 @@ func (h *hub) admit(ctx context.Context) error {
 		}
 		retry.Reset()
 		h.mu.Lock()
-		if h.placed { // otherwise place does it
+		if h.placed { // otherwise place lets them join
 			for _, c := range waiting {
 				c.joined = true
 			}
@@ -181,7 +185,7 @@ func newRetry() *backoff.ExponentialBackOff {
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// pause waits, unless ctx ends.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -194,13 +198,14 @@ func (h *hub) stop() {
 	defer h.mu.Unlock()
 	h.stopped = true
 	h.notify()
+	// Callers of Next wait on their own channels, not on news.
 	for c := range h.subs {
 		c.signal()
 	}
 }
 
-// follow reads streams, each from where the one before ended, until ctx ends or no
-// subscriber is left.
+// follow reads one stream after the other. Each resumes where the previous one ended. It returns
+// when ctx ends or no subscriber is left.
 func (h *hub) follow(ctx context.Context) {
 	retry := newRetry()
 	var pos record.Position
@@ -215,10 +220,13 @@ func (h *hub) follow(ctx context.Context) {
 		interrupted := reading.Err() != nil
 		cancel()
 		pos = next
+		// An interruption is deliberate: new kinds, or no subscribers. It needs no pause.
 		if interrupted {
 			continue
 		}
 		h.failed(err)
+		// The position is useless. The next stream starts now, and place reports the gap to
+		// subscribers.
 		if errors.Is(err, record.ErrHistoryLost) || errors.Is(err, record.ErrBroken) {
 			pos = record.Position{}
 		}
@@ -226,12 +234,12 @@ func (h *hub) follow(ctx context.Context) {
 	}
 }
 
-// begin returns what to watch, if there is a subscriber that wants it. cancel ends the
-// reading.
+// begin returns the kinds to watch. wanted is false without subscribers. cancel ends the stream.
 func (h *hub) begin(cancel context.CancelFunc) (kinds []record.KindSpec, wanted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.subs) == 0 {
+		// The next subscriber must not inherit the kinds or the position.
 		h.kinds, h.placed, h.failure, h.cancel = map[string]bool{}, false, nil, nil
 		return nil, false
 	}
@@ -242,10 +250,11 @@ func (h *hub) begin(cancel context.CancelFunc) (kinds []record.KindSpec, wanted 
 	return kinds, true
 }
 
-// read delivers one stream, from pos or, with none, from now on, and calls alive whenever
-// the stream answers. It returns the place from which to go on.
+// read delivers one stream from pos, or from the present position if pos is zero. It calls alive
+// after each answer, and returns the position from which to resume.
 func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.KindSpec, alive func()) (record.Position, error) {
 	if pos.IsZero() {
+		// The position comes before the subscribers join, so that no change falls in between.
 		now, err := h.watcher.Position(ctx)
 		if err != nil {
 			return pos, err
@@ -258,6 +267,8 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 		return pos, err
 	}
 	defer func() {
+		// ctx may have ended already, but the stream's resources at the server must still be
+		// released.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := stream.Close(bounded); err != nil {
@@ -275,8 +286,8 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 	}
 }
 
-// place lets the subscribers that wait begin, and notifies all others that there is a gap
-// before it.
+// place lets waiting subscribers join, and marks all others as lost because changes before the new
+// position are missing.
 func (h *hub) place() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -290,13 +301,13 @@ func (h *hub) place() {
 	h.notify()
 }
 
-// failed notes why no changes arrive; the first of several reasons is worth a line.
+// failed records why no changes arrive, and logs the first of a series of failures.
 func (h *hub) failed(err error) {
 	h.mu.Lock()
 	first := h.failure == nil
 	h.failure = err
 	if errors.Is(err, record.ErrHistoryLost) || errors.Is(err, record.ErrBroken) {
-		// Nobody joins before there is a new place.
+		// A subscriber that joins now would miss changes. It must wait for a new position.
 		h.placed = false
 	}
 	h.mu.Unlock()
@@ -308,10 +319,10 @@ func (h *hub) failed(err error) {
 func (h *hub) deliver(changes []record.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// The stream works again, so the next failure is worth a log line.
 	h.failure = nil
 	for _, change := range changes {
-		// A marker is a fence, which changes no record. Names that are no strings cannot
-		// be read or listed through a view.
+		// A marker is a fence and changes no record. Views cannot read keys that are not strings.
 		name, ok := change.Key.Name()
 		if change.Marker != "" || !ok {
 			continue

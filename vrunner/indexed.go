@@ -9,22 +9,22 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// IndexStore is a Store that reads records by declared fields, as a View does and as an adapter does
-// for the fields that it finds in what is stored.
+// IndexStore is a Store that can read records by declared fields. A View is one. An adapter is one
+// for the fields that it finds in the stored records.
 type IndexStore interface {
 	Store
 	// Indexed reports whether a field of a kind is declared.
 	Indexed(kind, field string) bool
-	// ListIndexed reads by a declared field. The request has no Token. record.ErrNoIndex: read
-	// without it.
+	// ListIndexed reads by a declared field. The store sets the request's Token. After
+	// record.ErrNoIndex the caller reads without the index.
 	ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error)
 }
 
-// BoundedStore is a Store whose lists can be bounded in bytes.
+// BoundedStore is a Store that can limit its lists in bytes.
 type BoundedStore interface {
 	Store
-	// ListBounded is List that ends with the record that reaches so many bytes. more reports that it
-	// did, or that limit did: there may be more records.
+	// ListBounded is List that ends with the record that reaches that many bytes. more reports that
+	// the bytes or limit ended it, so that there may be more records.
 	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
 }
 
@@ -33,10 +33,11 @@ var (
 	_ BoundedStore = (*View)(nil)
 )
 
-// Indexed reports whether a field of a kind is one of Database.Indexed.
+// Indexed reports whether Database.Indexed declares a field of a kind.
 func (v *View) Indexed(kind, field string) bool { return slices.Contains(v.indexed[kind], field) }
 
-// ListIndexed returns live records of a kind by a declared field.
+// ListIndexed returns live records of a kind by a declared field. It returns record.ErrNoIndex if
+// the client has no indexes.
 func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (page record.IndexPage, err error) {
 	reader, ok := v.client.(record.IndexReader)
 	if !ok {
@@ -44,7 +45,7 @@ func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexReq
 	}
 	r := memory.ReadsOf(ctx)
 	if r.Counts() && (req.Bytes <= 0 || req.Bytes > pieceBytes) {
-		req.Bytes = pieceBytes // the page says that it is not the last one
+		req.Bytes = pieceBytes // a shorter page is fine: it says that more follow
 	}
 	err = v.read(ctx, kind, func(t record.Token) (err error) {
 		req.Token = t
@@ -57,7 +58,7 @@ func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexReq
 	return page, take(r, sizeOf(page.Records))
 }
 
-// ListBounded is List that ends with the record that reaches so many bytes.
+// ListBounded is List that ends with the record that reaches that many bytes.
 func (v *View) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
 	return v.list(ctx, kind, prefix, after, limit, bytes)
 }

@@ -15,26 +15,27 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// joinAttempts bounds how often the calls that write together are made again.
+// joinAttempts bounds the runs of calls that write together.
 const joinAttempts = 10
 
-// Join returns a store whose writes can be joined, and what joins them: all that calls write
-// to the store in do, with the context that it is given or one derived from it, is one Write of
-// the store below, made when do has returned nil. If it returns an error, nothing is written.
+// Join returns a store whose writes can be combined, and a function that combines them. Calls in do
+// write to the joined store with the context of do, or one derived from it. Once do returns nil,
+// together makes all these writes with one Write of the store below. If it returns an error,
+// nothing is written, unless the store reports an unknown outcome.
 //
-// In do, reads see what was written in it; others do not before it has ended. Each write has
-// its conditions checked when it is made. What was written is then compared, whole, with what
-// was there: if others have changed that meanwhile, do is run again from its beginning, at most
-// ten times. What was only read is not compared. Subscriptions tell of what is written in the
-// end. The writes must come one after another.
+// Inside do, reads see the writes made so far. Others see them only after together returns. The
+// store checks the conditions of each write immediately. At the end it compares every written
+// record, as a whole, with the state before. If others have changed one, do runs again from its
+// beginning, at most ten times. Records that were only read are not compared. Subscriptions report
+// the writes at the end. Calls must write one after the other.
 //
-// It is for a request that is served by several (apiversion.Options.Together): a request that
-// the database fenced is run again as a whole, for nothing of it was written.
+// Join is for a request that several calls serve (apiversion.Options.Together). After a fence the
+// server can run such a request again as a whole, since none of it was written.
 func Join(store Store) (joined Store, together func(ctx context.Context, do func(ctx context.Context) error) error) {
 	j := &joinedStore{Store: store}
 	together = func(ctx context.Context, do func(context.Context) error) error {
 		if j.of(ctx) != nil {
-			return do(ctx) // the outer one writes
+			return do(ctx) // the outer call writes
 		}
 		for attempt := 1; ; attempt++ {
 			again, err := j.try(ctx, do)
@@ -65,7 +66,7 @@ func Join(store Store) (joined Store, together func(ctx context.Context, do func
 	return j, together
 }
 
-// try runs do once and writes what it has written. again reports that others have changed that.
+// try runs do once and commits its writes. again reports that others have changed a written record.
 func (j *joinedStore) try(ctx context.Context, do func(context.Context) error) (again bool, err error) {
 	w := &joinedWrite{records: map[joinedKey]*joinedRecord{}, held: memory.Of(ctx).Hold()}
 	defer w.held.Set(0)
@@ -76,19 +77,19 @@ func (j *joinedStore) try(ctx context.Context, do func(context.Context) error) (
 	return raced(err), err
 }
 
-// raced reports that what is written is no more as it was.
+// raced reports that a written record changed between the read and the commit.
 func raced(err error) bool {
 	return errors.Is(err, record.ErrMismatch) || errors.Is(err, record.ErrExists) || errors.Is(err, record.ErrNotFound)
 }
 
-// joinedStore is a store, and the key of what is written together in a context.
+// joinedStore is a Store. Its address is the context key of a combined write.
 type joinedStore struct{ Store }
 
-// joinedWrite is what was written in one run.
+// joinedWrite holds the writes of one run, in order.
 type joinedWrite struct {
 	records map[joinedKey]*joinedRecord
 	order   []joinedKey
-	bytes   int64 // of the documents
+	bytes   int64 // total size of the documents
 	held    *memory.Held
 }
 
@@ -97,12 +98,12 @@ type joinedKey struct {
 	key  record.Key
 }
 
-// joinedRecord is a record before and after; nil documents are absence.
+// joinedRecord is a record before and after the run. A nil document means that there is no record.
 type joinedRecord struct{ before, after []byte }
 
 func (r *joinedRecord) size() int64 { return int64(len(r.before) + len(r.after)) }
 
-// of returns what is being written in a context, nil outside of together.
+// of returns the combined write of a context. It is nil outside of together.
 func (j *joinedStore) of(ctx context.Context) *joinedWrite {
 	w, _ := ctx.Value(j).(*joinedWrite)
 	return w
@@ -115,7 +116,8 @@ func (j *joinedStore) commit(ctx context.Context, w *joinedWrite) error {
 		m := record.Mutation{Kind: k.kind, Key: k.key, Doc: r.after}
 		switch {
 		case r.before == nil && r.after == nil:
-			continue // made and deleted again, or a delete of nothing
+			continue // created and deleted again, or a deletion of nothing
+		// The condition makes the commit fail if others have changed the record since its read.
 		case r.before == nil:
 			m.Absent = true
 		default:
@@ -129,12 +131,13 @@ func (j *joinedStore) commit(ctx context.Context, w *joinedWrite) error {
 	return j.Store.Write(ctx, ms)
 }
 
-// Write notes the mutations, all or none, if their conditions hold.
+// Write remembers the mutations, all or none, if their conditions hold.
 func (j *joinedStore) Write(ctx context.Context, ms []record.Mutation) error {
 	w := j.of(ctx)
 	if w == nil {
 		return j.Store.Write(ctx, ms)
 	}
+	// next is a draft: a mutation that fails its condition must leave w unchanged.
 	next := map[joinedKey]joinedRecord{}
 	var order []joinedKey
 	for _, m := range ms {
@@ -153,6 +156,7 @@ func (j *joinedStore) Write(ctx context.Context, ms []record.Mutation) error {
 		r.after = m.Doc
 		next[k] = r
 	}
+	// Memory is taken before w changes, so that a refused write has no effect.
 	bytes := w.bytes
 	for _, k := range order {
 		if r := w.records[k]; r != nil {
@@ -178,7 +182,7 @@ func (j *joinedStore) Write(ctx context.Context, ms []record.Mutation) error {
 	return nil
 }
 
-// written is a record as the calls so far have left it.
+// written returns a record as the calls so far have left it.
 func (j *joinedStore) written(ctx context.Context, w *joinedWrite, k joinedKey) (joinedRecord, error) {
 	if r := w.records[k]; r != nil {
 		return *r, nil
@@ -194,7 +198,7 @@ func (j *joinedStore) written(ctx context.Context, w *joinedWrite, k joinedKey) 
 	return joinedRecord{rec.Doc, rec.Doc}, err
 }
 
-// holds is the error of a condition that a document does not meet.
+// holds returns the error of a condition that the document does not meet.
 func holds(m record.Mutation, doc []byte) error {
 	switch {
 	case m.Absent && doc != nil:
@@ -222,6 +226,7 @@ func (j *joinedStore) Get(ctx context.Context, kind, key string) (record.Record,
 
 func (j *joinedStore) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	w := j.of(ctx)
+	// Without writes the stored list is the answer.
 	if w == nil || len(w.order) == 0 {
 		return j.Store.List(ctx, kind, prefix, after, limit)
 	}
@@ -239,13 +244,13 @@ func madeOf(_ string, k joinedKey, doc []byte) record.Record {
 	return record.Record{Kind: k.kind, Key: k.key, Doc: doc}
 }
 
-// joinedBounded is one over a store whose lists can be bounded in bytes.
+// joinedBounded adds ListBounded over a store that has it.
 type joinedBounded struct {
 	joined  *joinedStore
 	bounded BoundedStore
 }
 
-// ListBounded is List that ends with the record that reaches so many bytes.
+// ListBounded is List that ends with the record that reaches that many bytes.
 func (j joinedBounded) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
 	w := j.joined.of(ctx)
 	if w == nil || len(w.order) == 0 {
@@ -255,7 +260,7 @@ func (j joinedBounded) ListBounded(ctx context.Context, kind, prefix, after stri
 		limit = defaultList
 	}
 	for {
-		last := "" // of the stored ones
+		last := "" // name of the last stored record
 		recs, more, err = page(w, kind, prefix, after, limit, func(ask int) (stored []record.Record, more bool, err error) {
 			if stored, more, err = j.bounded.ListBounded(ctx, kind, prefix, after, ask, bytes); len(stored) > 0 {
 				last = nameOfRecord(stored[len(stored)-1])
@@ -265,6 +270,7 @@ func (j joinedBounded) ListBounded(ctx context.Context, kind, prefix, after stri
 		if err != nil {
 			return nil, false, err
 		}
+		// Written records can be larger than stored ones, so the limit is applied again.
 		size := 0
 		for i, r := range recs {
 			if size += len(r.Doc); bytes > 0 && size >= bytes && i+1 < len(recs) {
@@ -274,11 +280,11 @@ func (j joinedBounded) ListBounded(ctx context.Context, kind, prefix, after stri
 		if len(recs) > 0 || !more || last == "" {
 			return recs, more || len(recs) == limit, nil
 		}
-		after = last // all that was stored there is deleted
+		after = last // calls have deleted all records of this page
 	}
 }
 
-// joinedBatch is one over a store that reads much at once.
+// joinedBatch is a joinedStore over a store that reads several records at once.
 type joinedBatch struct {
 	*joinedStore
 	batch BatchStore
@@ -307,6 +313,7 @@ func (j *joinedBatch) Select(ctx context.Context, sels []record.Selector, asList
 	if err != nil || w == nil {
 		return recs, err
 	}
+	// The stored version of a written record is outdated, or deleted.
 	recs = slices.DeleteFunc(recs, func(r record.Record) bool { return w.records[joinedKey{r.Kind, r.Key}] != nil })
 	for _, k := range w.order {
 		name, _ := k.key.Name()
@@ -320,21 +327,22 @@ func (j *joinedBatch) Select(ctx context.Context, sels []record.Selector, asList
 	return recs, nil
 }
 
-// page is what a list returns with what was written, and whether there may be more. stored returns so
-// many of what is stored, or fewer, and whether there may be more of them.
+// page merges a list of the store with the writes so far. more reports that there may be more.
+// stored returns up to ask stored items and whether there may be more of them.
 func page[T any](w *joinedWrite, kind, prefix, after string, limit int, stored func(ask int) ([]T, bool, error), nameOf func(T) string, made func(name string, k joinedKey, doc []byte) T) (items []T, more bool, err error) {
 	if limit <= 0 {
 		limit = defaultList
 	}
-	// So many more, that there are enough when those are left out that were changed.
+	// Ask for one more item for each written record, so that enough remain when those are removed.
 	if items, more, err = stored(limit + len(w.order)); err != nil {
 		return nil, false, err
 	}
-	last := "" // how far the stored ones go; empty: to the end
+	last := "" // name of the last stored item; empty: the list is complete
 	if more && len(items) > 0 {
 		last = nameOf(items[len(items)-1])
 	}
 	items = slices.DeleteFunc(items, func(i T) bool { return w.records[joinedKey{kind, record.StringKey(nameOf(i))}] != nil })
+	// A written record past last belongs to a later page: stored ones may come before it.
 	for _, k := range w.order {
 		name, _ := k.key.Name()
 		if doc := w.records[k].after; doc != nil && k.kind == kind && strings.HasPrefix(name, prefix) && name > after && (last == "" || name <= last) {

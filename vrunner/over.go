@@ -12,27 +12,29 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Adapter shows the records of a stored version as those of another, as package
-// transform/adapt does.
+// Adapter shows the records of a stored version as records of another version. Package
+// transform/adapt has one.
 type Adapter interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	Write(ctx context.Context, ms []record.Mutation) error
 	// Follows returns the stored kinds whose changes may show in kinds.
 	Follows(kinds ...string) []string
-	// Affected returns what a change of a stored record may change in the version shown: records
-	// by their names or, where the names are not known, by what these begin with.
+	// Affected returns the shown records that a change of a stored record may change. It returns
+	// their names or, if it does not know the names, their prefixes.
 	Affected(kind, name string) ([]record.Selector, error)
-	// Several reports whether Affected returns beginnings of names for a kind.
+	// Several reports whether Affected returns prefixes for a kind.
 	Several(kind string) bool
 }
 
-// Over is the store of a version that is shown over another one's. Its changes are those of the
-// stored kinds that follow names; with none, of all that may show in what is asked for.
+// Over returns the store of a version that is shown over a stored version. Its subscriptions follow
+// the stored kinds in follow. If follow is empty, they follow all stored kinds that may show in the
+// requested kinds.
 //
-// A subscription remembers the names of kinds of which a stored record shows several, to
-// report those that are gone, and lists them when it begins and after each ErrLost. Without room
-// for them it is refused as busy, and likewise its Next: list again, as after ErrLost.
+// One stored record may show as several records of a kind. For such a kind the subscription
+// remembers the names, so that it can report deleted ones. It lists them at the start and after
+// each ErrLost. Without memory for the names, Changes and Next fail as busy. After such an error of
+// Next the caller must list again, as after ErrLost.
 func Over(stored Store, shown Adapter, follow ...string) Store {
 	o := over{shown, stored, follow}
 	if in, ok := shown.(reads); ok {
@@ -41,7 +43,7 @@ func Over(stored Store, shown Adapter, follow ...string) Store {
 	return o
 }
 
-// reads are abilities of a Store that an Adapter may have too.
+// reads holds the optional abilities of a Store that an Adapter may have too.
 type reads interface {
 	Indexed(kind, field string) bool
 	ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error)
@@ -69,6 +71,7 @@ func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error
 	if len(follow) == 0 {
 		follow = o.Follows(kinds...)
 	}
+	// Subscribe before the list, so that a change between the two is not missed.
 	s, err := o.stored.Changes(ctx, follow...)
 	if err != nil {
 		return nil, err
@@ -86,10 +89,10 @@ type overChanges struct {
 	Subscription
 	shown Adapter
 	kinds []string
-	known map[string][]string // of kinds with several: the names that there are, in order
-	bytes int64               // about what known takes
-	began bool                // the caller has the subscription
-	held  *memory.Held
+	known map[string][]string // for kinds with Several: the existing names, sorted
+	bytes int64               // approximate size of known
+	began bool                // Changes has returned the subscription
+	held  *memory.Held        // counts bytes
 }
 
 // Close ends the subscription.
@@ -99,8 +102,7 @@ func (c *overChanges) Close() {
 	c.held.Set(0)
 }
 
-// count notes that names have come to known and gone from it, and reports whether there is room for
-// all that it has.
+// count updates the size of known and reports whether there is memory for it.
 func (c *overChanges) count(come, gone []string) bool {
 	for _, name := range come {
 		c.bytes += sizeOfName(name)
@@ -111,13 +113,14 @@ func (c *overChanges) count(come, gone []string) bool {
 	return c.held.SetSpare(c.bytes)
 }
 
-// sizeOfName is about what a name takes in a slice.
+// sizeOfName returns the approximate size of a name in a slice, in bytes.
 func sizeOfName(name string) int64 {
 	const each = 16 // next to the text
 	return int64(len(name) + each)
 }
 
-// noRoom reports that known has no room. A stream that the caller has begun runs again.
+// noRoom returns the error for missing memory. For a subscription in use, it also makes
+// Runner.Stream start the handler again.
 func (c *overChanges) noRoom(ctx context.Context) error {
 	if req := requestOf(ctx); req != nil && c.began {
 		req.lost.Store(true)
@@ -125,8 +128,8 @@ func (c *overChanges) noRoom(ctx context.Context) error {
 	return refusal.New(refusal.Busy, errNoRoom)
 }
 
-// list brings what is known up to date. It comes before what the caller lists, so that whatever
-// is gone after that is known.
+// list reads the known names again. It runs before the caller's own list, so that a name that
+// disappears after that list is known.
 func (c *overChanges) list(ctx context.Context) error {
 	for _, kind := range c.kinds {
 		if !c.shown.Several(kind) {
@@ -145,17 +148,18 @@ func (c *overChanges) list(ctx context.Context) error {
 	return nil
 }
 
-// namesBytes bounds the records that are read at once for their names.
+// namesBytes bounds the size of records that one list reads for their names.
 const namesBytes = 8 << 20
 
-// names are those of a kind with a prefix, now, in order. They find room while they are collected, next
-// to those that are known.
+// names returns the present names of a kind with a prefix, sorted. While it collects them it takes
+// memory for them, in addition to the known names.
 func (c *overChanges) names(ctx context.Context, kind, prefix string) (names []string, err error) {
+	// Only the names are kept. The documents of each page are given back.
 	ctx, read := memory.Read(ctx)
 	defer func() {
 		read.Drop()
 		if err != nil {
-			c.held.Set(c.bytes) // fewer than before always fit
+			c.held.Set(c.bytes) // a smaller number always fits
 		}
 	}()
 	var come int64
@@ -166,7 +170,8 @@ func (c *overChanges) names(ctx context.Context, kind, prefix string) (names []s
 		}
 		for _, r := range recs {
 			after, _ = r.Key.Name()
-			// A part of the document's memory would keep all of it.
+			// The name shares memory with the document. Without the copy it would keep the whole
+			// document.
 			names, come = append(names, strings.Clone(after)), come+sizeOfName(after)
 		}
 		if !c.held.SetSpare(c.bytes + come) {
@@ -176,7 +181,7 @@ func (c *overChanges) names(ctx context.Context, kind, prefix string) (names []s
 	return names, nil
 }
 
-// page is a page of a kind, bounded in bytes where the records can be listed so.
+// page returns one page of a kind. It is bounded in bytes if the adapter supports that.
 func (c *overChanges) page(ctx context.Context, kind, prefix, after string) (recs []record.Record, more bool, err error) {
 	const page = 1000
 	if bounded, ok := c.shown.(reads); ok {
@@ -187,6 +192,7 @@ func (c *overChanges) page(ctx context.Context, kind, prefix, after string) (rec
 }
 
 func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
+	// After a loss the known names may be outdated as well.
 	stored, err := c.Subscription.Next(ctx)
 	if errors.Is(err, ErrLost) {
 		if err := c.list(ctx); err != nil {
@@ -197,7 +203,7 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 		return nil, err
 	}
 	var out []Dirty
-	reported := map[record.Selector]bool{} // several records may show in the same ones
+	reported := map[record.Selector]bool{} // several stored records may affect the same shown record
 	for _, d := range stored {
 		sels, err := c.shown.Affected(d.Kind, d.Name)
 		if err != nil {
@@ -209,6 +215,8 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 			reported[sel] = true
 			switch {
 			case !ok || again || !slices.Contains(c.kinds, sel.Kind):
+			// The affected names are unknown: report every present and former name with this
+			// prefix.
 			case sel.Prefix:
 				names, err := c.within(ctx, sel.Kind, name)
 				if err != nil {
@@ -225,15 +233,16 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 	return out, nil
 }
 
-// Lister is a Subscription whose caller says what it was shown by lists of its own: a record that
-// came after the subscription and went before its first change is reported only so.
+// Lister is an optional ability of a Subscription. Its caller reports the names that its own lists
+// returned. Without this, the subscription cannot report a record that was created after it began
+// and deleted before its first change.
 type Lister interface {
 	Listed(kind, name string)
 }
 
 var _ Lister = (*overChanges)(nil)
 
-// Listed notes a name that the caller has been shown.
+// Listed remembers a name that the caller's list returned.
 func (c *overChanges) Listed(kind, name string) {
 	if !c.shown.Several(kind) {
 		return
@@ -241,11 +250,11 @@ func (c *overChanges) Listed(kind, name string) {
 	names := c.known[kind]
 	if at, there := slices.BinarySearch(names, name); !there {
 		c.known[kind] = slices.Insert(names, at, name)
-		c.count([]string{name}, nil) // without room for it the next change reports that
+		c.count([]string{name}, nil) // without memory, the next change returns the error
 	}
 }
 
-// within are the names that begin so, or did until now.
+// within returns the names that begin with a prefix, now or when last known, sorted.
 func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string, error) {
 	now, err := c.names(ctx, kind, prefix)
 	if err != nil {
@@ -262,6 +271,7 @@ func (c *overChanges) within(ctx context.Context, kind, prefix string) ([]string
 	if !c.count(now, gone) {
 		return nil, c.noRoom(ctx)
 	}
+	// A former name without a record was deleted, and the caller learns this when it reads it.
 	both := slices.Concat(now, gone)
 	slices.Sort(both)
 	return slices.Compact(both), nil

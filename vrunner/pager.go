@@ -8,8 +8,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ListWith lists as List does and returns what also selects for what is listed, of kinds, all as
-// they were at one moment. A client that cannot is an *record.UnsupportedError.
+// ListWith lists like List. It also returns the records that also selects for the listed ones. All
+// records are from one snapshot. kinds are the kinds that also may select. If the client cannot do
+// this, the error is an *record.UnsupportedError.
 func (v *View) ListWith(ctx context.Context, kind, prefix, after string, limit int, kinds []string, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
 	pager, err := v.pager()
 	if err != nil {
@@ -32,8 +33,8 @@ func withKind(kinds []string, kind string) []string {
 	return append(slices.Clip(kinds), kind)
 }
 
-// SelectAt is Select as a list, with the moment that it shows. A client that cannot is an
-// *record.UnsupportedError.
+// SelectAt is Select as a list, and also returns the position of its snapshot. If the client cannot
+// do this, the error is an *record.UnsupportedError.
 func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap record.Snapshot, err error) {
 	pager, err := v.pager()
 	if err != nil || len(sels) == 0 {
@@ -53,9 +54,9 @@ func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap recor
 	return snap, err
 }
 
-// Since returns which records of kinds have changed after a position, and the place that it has
-// come to; with no position it returns the present place. A client, or a database, that cannot is
-// an *record.UnsupportedError.
+// Since returns the records of kinds that changed after a position, and the position reached. With
+// the zero position it returns the present one and no changes. If the client or its database cannot
+// do this, the error is an *record.UnsupportedError.
 func (v *View) Since(ctx context.Context, after record.Position, kinds ...string) (changed []record.Change, now record.Position, err error) {
 	pager, err := v.pager()
 	if err != nil {

@@ -18,79 +18,79 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Protocol is what this package speaks; upgrades need at least upgradestate.MinProtocol
-// of every server.
+// Protocol is the protocol version of this package. Upgrades require at least
+// upgradestate.MinProtocol of every server.
 const Protocol = 1
 
-// Deployments is what a server needs of the Deployment.
+// Deployments is the access to the Deployment that a server needs.
 type Deployments interface {
 	// Get reads the record linearizably.
 	Get(ctx context.Context) (upgradestate.Deployment, error)
-	// Watch delivers the newest record whenever it changed, beginning with the present
-	// one. The channel is closed when ctx ends.
+	// Watch delivers the present record and then the newest one after each change. It closes the
+	// channel when ctx ends.
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
 	// Announce publishes this server's state under its lease.
 	Announce(ctx context.Context, s upgradestate.ServerState) error
 }
 
-// Database is how a server reaches the database of one version.
+// Database is a server's access to the database of one version.
 type Database struct {
 	Client record.Client
-	// Watcher is for View.Changes, which fails without it.
+	// Watcher is for View.Changes. Nil makes View.Changes fail.
 	Watcher record.Watcher
-	// ReadsAsList: for a request that only reads, Get and Select are as recent as a list
-	// (record.Client), which costs less. What writes, a stream and a controller read as ever.
+	// ReadsAsList makes Get and Select of a request that only reads as recent as a list
+	// (record.Client), which costs less. Writing requests, streams and controllers always read
+	// linearizably.
 	ReadsAsList bool
-	// Indexed are the declared fields of each kind, by which records are read where the database has
-	// the index (record.KindSpec.Indexed). Nil: none are.
+	// Indexed holds the declared fields of each kind. Records can be read by them if the database
+	// has the index (record.KindSpec.Indexed). Nil declares none.
 	Indexed map[string][]string
 }
 
-// Stack serves one version. Handler gets requests of every API version; Write
-// reports which of them write. Both are nil in a process that has controllers only.
+// Stack serves one version. Handler gets requests of every API version. Write reports which
+// requests write. Both are nil in a process that only runs controllers.
 type Stack struct {
 	Handler http.Handler
 	Write   func(*http.Request) bool
-	// Stream reports which requests are answered with a stream; nil: none. Their responses
-	// are sent as they are written and their contexts end at a flip, with ErrFlipped. To
-	// let a watch go on over the flip, mount a WatchHandler in front of the Runner.
+	// Stream reports which requests get a stream as the response. Nil means none. The Runner sends
+	// their responses as the handler writes them, and ends their contexts at a flip with
+	// ErrFlipped. To continue a watch over the flip, mount the handler of NewWatchHandler in front
+	// of the Runner.
 	Stream func(*http.Request) bool
 	// Controllers are the version's background work.
 	Controllers []Controller
-	// Fixtures are records that the version starts with: Kind, Key and Doc. They are
-	// created when the version becomes active for the first time, never before, and once in
-	// the life of its namespace: one that is there already (a copy, or a client's) is left
-	// alone, and one that was deleted does not come back. A list that changes later is not
-	// made again. Database.Client must be a record.OnceClient.
+	// Fixtures are records that the version starts with: Kind, Key and Doc. The Runner creates them
+	// when the version becomes active for the first time, and once in the life of its namespace. A
+	// record that exists already stays as it is. A deleted one does not return. A later change of
+	// the list has no effect. Database.Client must be a record.OnceClient.
 	Fixtures []record.Record
 }
 
-// Config configures a Runner. Zero values mean the defaults named.
+// Config configures a Runner. Zero values mean the defaults given here.
 type Config struct {
 	ID      string        // of this server
-	HoldCap time.Duration // how long a write, or a read of a sealed namespace, may wait; 15 s
-	MaxHeld int           // how many writes may wait; 10,000
-	MaxBody int64         // largest request body, which is kept to run the request again; 8 MiB
-	// MaxHeldBytes is how much the bodies of the writes that wait may come to; 256 MiB.
+	HoldCap time.Duration // longest wait of a write, or of a read of a sealed namespace; 15 s
+	MaxHeld int           // most writes that wait at the gate; 10,000
+	MaxBody int64         // largest request body in bytes, kept for a second run; 8 MiB
+	// MaxHeldBytes bounds the total size of the bodies of waiting writes; 256 MiB.
 	MaxHeldBytes int64
-	// Lead runs work whenever this process is the leader of what has that name, until ctx
-	// ends, and returns what work returns while it leads. The context of work ends when
-	// leadership is lost. Needed for controllers with Leader; shards.Lead is one.
+	// Lead runs work whenever this process leads the election called name, until ctx ends. It
+	// returns the result of a run that ends while the process leads. The context of work ends when
+	// leadership is lost. Controllers with Leader need it; shards.Lead implements it.
 	Lead func(ctx context.Context, name string, work func(context.Context) error) error
-	// Usage returns how much each API version was called, and since when that was counted.
-	// It is asked every 30 s, and announced with the server's state. Nil: nothing is
-	// announced.
+	// Usage returns the number of calls of each API version and the start of the count. The Runner
+	// reads it every 30 s and announces it with the server's state. Nil announces nothing.
 	Usage func() (since time.Time, used map[string]upgradestate.Usage)
-	// Warnings are what is insecure about this process, which is announced with the server's
-	// state. Nil: nothing is.
+	// Warnings returns the insecure settings of this process, which the Runner announces with the
+	// server's state. Nil announces none.
 	Warnings func() []string
-	// Keys are, by namespace version, the keys that this process can decrypt records
-	// with (upgradestate.ServerState.Keys), which are announced likewise. Nil: it has none.
+	// Keys returns, for each namespace version, the keys that can decrypt its records in this
+	// process (upgradestate.ServerState.Keys). The Runner announces them. Nil announces none.
 	Keys func() map[string][]string
 }
 
-// Runner is an http.Handler that runs the stack of the active version. All its methods may
-// be called concurrently.
+// Runner is an http.Handler that runs the stack of the active version. Its methods are safe for
+// concurrent use.
 type Runner struct {
 	cfg         Config
 	deployments Deployments
@@ -102,27 +102,26 @@ type Runner struct {
 
 	mu     sync.Mutex
 	record upgradestate.Deployment
-	news   chan struct{} // closed and replaced when record changed
-	// flipSeen is when a flip was seen whose writes do not pass yet.
+	news   chan struct{} // closed and replaced when record changes
+	// flipSeen is the time of the latest flip. It is zero once writes pass again.
 	flipSeen time.Time
-	restart  int64 // milliseconds of the latest swap
-	// streams are those that run, each with what ends its context.
+	restart  int64 // duration of the latest swap in milliseconds
+	// streams holds each running stream with the function that ends its context.
 	streams map[*request]context.CancelCauseFunc
 	stopped bool            // Run has ended
-	term    *term           // of the controllers that run; nil: none do
-	seeded  map[string]bool // versions whose fixtures are known to have been made
-	warned  string          // the upgrade that this server cannot follow, once it was logged
-	waived  uint64          // the epoch in which requests wait no longer for fixtures
-	since   string          // of used
+	term    *term           // of the running controllers; nil: none run
+	seeded  map[string]bool // versions whose fixtures exist
+	warned  string          // the upgrade id of the latest logged warning
+	waived  uint64          // the epoch in which requests no longer wait for fixtures
+	since   string          // start of the count in used
 	used    map[string]upgradestate.Usage
 
 	running, overdue, restarts atomic.Int64 // controllers
 }
 
-// New makes a runner. databases holds that of each namespace, by the name that it has in
-// the Deployment: v1, or v1@b for another place of v1. build makes the stack that serves a
-// namespace, once for each: it is given the API version, and gets a view of each API
-// version.
+// New returns a Runner. databases holds the database of each namespace by its name in the
+// Deployment: v1, or v1@b for another place of v1. New calls build once for each namespace, to make
+// its stack. build gets the API version of the namespace and one view for each API version.
 func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
 	if cfg.HoldCap == 0 {
 		cfg.HoldCap = 15 * time.Second
@@ -143,6 +142,7 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	views := map[string]*View{}
 	for v, db := range r.databases {
 		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList, indexed: db.Indexed}
+		// The subscribers of a version share one stream, so each version has one hub.
 		if db.Watcher != nil {
 			views[v].hub = newHub(v, db.Watcher, log)
 			r.hubs = append(r.hubs, views[v].hub)
@@ -159,8 +159,9 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	return r
 }
 
-// byAPIVersion are the views that the stack of a namespace works with, one for each API
-// version: its own; of others the one without a location, or else the first by name.
+// byAPIVersion returns the views for the stack of a namespace, one for each API version. For its
+// own API version that is its own view. For another it is the namespace without a location, or else
+// the first by name.
 func byAPIVersion(own string, views map[string]*View) map[string]*View {
 	out := map[string]*View{upgradestate.APIVersion(own): views[own]}
 	for _, v := range slices.Sorted(maps.Keys(views)) {
@@ -171,9 +172,9 @@ func byAPIVersion(own string, views map[string]*View) map[string]*View {
 	return out
 }
 
-// Run follows the record until ctx ends: holds, acknowledges, swaps. It also reads the
-// changes that handlers follow, makes fixtures, and runs controllers, for whose end it
-// waits, though not for ever. It runs once; streams end with it.
+// Run follows the record until ctx ends: it holds, acknowledges and swaps. It also reads the
+// changes for subscriptions, creates fixtures and runs controllers. It waits a limited time for the
+// controllers to stop. Run can be called once. Streams end with it.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.stopStreams()
 	if err := errors.Join(r.checkControllers(), r.checkFixtures()); err != nil {
@@ -194,7 +195,8 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) follow(ctx context.Context) error {
 	for d := range r.deployments.Watch(ctx) {
 		if old := r.current(); old.Name != "" && d.Epoch != old.Epoch {
-			// A new stack starts only on a linearizable read of the flip.
+			// A late watch may deliver an old flip, whose stack must not start. Without an answer
+			// from etcd the server uses that record, and the database refuses stale tokens.
 			if fresh, err := r.deployments.Get(ctx); err == nil && fresh.Revision > d.Revision {
 				d = fresh
 			}
@@ -204,11 +206,12 @@ func (r *Runner) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// accept takes a record, unless it is older than the one at hand. The watch brings it, or
-// a read that had to ask etcd, which may be first.
+// accept takes a record unless it is older than the present one. Records come from the watch and
+// from direct reads, in any order.
 func (r *Runner) accept(d upgradestate.Deployment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// An older record could reopen the gate during a switch.
 	if d.Revision <= r.record.Revision {
 		return
 	}
@@ -218,13 +221,16 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 	r.record = d
 	r.warn(d)
 	r.flipStreams()
-	// With the record: nobody may acknowledge a hold before the gate holds.
+	// The gate must follow under the same lock. Otherwise acknowledge could announce a hold that
+	// the gate does not enforce yet.
 	r.admit()
 }
 
-// admit makes the gate and the controllers follow the present record. r.mu is held.
+// admit makes the gate and the controllers follow the present record. The caller holds r.mu.
 func (r *Runner) admit() {
+	// The term ends before the gate opens, so that no controller of the old term passes it.
 	r.endTerm()
+	// A server without this version keeps its gate as it is. Its requests fail in serves.
 	if _, known := r.stacks[r.record.CurrentVersion]; known {
 		r.gate.update(r.record, r.starting())
 	}
@@ -234,20 +240,21 @@ func (r *Runner) admit() {
 	}
 }
 
-// swapped notes how long the swap after a flip took, once. r.mu is held.
+// swapped records the duration of the swap after a flip, once. The caller holds r.mu.
 func (r *Runner) swapped() {
 	if r.flipSeen.IsZero() {
 		return
 	}
 	took := time.Since(r.flipSeen)
 	r.flipSeen = time.Time{}
+	// 0 would mean that this server has never swapped.
 	r.restart = max(1, took.Milliseconds())
 	r.notify()
 	r.log.Info("stack is swapped", zap.String("version", r.record.CurrentVersion), zap.Uint64("epoch", r.record.Epoch),
 		zap.Duration("took", took))
 }
 
-// notify wakes all who wait for news. r.mu is held.
+// notify wakes all waiters for news. The caller holds r.mu.
 func (r *Runner) notify() {
 	close(r.news)
 	r.news = make(chan struct{})
@@ -259,14 +266,15 @@ func (r *Runner) GateOpen() bool {
 	return open
 }
 
-// Hold returns how long writes were held here for the latest switch or attempt at one, or are
-// held by now; 0 if they never were. It is the pause as this server's clients felt it.
+// Hold returns how long this server held writes in the latest switch or attempt, or has held them
+// so far. It is 0 if the server never held writes. Clients of this server saw a pause of this
+// length.
 func (r *Runner) Hold() time.Duration { return r.gate.hold() }
 
-// Ready returns nil when requests can be served, and otherwise what is missing.
+// Ready returns nil when the server can serve requests. Otherwise the error states the reason.
 func (r *Runner) Ready() error { return r.serves(r.current()) }
 
-// serves returns nil when requests can be served by the record d.
+// serves returns nil when the server can serve requests under the record d.
 func (r *Runner) serves(d upgradestate.Deployment) error {
 	if d.Name == "" {
 		return refusal.Because(refusal.NotReady, "waiting for the Deployment in etcd", nil)
@@ -280,14 +288,14 @@ func (r *Runner) serves(d upgradestate.Deployment) error {
 	return nil
 }
 
-// decide looks up what the table decides for this server: its versions are those that it
-// has databases of.
+// decide returns the decision of upgradestate for this server. Its versions are the ones that it
+// has databases for.
 func (r *Runner) decide(d upgradestate.Deployment) upgradestate.Decision {
 	return upgradestate.Decide(slices.Sorted(maps.Keys(r.databases)), &d)
 }
 
-// warn logs once for each upgrade that this server has to be replaced before the flip.
-// r.mu is held.
+// warn logs, once for each upgrade, that this server must be replaced before the flip. The caller
+// holds r.mu.
 func (r *Runner) warn(d upgradestate.Deployment) {
 	if d.Upgrade == nil || d.Upgrade.ID == r.warned {
 		return
@@ -304,9 +312,10 @@ func (r *Runner) current() upgradestate.Deployment {
 	return r.record
 }
 
-// newer waits for a record newer than a revision: it asks etcd once, for a server may
-// have missed the news, and then waits for the watch.
+// newer waits for a record newer than a revision. It first asks etcd once, because the server may
+// have missed a change, and then waits for the watch.
 func (r *Runner) newer(ctx context.Context, revision int64) error {
+	// Without etcd the watch is the only source. It may deliver the record later.
 	if d, err := r.deployments.Get(ctx); err == nil {
 		r.accept(d)
 	}

@@ -15,14 +15,15 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// ServeHTTP runs a request on the stack of the active version. Writes pass the gate. A
-// request that a switch interrupted before it had any effect is run again, so that its
-// client sees nothing but latency. Streams are sent as they come.
+// ServeHTTP runs a request on the stack of the active version. Writes pass the gate. If a switch
+// interrupts a request before it has any effect, ServeHTTP runs the request again, so that the
+// client notices only latency. It sends streams as the handler writes them.
 func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if r.streaming(req) {
 		r.serveStream(w, req)
 		return
 	}
+	// The whole body is needed: the handler may have to read it twice.
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, r.cfg.MaxBody))
 	if err != nil {
 		code := connect.CodeInvalidArgument
@@ -31,7 +32,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			err = fmt.Errorf("request body is larger than %d bytes", tooLarge.Limit)
 		}
 		var answer *connect.Error
-		if errors.As(err, &answer) { // there was no room for it, say
+		if errors.As(err, &answer) { // such as missing memory for the body
 			w.Header().Set("Retry-After", "1")
 		} else {
 			answer = connect.NewError(code, err)
@@ -39,15 +40,16 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		r.refuse(w, req, answer)
 		return
 	}
+	// One deadline for all runs, so that repeated switches cannot delay a client for ever.
 	ctx, cancel := context.WithTimeout(req.Context(), r.cfg.HoldCap)
 	defer cancel()
 	for {
 		out := newCapture(req.Context())
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
-			memory.Of(req.Context()).Settle(0) // the client may read slowly, and the body is done with
+			memory.Of(req.Context()).Settle(0) // a slow client needs no request body
 			if out.full {
-				if !out.effect && !out.never { // what was written must not be sent again
+				if !out.effect && !out.never { // a client must not repeat a write
 					w.Header().Set("Retry-After", "1")
 				}
 				r.refuse(w, req, noRoomFor(out))
@@ -56,6 +58,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			out.replay(w)
 			return
 		}
+		// The response of an interrupted run must not reach the client.
 		out.drop()
 		if err == nil {
 			err = r.newer(ctx, revision)
@@ -64,7 +67,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		case err == nil:
 			continue
 		case req.Context().Err() != nil:
-			return // the client is gone
+			return // the client has disconnected
 		case ctx.Err() != nil:
 			err = ErrHeld
 		}
@@ -74,19 +77,20 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// attempt runs the request once; ctx bounds how long it is held. interrupted reports that a
-// switch ended it without effect, and that a record newer than revision is needed to run
-// it again.
+// attempt runs the request once. ctx bounds the time at the gate. interrupted reports that a switch
+// ended the run without effect. The next run then needs a record newer than revision.
 func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, out *capture) (interrupted bool, revision int64, err error) {
 	d := r.current()
 	if err := r.serves(d); err != nil {
 		return false, 0, err
 	}
+	// Requests must not see a new namespace before its fixtures exist.
 	if err := r.started(ctx); err != nil {
 		return false, 0, err
 	}
 	run := &request{version: d.CurrentVersion}
 	revision = d.Revision
+	// The pass decides the version: the record may have changed while the write waited.
 	if r.stacks[run.version].Write(req) {
 		p, err := r.gate.enter(ctx, int64(len(body)))
 		if err != nil {
@@ -97,6 +101,7 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	} else {
 		run.shows = true
 	}
+	// The handler keeps the client's context. Only the wait before it has the deadline.
 	inner := req.Clone(context.WithValue(req.Context(), requestKey{}, run))
 	inner.Body = io.NopCloser(bytes.NewReader(body))
 	inner.ContentLength = int64(len(body))
@@ -105,7 +110,7 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	return run.moved.Load() && !run.effect.Load(), revision, nil
 }
 
-// unavailable is the answer that an error is, with its reason if it has one.
+// unavailable returns the Connect error of err with its reason, or else one with code UNAVAILABLE.
 func unavailable(err error) *connect.Error {
 	if answer, ok := refusal.In(err); ok {
 		return answer
@@ -115,48 +120,48 @@ func unavailable(err error) *connect.Error {
 
 var errorWriter = connect.NewErrorWriter()
 
-// refuse answers in the protocol of the request.
+// refuse sends an error in the protocol of the request.
 func (r *Runner) refuse(w http.ResponseWriter, req *http.Request, err *connect.Error) {
 	if err.Code() == connect.CodeResourceExhausted && !errorWriter.IsSupported(req) {
-		http.Error(w, err.Message(), http.StatusRequestEntityTooLarge) // which plain HTTP has, and Connect has not
+		http.Error(w, err.Message(), http.StatusRequestEntityTooLarge) // Connect has no such code
 		return
 	}
 	refusal.Write(w, req, err)
 }
 
-// noRoomFor refuses what ran, and whose response found no room next to those of others.
+// noRoomFor returns the error of a request that ran but whose response did not fit into memory.
 func noRoomFor(out *capture) *connect.Error {
 	switch {
 	case out.effect:
 		return refusal.New(refusal.OutcomeUnknown, errors.New("it was written, and there is no room for its answer: read it"))
-	case out.never: // Connect has this code for messages that are too large
+	case out.never: // Connect uses this code for messages that are too large
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("the answer is larger than the server can hold for one request: ask for less"))
 	default:
 		return refusal.New(refusal.Busy, errNoRoom)
 	}
 }
 
-// errNoRoom: what requests hold in memory is bounded, and others hold it.
+// errNoRoom means that other requests hold the memory that this one needs.
 var errNoRoom = memory.ErrNoRoom
 
-// capture keeps a response until it is known that it counts, and while its client reads it. The
-// headers are those at the time of the status; what is set later is trailers.
+// capture keeps a response until the request is known to count, and while the client reads it. sent
+// holds the headers at the time of the status. Headers set later are trailers.
 type capture struct {
 	header http.Header
 	sent   http.Header // nil before the status
 	status int
 	body   []byte
-	held   *memory.Held // the capacity of body
-	full   bool         // there was no room for the body, which is gone
-	never  bool         // there is none on an idle server either
-	effect bool         // the request has, or may have, written
+	held   *memory.Held // counts the capacity of body
+	full   bool         // the body did not fit into memory and is dropped
+	never  bool         // it would not fit on an idle server either
+	effect bool         // the request has written, or may have
 }
 
 func newCapture(ctx context.Context) *capture {
 	return &capture{header: http.Header{}, held: memory.Of(ctx).Hold()}
 }
 
-// drop forgets the body.
+// drop frees the body.
 func (c *capture) drop() {
 	c.body = nil
 	c.held.Set(0)
@@ -165,6 +170,7 @@ func (c *capture) drop() {
 func (c *capture) Header() http.Header { return c.header }
 
 func (c *capture) WriteHeader(status int) {
+	// Informational responses, such as 103, come before the real status.
 	informational := status < http.StatusOK && status != http.StatusSwitchingProtocols
 	if c.status == 0 && !informational {
 		c.status, c.sent = status, c.header.Clone()
@@ -183,14 +189,15 @@ func (c *capture) Write(b []byte) (int, error) {
 			c.drop()
 			return 0, errNoRoom
 		}
+		// append would choose a capacity that the counter does not know.
 		c.body = append(make([]byte, 0, size), c.body...)
 	}
 	c.body = append(c.body, b...)
 	return len(b), nil
 }
 
-// grow takes room for need bytes, and for as many more as it can, up to twice the present ones:
-// each growth copies the body.
+// grow takes memory for need bytes and, if possible, for twice the present body. Each growth copies
+// the body, so larger steps are cheaper.
 func (c *capture) grow(need int) (size int, ok bool) {
 	const least = 64 << 10
 	for size = max(need, 2*cap(c.body)); !c.held.Set(int64(size)); {
@@ -204,14 +211,15 @@ func (c *capture) grow(need int) (size int, ok bool) {
 	return size, true
 }
 
-// Flush is there because streaming protocols ask for it; a captured response is sent
-// whole.
+// Flush implements http.Flusher, which streaming protocols require. It does nothing: a captured
+// response is sent as a whole.
 func (c *capture) Flush() {}
 
 func (c *capture) replay(w http.ResponseWriter) {
-	c.WriteHeader(http.StatusOK) // unless there was one
+	c.WriteHeader(http.StatusOK) // no-op if the handler has sent a status
 	maps.Copy(w.Header(), c.sent)
 	w.WriteHeader(c.status)
-	_, _ = w.Write(c.body) // a client that is gone cannot be answered
+	_, _ = w.Write(c.body) // there is no way to report an error to a client that left
+	// After the body, net/http sends these as trailers.
 	maps.Copy(w.Header(), c.header)
 }

@@ -6,42 +6,44 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Store is one version's namespace as handlers need it: a View, or another version's shown as
-// one (Over). record.ErrNotFound and its siblings report what happened.
+// Store is one version's namespace for handlers: a View, or another version shown as one (Over).
+// Errors are those of package record, such as record.ErrNotFound.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns records in name order whose name begins with prefix and comes after
-	// after. limit 0 means 1000.
+	// List returns records in name order, whose name begins with prefix and comes after after.
+	// limit 0 means 1000.
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	// Write makes all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error
-	// Changes returns which records changed after it returned.
+	// Changes subscribes to kinds. It delivers every change that happens after it returns.
 	Changes(ctx context.Context, kinds ...string) (Subscription, error)
 }
 
-// Subscription returns what is dirty. One goroutine at a time may call Next; it must be
-// closed.
+// Subscription delivers dirty records. One goroutine at a time may call Next. The caller must Close
+// it.
 type Subscription interface {
 	Next(ctx context.Context) ([]Dirty, error)
 	Close()
 }
 
-// BatchStore is a Store that reads much with one command, as a View does. An adapter takes it
-// where it is there.
+// BatchStore is a Store that reads several records with one command, as a View does. An adapter
+// uses the ability if its store has it.
 type BatchStore interface {
 	Store
-	// Select returns the live records selected, in no particular order, all as they were at one
-	// moment: as recent as Get or, as a list, as List.
+	// Select returns the selected live records from one snapshot, in no particular order. They are
+	// as recent as Get or, with asList, as recent as List.
 	Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error)
-	// ListNames returns the names of what List would return, without looking at the records:
-	// some may be of records that were deleted. Fewer than limit mean that there are no more.
+	// ListNames returns the names of the records that List would return, without reading the
+	// records. It may include names of deleted records. Fewer than limit names mean that there are
+	// no more.
 	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
 }
 
 var _ BatchStore = (*View)(nil)
 
-// StoreOf is a view as a Store; nil stays nil.
+// StoreOf returns a view as a Store. A nil view gives a nil Store.
 func StoreOf(v *View) Store {
+	// A nil *View inside an interface would not equal nil.
 	if v == nil {
 		return nil
 	}

@@ -12,22 +12,21 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// ErrFlipped is the cause with which the context of a stream ends when another version
-// became the active one.
+// ErrFlipped is the cause that ends a stream's context when another version becomes active.
 var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has become active; call again", nil)
 
-// Stream runs fn for the active version. When another one becomes active, it cancels fn's
-// context with ErrFlipped as the cause, waits for fn to return, and runs it again for that
-// version; likewise, after a pause, if fn lost changes (ErrLost) or was refused as busy in a
-// further run: the client has a stream already, and waits a minute for room. It returns what fn
-// returns otherwise, nil included.
+// Stream runs fn for the active version. When another version becomes active, it cancels fn's
+// context with the cause ErrFlipped, waits for fn to return, and runs fn for that version. It also
+// runs fn again, after a pause, if fn lost changes (ErrLost). After the first run it does the same
+// if fn is refused as busy, because the client already has a stream. It gives up after a minute
+// without memory. In all other cases it returns the result of fn, including nil.
 //
-// A stream passes no gate: it can read, never write, and neither holds nor is held by a
-// switch. It ends with a *connect.Error of code UNAVAILABLE when the version that became
-// active is one that this server does not know, and when the server stops.
+// A stream passes no gate. It can read but never write, and neither delays a switch nor waits for
+// one. Stream returns a *connect.Error with code UNAVAILABLE if this server does not know the
+// version that became active, or if the server stops.
 func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, version string) error) error {
 	retry := newStreamRetry()
-	var crowded time.Time // since when runs find no room
+	var crowded time.Time // start of a series of runs without memory
 	for again := false; ; again = true {
 		run, req, err := r.beginStream(ctx)
 		if err != nil {
@@ -35,9 +34,11 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 		}
 		began := time.Now()
 		err = fn(run, req.version)
+		// endStream cancels run, so whether a flip ended it must be known before.
 		ended := run.Err() != nil
 		wanted := err != nil && ctx.Err() == nil && (ended || req.lost.Load() || again && busy(err))
 		if wanted && !ended {
+			// A run that lasted ends the series of failures.
 			if time.Since(began) > streamPause {
 				retry.Reset()
 				crowded = time.Time{}
@@ -61,12 +62,13 @@ func (r *Runner) Stream(ctx context.Context, fn func(ctx context.Context, versio
 	}
 }
 
-// streamPause is how long a stream waits at most before it runs again. Each run lists everything, so
-// without a pause a watch that never finds room would keep the database busy.
+// streamPause is the longest pause before a stream runs again. Each run lists everything. Without a
+// pause, a watch that finds no memory would keep the database busy.
 const streamPause = 5 * time.Second
 
-// longestCrowd is how long a stream whose runs find no room stays open. What it remembers of its
-// client takes room as well: streams that wait for each other's would wait for good.
+// longestCrowd is the longest time that a stream without memory stays open. A stream holds memory
+// for the names that its client has. Without a limit, such streams could wait for each other for
+// ever.
 const longestCrowd = time.Minute
 
 func newStreamRetry() *backoff.ExponentialBackOff {
@@ -74,7 +76,7 @@ func newStreamRetry() *backoff.ExponentialBackOff {
 		backoff.WithMaxInterval(streamPause), backoff.WithMaxElapsedTime(0))
 }
 
-// busy reports whether a handler found no room.
+// busy reports whether a handler failed for lack of memory.
 func busy(err error) bool {
 	if answer, ok := refusal.In(err); ok {
 		err = answer
@@ -83,13 +85,15 @@ func busy(err error) bool {
 	return reason == refusal.Busy
 }
 
-// beginStream returns the context of one run of a stream.
+// beginStream registers one run of a stream and returns its context.
 func (r *Runner) beginStream(ctx context.Context) (context.Context, *request, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
 		return nil, nil, errStopped
 	}
+	// The check and the registration share one lock, so that a flip in between cannot miss the
+	// stream.
 	if err := r.serves(r.record); err != nil {
 		return nil, nil, err
 	}
@@ -106,7 +110,7 @@ func (r *Runner) endStream(req *request) {
 	delete(r.streams, req)
 }
 
-// flipStreams ends the streams of other direction epochs than the present. r.mu is held.
+// flipStreams ends the streams of earlier epochs. The caller holds r.mu.
 func (r *Runner) flipStreams() {
 	for req, cancel := range r.streams {
 		if req.epoch != r.record.Epoch {
@@ -115,10 +119,11 @@ func (r *Runner) flipStreams() {
 	}
 }
 
-// stopStreams ends all streams, and lets none begin.
+// stopStreams ends all streams and prevents new ones.
 func (r *Runner) stopStreams() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// stopped and the loop share one lock with beginStream. A stream that begins later is refused.
 	r.stopped = true
 	for _, cancel := range r.streams {
 		cancel(errStopped)
@@ -131,8 +136,8 @@ func (r *Runner) streaming(req *http.Request) bool {
 	return known && stack.Stream != nil && stack.Stream(req)
 }
 
-// serveStream runs a streaming request straight on the active stack, once: what was sent
-// cannot be sent again.
+// serveStream runs a streaming request directly on the active stack, once. It cannot run again,
+// because the client already has parts of the response.
 func (r *Runner) serveStream(w http.ResponseWriter, req *http.Request) {
 	err := r.Stream(req.Context(), func(ctx context.Context, version string) error {
 		r.stacks[version].Handler.ServeHTTP(w, req.WithContext(ctx))

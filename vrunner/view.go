@@ -17,32 +17,32 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// View is one version's namespace as handlers read and write it: kinds by name, tokens
-// taken care of. A view of a version that is not active reads what the sync has brought
-// there, and cannot be written.
+// View is one version's namespace for handlers. Callers name kinds, and the view adds the tokens. A
+// view of a version that is not active is read-only. It shows the records that the sync has copied
+// so far.
 type View struct {
 	runner  *Runner
 	version string
 	client  record.Client
 	asList  bool                // Database.ReadsAsList
 	indexed map[string][]string // Database.Indexed
-	hub     *hub                // nil where the database was given without a Watcher
+	hub     *hub                // nil if Database has no Watcher
 }
 
-// errMoved ends a handler whose version is no longer the active one; its request is run
-// again on the new stack. Callers see it as record.ErrFenced.
+// errMoved ends a handler whose version is no longer active. The Runner runs its request again on
+// the new stack. Callers see it as record.ErrFenced.
 var errMoved = fmt.Errorf("version is no longer active: %w", record.ErrFenced)
 
-// request is what a running request knows of its permission and effects.
+// request holds the permissions and effects of a running request, stream or controller.
 type request struct {
-	version string // of the stack that runs it
-	shows   bool   // it only reads, and ends with an answer: no stream, no controller
-	epoch   uint64 // of the direction, for a stream
-	pass    *pass  // nil for a request that only reads
-	term    *term  // of a controller, which passes the gate for each write; nil otherwise
-	moved   atomic.Bool
-	effect  atomic.Bool
-	lost    atomic.Bool // a stream has returned ErrLost
+	version string      // version of the stack that runs it
+	shows   bool        // it only reads and returns one response: no stream, no controller
+	epoch   uint64      // direction epoch of a stream or controller
+	pass    *pass       // nil for a request that only reads
+	term    *term       // of a controller, whose writes pass the gate one by one; otherwise nil
+	moved   atomic.Bool // a switch has interrupted it
+	effect  atomic.Bool // it has written, or may have
+	lost    atomic.Bool // a subscription of the stream has lost changes
 }
 
 type requestKey struct{}
@@ -79,22 +79,22 @@ func (v *View) getAsList(ctx context.Context, kind, key string) (record.Record, 
 	return recs[0], nil
 }
 
-// readsAsList reports whether it is enough for a read to be as recent as a list. What is read in
-// order to write, or to say that something has changed, is read linearizably.
+// readsAsList reports whether a read may be only as recent as a list. Reads that lead to a write,
+// or that report a change, must be linearizable.
 func (v *View) readsAsList(ctx context.Context) bool {
 	req := requestOf(ctx)
 	return v.asList && req != nil && req.shows
 }
 
-// List returns live records of a kind in name order: those whose name has the prefix, and
-// comes after after (exclusive).
+// List returns live records of a kind in name order, whose name has the prefix and comes after
+// after (exclusive). limit 0 means 1000.
 func (v *View) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	recs, _, err := v.list(ctx, kind, prefix, after, limit, 0)
 	return recs, err
 }
 
-// ListNames returns the names that List would return records of, alone. Some may be of records
-// that were deleted.
+// ListNames returns only the names of the records that List would return. It may include names of
+// deleted records.
 func (v *View) ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error) {
 	var names []string
 	err := v.read(ctx, kind, func(t record.Token) (err error) {
@@ -104,8 +104,8 @@ func (v *View) ListNames(ctx context.Context, kind, prefix, after string, limit 
 	return names, err
 }
 
-// Select returns the live records selected, all as they were at one moment: as recent as Get or,
-// as a list, as List.
+// Select returns the selected live records from one snapshot. They are as recent as Get or, with
+// asList, as recent as List.
 func (v *View) Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error) {
 	if len(sels) == 0 {
 		return nil, nil
@@ -131,11 +131,12 @@ func (v *View) read(ctx context.Context, kind string, get func(record.Token) err
 	return v.readAll(ctx, []string{kind}, func(toks record.Tokens) error { return get(toks[kind]) })
 }
 
-// readAll tries the places that the record publishes for reading. When the database refuses
-// all of them, the record has changed or will: wait for it. Of several kinds the present
-// places are tried together, and then the next ones: while a fence has moved some of them
-// and not others, the read waits for the rest.
+// readAll calls get with the tokens that the record publishes for reading. If the database refuses
+// all of them, the record has changed or will change soon, so readAll waits for a newer record and
+// retries. It tries all present places together, then all next places. While a fence has moved some
+// of the kinds only, the read waits for the others.
 func (v *View) readAll(ctx context.Context, kinds []string, get func(record.Tokens) error) error {
+	// Only the wait for a new record has this limit. A slow read has the caller's.
 	bounded, cancel := context.WithTimeout(ctx, v.runner.cfg.HoldCap)
 	defer cancel()
 	for {
@@ -150,6 +151,8 @@ func (v *View) readAll(ctx context.Context, kinds []string, get func(record.Toke
 				return err
 			}
 		}
+		// No token works: this server has missed a change, or the namespace is sealed until the
+		// flip.
 		if err := v.runner.newer(bounded, d.Revision); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -159,8 +162,8 @@ func (v *View) readAll(ctx context.Context, kinds []string, get func(record.Toke
 	}
 }
 
-// tries are the tokens to read kinds with, those of the present places first. A kind that has
-// fewer places than another stays where it is.
+// tries returns the tokens for each attempt, the present places first. A kind with fewer places
+// than others keeps its last one.
 func (v *View) tries(ctx context.Context, d upgradestate.Deployment, kinds []string) (tries []record.Tokens, err error) {
 	for _, kind := range kinds {
 		places, err := v.places(ctx, d, kind)
@@ -168,7 +171,7 @@ func (v *View) tries(ctx context.Context, d upgradestate.Deployment, kinds []str
 			return nil, err
 		}
 		if len(places) == 0 {
-			return nil, nil // sealed
+			return nil, nil // no place to read from: the namespace is sealed
 		}
 		for len(tries) < len(places) {
 			next := record.Tokens{}
@@ -177,6 +180,7 @@ func (v *View) tries(ctx context.Context, d upgradestate.Deployment, kinds []str
 			}
 			tries = append(tries, next)
 		}
+		// All kinds of one attempt must be from the same side of a rename.
 		for n := range tries {
 			tries[n][kind] = tokenOf(places[min(n, len(places)-1)])
 		}
@@ -187,13 +191,13 @@ func (v *View) tries(ctx context.Context, d upgradestate.Deployment, kinds []str
 func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind string) ([]upgradestate.Place, error) {
 	req := requestOf(ctx)
 	if req != nil && req.version != d.CurrentVersion {
-		// The stack that runs this request is no longer the active one.
+		// Another version is active, so the Runner must run this request on another stack.
 		req.moved.Store(true)
 		return nil, errMoved
 	}
 	if v.version == d.CurrentVersion {
 		if ns, _ := d.Namespace(v.version); !slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Kind == kind }) {
-			return nil, v.undeclared(kind) // it is not sealed: no later record has it
+			return nil, v.undeclared(kind) // a wait is in vain: no later record adds it
 		}
 		return upgradestate.ReadPlaces(d, v.version)[kind], nil
 	}
@@ -204,12 +208,12 @@ func (v *View) places(ctx context.Context, d upgradestate.Deployment, kind strin
 	return places, nil
 }
 
-// undeclared is the error of a kind that the active version does not have.
+// undeclared returns the error for a kind that the active version does not have.
 func (v *View) undeclared(kind string) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("%s has no kind %s: name it in a transformer or in Kinds of the Version, and run controllers of the same build", v.version, kind))
 }
 
-// absent is the error of a kind that is not to be had.
+// absent returns the error for a kind that a version does not have yet, or no longer has.
 func (v *View) absent(d upgradestate.Deployment, kind string) error {
 	because := func(reason refusal.Reason, text string) error {
 		return refusal.Because(reason, text, record.ErrNotFound, refusal.MetaVersion, upgradestate.APIVersion(v.version))
@@ -220,15 +224,16 @@ func (v *View) absent(d upgradestate.Deployment, kind string) error {
 	return fmt.Errorf("%s/%s is not there yet: %w", v.version, kind, because(refusal.VersionNotReady, v.version+" has no data yet"))
 }
 
-// Write makes all mutations or none, with the tokens with which the request passed the
-// gate. After record.ErrFenced the request is run again by the Runner, if it had no
-// effect before. A controller's write passes the gate itself; after record.ErrFenced, of
-// which ErrEnded is one, what it was made of must be read again.
+// Write makes all mutations or none, with the tokens of the request's pass. After record.ErrFenced
+// the Runner runs the request again, unless it had an effect before. Each write of a controller
+// passes the gate itself. After record.ErrFenced, which includes ErrEnded, a controller must read
+// its data again.
 func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 	req := requestOf(ctx)
 	if req != nil && req.term != nil {
 		return v.writeControlled(ctx, req.term, ms)
 	}
+	// Without a pass, the gate could not hold this write during a switch.
 	if req == nil || req.pass == nil {
 		return connect.NewError(connect.CodeInternal, fmt.Errorf("write to %s outside of a request that the stack declares as writing", v.version))
 	}
@@ -240,18 +245,20 @@ func (v *View) Write(ctx context.Context, ms []record.Mutation) error {
 			return v.undeclared(m.Kind)
 		}
 	}
+	// Never a newer token: the pass belongs to the state in which the request passed the gate.
 	err := v.client.Write(ctx, req.pass.tokens, ms)
 	switch {
 	case errors.Is(err, record.ErrFenced):
 		req.moved.Store(true)
+	// After an unknown outcome a second run could write twice.
 	case err == nil || !withoutEffect(err):
 		req.effect.Store(true)
 	}
 	return err
 }
 
-// withoutEffect reports whether err means for certain that nothing was written. Any
-// other, a broken connection for one, may stand for a lost acknowledgement.
+// withoutEffect reports whether err proves that nothing was written. Any other error, such as a
+// broken connection, may hide a successful write.
 func withoutEffect(err error) bool {
 	for _, certain := range []error{record.ErrFenced, record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrRefused, record.ErrUnreadable, record.ErrNoKey} {
 		if errors.Is(err, certain) {

@@ -16,27 +16,29 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// WatchProcedure describes a server-streaming procedure whose streams go on over a flip.
+// WatchProcedure describes a server-streaming procedure whose streams continue over a flip.
 //
-// The procedure's handlers, in the stack of each version, keep this protocol: a stream
-// begins with the initial state, one EventPut for each record; then comes one EventLevel;
-// then an EventPut for each record that was made or changed and an EventDelete for each
-// that was deleted. A handler that gets ErrLost, or any error at a flip, returns it.
+// The handlers of the procedure, one in each version's stack, must follow this protocol. A stream
+// begins with the initial state: one EventPut for each record, then one EventLevel. After that
+// comes an EventPut for each created or changed record and an EventDelete for each deleted one. A
+// handler returns ErrLost when it gets it, and any error that it gets at a flip.
 type WatchProcedure[Res any] struct {
 	Procedure string // the path, "/bbs.v2.LRPDeploymentService/WatchLRPDeployments"
-	// Event returns what a message means. Without it messages are passed on as they are,
+	// Event returns the meaning of a message. If it is nil, the messages are passed on unchanged,
 	// and the stream ends at a flip with UNAVAILABLE.
 	Event func(*Res) (Event, error)
-	// Deleted makes the message which reports that a record is gone: it was sent to the
-	// client before a flip and was not there after it.
+	// Deleted makes the message for a deleted record, which the client received before a flip and
+	// which is missing after it.
 	Deleted func(name string) *Res
-	// MaxNames bounds what a stream remembers: for each record that the client has, its
-	// name and 16 bytes, some 100 bytes in addition to the name. A stream of more records
-	// than that, or of names of more than 256 bytes on average, or that finds no room next to
-	// other requests, goes on, and ends at the next flip with UNAVAILABLE. Until then its client
-	// may receive a Put once more, and a Delete of a record that it never had. 0: 100,000.
+	// MaxNames bounds the records that a stream remembers. Each takes its name, a 16-byte digest
+	// and about 100 bytes. 0 means 100,000.
+	//
+	// A stream exceeds its bound with more records, with names longer than 256 bytes on average, or
+	// without memory next to other requests. It then continues, and ends at the next flip with
+	// UNAVAILABLE. Until then its client may get a Put twice, and a Delete of an unknown record.
 	MaxNames int
-	// Client are options of the calls to the stacks, where Res is not a generated message.
+	// Client holds options for the calls to the stacks. It is needed if Res is not a generated
+	// message.
 	Client []connect.ClientOption
 }
 
@@ -49,27 +51,25 @@ type Event struct {
 // EventType is the type of an Event.
 type EventType int
 
-// The types of events. An enum of a service's messages that has the same numbers can be
-// converted.
+// The types of events. An enum in a service's messages can use the same numbers and be converted.
 const (
-	EventOther  EventType = iota // passed on as it is
-	EventPut                     // the record now is as in the message
-	EventDelete                  // the record is gone
+	EventOther  EventType = iota // passed on unchanged
+	EventPut                     // the message holds the record's present state
+	EventDelete                  // the record is deleted
 	EventLevel                   // the initial state is complete
 )
 
-// NewWatchHandler returns the handler of a procedure, and the path to mount it at, in
-// front of the Runner. For each client it calls the procedure in the stack of the active
-// version, in the same process, and passes the messages on. At a flip it calls the next
-// stack, which sends its initial state again: the client gets only what differs from what
-// it has, and a deletion of what is gone, and sees one stream. A Put that equals the latest
-// one of its name is not sent again.
+// NewWatchHandler returns the handler of a procedure and its path. Mount it in front of the Runner.
+// For each client it calls the procedure in the stack of the active version, inside the process,
+// and passes the messages on. At a flip it calls the next stack, which sends its initial state. The
+// client gets only the differences: changed records, and a deletion for each missing one. It sees
+// one stream. A Put equal to the latest one of its name is not sent.
 //
-// Headers of the request reach the handlers, those of the first response the client. The
-// handlers see a request of the Connect protocol, whatever the client speaks.
+// Request headers reach the handlers, and headers of the first response reach the client. The
+// handlers always see the Connect protocol. NewWatchHandler panics if p has Event without Deleted.
 func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...connect.HandlerOption) (path string, h http.Handler) {
 	if p.Event != nil && p.Deleted == nil {
-		panic("vrunner: watch of " + p.Procedure + " has Event and no Deleted") // as a mux refuses a pattern
+		panic("vrunner: watch of " + p.Procedure + " has Event and no Deleted") // as a mux does
 	}
 	if p.MaxNames <= 0 {
 		p.MaxNames = 100_000
@@ -77,13 +77,13 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 	clients := map[string]*connect.Client[Req, Res]{}
 	for version, stack := range r.stacks {
 		clients[version] = connect.NewClient[Req, Res](inprocess.Client(stack.Handler), "http://inprocess"+p.Procedure,
-			append([]connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}, p.Client...)...) // nothing is saved within a process
+			append([]connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}, p.Client...)...) // no gain in a process
 	}
 	opts = append([]connect.HandlerOption{connect.WithReadMaxBytes(int(r.cfg.MaxBody)), connect.WithCompressMinBytes(limits.CompressBytes)}, opts...)
 	return p.Procedure, connect.NewServerStreamHandler(p.Procedure,
 		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
 			if m, ok := any(req.Msg).(proto.Message); ok {
-				memory.Of(ctx).Settle(int64(proto.Size(m))) // a watch lives long
+				memory.Of(ctx).Settle(int64(proto.Size(m))) // a watch lives long; free the request body
 			}
 			w := &watch[Res]{procedure: p, out: out, told: told{max: p.MaxNames, held: memory.Of(ctx).Hold()}}
 			err := r.Stream(ctx, func(ctx context.Context, version string) error {
@@ -92,20 +92,21 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 				}
 				call := connect.NewRequest(req.Msg)
 				passHeaders(call.Header(), req.Header())
+				// The stream survives flips, but each call belongs to one stack.
 				err := w.pump(clients[version].CallServerStream(ctx, call))
 				if err == nil && ctx.Err() != nil {
-					return context.Cause(ctx) // a handler that ends without an error when it must
+					return context.Cause(ctx) // some handlers return nil when their context ends
 				}
 				return err
 			})
 			if ended := new(endedError); errors.As(err, &ended) {
-				return ended.error // it is the client's that failed, not a server's
+				return ended.error // the client's connection failed, not the server
 			}
 			return err
 		}, opts...)
 }
 
-// endedError is an error of the client's side of a watch.
+// endedError is an error of the connection to the client.
 type endedError struct{ error }
 
 // watch is one client's stream.
@@ -113,17 +114,17 @@ type watch[Res any] struct {
 	procedure WatchProcedure[Res]
 	out       *connect.ServerStream[Res]
 	told      told
-	started   bool // a stack was called
-	caughtUp  bool // the client was sent the end of the initial state
+	started   bool // a stack has been called
+	caughtUp  bool // the client has received EventLevel
 }
 
-// errTooLarge and errNoWatch end streams that cannot be carried over a flip, or a loss.
+// errTooLarge and errNoWatch end streams that cannot continue after a flip or after lost changes.
 var (
 	errTooLarge = refusal.Because(refusal.StreamEnded, "the stream has too many records to go on, after a switch, with what differs; watch again", nil)
 	errNoWatch  = refusal.Because(refusal.StreamEnded, "the stream cannot go on after a switch; call again", nil)
 )
 
-// begin prepares for another stack's stream.
+// begin prepares for the next stack's stream.
 func (w *watch[Res]) begin() error {
 	switch {
 	case !w.started:
@@ -134,21 +135,22 @@ func (w *watch[Res]) begin() error {
 	case w.told.overflow:
 		return unavailable(errTooLarge)
 	}
+	// The next stack sends its initial state. Records that it does not name were deleted.
 	w.told.restart()
 	return nil
 }
 
-// pump passes a stack's messages on to its end.
+// pump passes the messages of one stack's stream on to the client.
 func (w *watch[Res]) pump(in *connect.ServerStreamForClient[Res], err error) (out error) {
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// The error that Receive has returned is the reason; this only ends the handler.
+		// Close only ends the handler. The error of Receive is the one that counts.
 		_ = in.Close()
 	}()
 	for in.Receive() {
-		passHeaders(w.out.ResponseHeader(), in.ResponseHeader()) // no-op once they are sent
+		passHeaders(w.out.ResponseHeader(), in.ResponseHeader()) // no-op once the headers are sent
 		if err := w.message(in.Msg()); err != nil {
 			return err
 		}
@@ -157,7 +159,7 @@ func (w *watch[Res]) pump(in *connect.ServerStreamForClient[Res], err error) (ou
 	return in.Err()
 }
 
-// message sends what the client does not know yet.
+// message sends a message unless the client already has its content.
 func (w *watch[Res]) message(m *Res) error {
 	if w.procedure.Event == nil {
 		return w.send(m)
@@ -180,11 +182,13 @@ func (w *watch[Res]) message(m *Res) error {
 			return nil
 		}
 	case EventLevel:
+		// Deletions come before EventLevel, so that the client's state is complete at that point.
 		for _, name := range w.told.gone() {
 			if err := w.send(w.procedure.Deleted(name)); err != nil {
 				return err
 			}
 		}
+		// The client expects one EventLevel for each stream, also over a flip.
 		if w.caughtUp {
 			return nil
 		}
@@ -201,7 +205,7 @@ func (w *watch[Res]) send(m *Res) error {
 	return nil
 }
 
-// passHeaders copies what is not part of a protocol.
+// passHeaders copies the headers that do not belong to the protocol.
 func passHeaders(to, from http.Header) {
 	for name, values := range from {
 		if !ofProtocol(name) {

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// ErrNoRoom: others hold the memory that a request needs. It may find room later.
+// ErrNoRoom means that other requests hold the memory that this one needs. A retry may succeed.
 var ErrNoRoom = errors.New("too many large requests at the same time: try again")
 
-// Reads is what a request has read from its database and still holds. Stores add what they read,
-// and the code that asked for it gives it back when it drops it. The zero Reads, and nil, count
-// nothing. Its methods may be called concurrently.
+// Reads counts the bytes that a request has read from its database and still holds. Stores add the
+// bytes that they read. The code that asked for them gives them back when it drops them. Nil and
+// the zero value count nothing. It is safe for concurrent use.
 type Reads struct {
 	share *Share
 
@@ -20,37 +20,41 @@ type Reads struct {
 	bytes int64
 }
 
-// Read begins to count what is read with the context that it returns. The caller drops it once it
-// holds nothing of that any longer, and keeps it for a request that is about to end.
+// Read returns a context that counts its reads, and the counter. The caller must Drop the
+// counter once it holds none of these bytes any longer. Without Drop, the end of the request gives
+// the bytes back.
 func Read(ctx context.Context) (context.Context, *Reads) {
 	r := &Reads{share: Of(ctx)}
 	return Into(ctx, r), r
 }
 
-// Into has what is read with the context that it returns counted in r.
+// Into returns a context that counts its reads in r.
 func Into(ctx context.Context, r *Reads) context.Context {
 	return context.WithValue(ctx, readsKey{}, r)
 }
 
-// Counted returns a context for a caller that has taken room before it reads.
+// Counted returns a context that does not count its reads. It is for a caller that takes memory
+// before it reads.
 func Counted(ctx context.Context) context.Context { return Into(ctx, &Reads{}) }
 
 type readsKey struct{}
 
-// ReadsOf is what counts the reads of a context; nil: nobody asked for it.
+// ReadsOf returns the counter of a context, or nil if it has none.
 func ReadsOf(ctx context.Context) *Reads {
 	r, _ := ctx.Value(readsKey{}).(*Reads)
 	return r
 }
 
-// Counts reports whether anything is counted.
+// Counts reports whether r counts anything.
 func (r *Reads) Counts() bool { return r != nil && r.share != nil }
 
-// Take reports whether so many bytes more fit in, and takes them; fewer than none gives back.
+// Take takes that many more bytes and reports whether they fit. A negative number gives bytes back.
 func (r *Reads) Take(bytes int64) bool {
 	if !r.Counts() {
 		return true
 	}
+	// One lock for both counts: a concurrent Keep must not give back bytes that are not counted
+	// yet.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.take(bytes)
@@ -64,22 +68,23 @@ func (r *Reads) take(bytes int64) bool {
 	return true
 }
 
-// Keep gives back all but so many bytes.
+// Keep gives back all but that many bytes.
 func (r *Reads) Keep(bytes int64) {
 	if !r.Counts() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Keep must never take bytes: they may not fit.
 	if r.bytes > bytes {
 		r.take(bytes - r.bytes)
 	}
 }
 
-// Drop gives everything back.
+// Drop gives back all bytes.
 func (r *Reads) Drop() { r.Keep(0) }
 
-// Held is how many bytes are held.
+// Held returns the number of bytes held.
 func (r *Reads) Held() int64 {
 	if !r.Counts() {
 		return 0
@@ -89,7 +94,7 @@ func (r *Reads) Held() int64 {
 	return r.bytes
 }
 
-// Room is how many bytes more would fit in now.
+// Room returns the number of bytes that would fit now. Another request may take them first.
 func (r *Reads) Room() int64 {
 	if !r.Counts() {
 		return math.MaxInt64
@@ -100,12 +105,13 @@ func (r *Reads) Room() int64 {
 	return max(0, min(r.share.left, b.left-r.share.keep))
 }
 
-// Possible reports whether so many bytes more would fit in while no other request holds any, and
-// this one nothing else. If not, another attempt is in vain.
+// Possible reports whether that many more bytes could ever fit, with no bytes held by other
+// requests and only these reads held by this one. If it returns false, a retry is pointless.
 func (r *Reads) Possible(bytes int64) bool {
 	if !r.Counts() {
 		return true
 	}
+	// The whole request counts, not only its next piece.
 	bytes += r.Held()
 	b := r.share.budget
 	b.mu.Lock()

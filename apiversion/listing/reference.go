@@ -55,8 +55,8 @@ func resolved(path string, d protoreflect.MessageDescriptor) (field, error) {
 }
 
 // Referring returns the filter so that a comparison with a reference also matches the other names.
-// It checks the filter, as Check does. Eval looks the names up, so the filter's text does not
-// change.
+// It checks the filter, as Check does. Without references it returns f as it is. Eval looks the
+// names up, so the filter's text does not change.
 func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil
@@ -93,7 +93,7 @@ func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Referen
 
 // Naming returns the filter with the other names written into comparisons of references with whole
 // names. It serves the translation into another version, which may hold either name. It checks the
-// filter, as Check does.
+// filter, as Check does. Without references it returns f as it is.
 func (f Filter) Naming(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil

@@ -64,7 +64,7 @@ func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 
 type callerKey struct{}
 
-// handler serves one procedure.
+// handler returns the handler of one procedure.
 func (r *route) handler(s *served) http.Handler {
 	options := append([]connect.HandlerOption{
 		connect.WithSchema(r.old),

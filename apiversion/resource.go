@@ -49,7 +49,7 @@ type Resource struct {
 	emptyShown proto.Message
 }
 
-// Reverse returns the resource with the versions exchanged.
+// Reverse returns the resource with both versions exchanged. It has no References.
 func (r *Resource) Reverse() *Resource {
 	return &Resource{
 		Old: r.New, New: r.Old, Up: r.Down, Down: r.Up, UpMapping: r.DownMapping, DownMapping: r.UpMapping,

@@ -137,9 +137,10 @@ func NewTable(cfg Config) (*Table, error) {
 // Path returns the path prefix of the old service, for mounting its handler.
 func (t *Table) Path() string { return "/" + string(t.cfg.Old.FullName()) + "/" }
 
-// Reverse returns the table that serves the new version by the old one. A method is discontinued in
-// it if the old version does not have it, or if it has a Request or Response without a reverse
-// function. Its error asks the client to wait until the upgrade is complete.
+// Reverse returns the table that serves the new version by the old one. Some methods are
+// discontinued in it: those that the old version does not have, those served by several requests,
+// and those with a Request or Response without a reverse function. Their error asks the client to
+// wait until the upgrade is complete.
 func (t *Table) Reverse() (*Table, error) {
 	cfg := Config{Old: t.cfg.New, New: t.cfg.Old}
 	for _, r := range t.cfg.Resources {

@@ -301,7 +301,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 		}
 		for _, r := range recs {
 			e, err := x.entry(ctx, q, r)
-			// The record was deleted after the index was read.
+			// The record must not be listed, or was deleted meanwhile.
 			if errors.Is(err, ErrGone) {
 				continue
 			}

@@ -44,7 +44,7 @@
 // # Errors
 //
 // Nothing is dropped silently. If a document cannot hold a message, the error is an *Error with the
-// path of the field. Reasons are a NUL in a map key, text that is not UTF-8, more than 100 levels,
+// path of the field. Reasons are NUL in a map key, text that is not UTF-8, more than 100 levels,
 // and protobuf fields that the program does not know.
 //
 // # Further uses

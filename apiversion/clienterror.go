@@ -13,12 +13,13 @@ import (
 	"dbcontroller.dev/internal/inprocess"
 )
 
-// clientError turns an error of the new handler into that of the old procedure: the same
-// code, details and headers, in the terms of the client's version where they are known.
+// clientError translates an error of the new handler for the client of the old procedure. It keeps
+// code, details and headers, and renames fields and names where it knows the old ones.
 func (c *call) clientError(err error) error {
 	if err == nil {
 		return nil
 	}
+	// A panic value may hold record data, so the client gets a fixed text.
 	crashed := new(inprocess.PanicError)
 	if errors.As(err, &crashed) {
 		return connect.NewError(connect.CodeInternal, errors.New("the handler of the new version panicked"))
@@ -33,8 +34,9 @@ func (c *call) clientError(err error) error {
 		details = append(details, d)
 		v, err := d.Value()
 		if err != nil {
-			continue // of a type that is not known here; it passes as it is
+			continue // unknown detail type: pass it on unchanged
 		}
+		// Only BadRequest names fields. Other details have nothing to translate.
 		bad, ok := v.(*errdetails.BadRequest)
 		if !ok {
 			continue
@@ -47,10 +49,12 @@ func (c *call) clientError(err error) error {
 			}
 			violation.Description = c.oldNames(violation.Description)
 		}
+		// A detail that cannot be encoded again stays as the new handler sent it.
 		if translated, err := connect.NewErrorDetail(bad); err == nil {
 			details[len(details)-1] = translated
 		}
 	}
+	// The message may also contain resource names, which can differ between versions.
 	message = c.oldNames(message)
 	out := connect.NewError(coded.Code(), errors.New(message))
 	for _, d := range details {
@@ -60,7 +64,7 @@ func (c *call) clientError(err error) error {
 	return out
 }
 
-// oldNames replaces the names of the request by those that the client gave.
+// oldNames replaces translated resource names with the names that the client sent.
 func (c *call) oldNames(text string) string {
 	for _, pair := range c.names {
 		text = renamed(text, pair[1], pair[0])
@@ -68,18 +72,20 @@ func (c *call) oldNames(text string) string {
 	return text
 }
 
-// renamed replaces a name where it stands as a word of its own.
+// renamed replaces a name where it stands as a whole word. A name that is part of a longer path
+// stays.
 func renamed(text, from, to string) string {
 	word := regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(from) + `($|[^\w.])`)
 	return word.ReplaceAllStringFunc(text, func(m string) string { return strings.Replace(m, from, to, 1) })
 }
 
-// oldField returns what a field of the new request is called in the old one.
+// oldField returns the old path of a field of the new request. ok is false if there is none.
 func (c *call) oldField(path string) (string, bool) {
 	if c.route.now == nil {
-		return "", false // one of several requests, which the table does not know
+		return "", false // several requests: the table has no pairs for them
 	}
 	head, rest, nested := strings.Cut(path, ".")
+	// A field with a role has its counterpart by that role, whatever both are called.
 	if old, isRole := c.to.counterpart(c.from, head); isRole && old != "" {
 		if head != c.to.Resource || !nested {
 			return old, !nested
@@ -92,17 +98,18 @@ func (c *call) oldField(path string) (string, bool) {
 			return strings.TrimSuffix(old+"."+rest, "."), true
 		}
 	}
+	// A request field without a pair has the same name in both versions.
 	if c.route.now.Input().Fields().ByName(protoreflect.Name(head)) != nil {
 		return path, true
 	}
-	// Handlers often leave the field that holds the resource out.
+	// Handlers often report a path inside the resource without the request field that holds it.
 	if c.resource != nil && c.resource.New.Fields().ByName(protoreflect.Name(head)) != nil {
 		return c.oldPath(path)
 	}
 	return "", false
 }
 
-// oldPath returns what a field of the resource is called in the old version.
+// oldPath returns the old path of a field of the resource. Several old fields are joined by commas.
 func (c *call) oldPath(path string) (string, bool) {
 	paths, err := c.resource.Reverse().field(path)
 	if err != nil || len(paths) == 0 {
@@ -111,7 +118,7 @@ func (c *call) oldPath(path string) (string, bool) {
 	return strings.Join(paths, ", "), true
 }
 
-// protocolHeaders belong to one connection or protocol. All others pass both ways.
+// protocolHeaders belong to one connection or protocol. All other headers pass in both directions.
 var protocolHeaders = []string{
 	"Accept", "Accept-Encoding", "Accept-Post", "Allow", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Date", "Host",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "X-Grpc-Web",
@@ -126,9 +133,10 @@ var isProtocolHeader = func() map[string]bool {
 	return out
 }()
 
-// copyHeader copies what is not of the protocol.
+// copyHeader copies all headers except those of the protocol.
 func copyHeader(dst, src http.Header) {
 	for name, values := range src {
+		// The caller may have set header names in any case, and the table has canonical ones.
 		canonical := http.CanonicalHeaderKey(name)
 		if !isProtocolHeader[canonical] && !strings.HasPrefix(canonical, "Connect-") && !strings.HasPrefix(name, ":") {
 			dst[canonical] = append([]string(nil), values...)

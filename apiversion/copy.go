@@ -11,12 +11,13 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 )
 
-// fieldError names the field of a message that cannot be converted.
+// fieldError reports a message field that cannot be converted.
 type fieldError struct{ path, reason string }
 
 func (e *fieldError) Error() string { return e.path + ": " + e.reason }
 
-// copyField copies the value of a field to one of the same shape in another message.
+// copyField copies a field's value into a field of the same shape in another message. path names
+// the field in errors.
 func copyField(dst protoreflect.Message, to, from protoreflect.FieldDescriptor, v protoreflect.Value, path string) error {
 	if to == nil || to.Kind() != from.Kind() || to.Cardinality() != from.Cardinality() || to.IsMap() != from.IsMap() {
 		return &fieldError{path, fmt.Sprintf("has no counterpart in %s", dst.Descriptor().FullName())}
@@ -49,12 +50,14 @@ func copyField(dst protoreflect.Message, to, from protoreflect.FieldDescriptor, 
 	return err
 }
 
+// copyValue converts one list item, map value or single value. fresh makes an empty target message.
 func copyValue(fresh func() protoreflect.Value, to, from protoreflect.FieldDescriptor, v protoreflect.Value, path string) (protoreflect.Value, error) {
 	switch {
 	case from.Enum() != nil && from.Enum() != to.Enum():
+		// Two versions may number the same value differently, so names decide.
 		named := from.Enum().Values().ByNumber(v.Enum())
 		if named == nil {
-			return v, nil // without a name, the number is all there is
+			return v, nil // no name: copy the number
 		}
 		other := to.Enum().Values().ByName(named.Name())
 		if other == nil {
@@ -66,6 +69,8 @@ func copyValue(fresh func() protoreflect.Value, to, from protoreflect.FieldDescr
 	}
 	out := fresh()
 	var err error
+	// The target has no descriptor for unknown fields, and copying their bytes could set another
+	// field.
 	if b := v.Message().GetUnknown(); len(b) > 0 {
 		return out, &fieldError{path, "has a protobuf field that this program does not know"}
 	}
@@ -76,23 +81,25 @@ func copyValue(fresh func() protoreflect.Value, to, from protoreflect.FieldDescr
 	return out, err
 }
 
-// wide are the kinds of whole numbers that have 64 bits, narrow those that have 32.
+// wide and narrow list the integer kinds of 64 and of 32 bits.
 var (
 	wide   = []protoreflect.Kind{protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind}
 	narrow = []protoreflect.Kind{protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind, protoreflect.Uint32Kind, protoreflect.Fixed32Kind}
 )
 
-// isNumber reports a field that is one whole number.
+// isNumber reports whether a field is a single integer.
 func isNumber(fd protoreflect.FieldDescriptor) bool {
 	return !fd.IsList() && (slices.Contains(wide, fd.Kind()) || slices.Contains(narrow, fd.Kind()))
 }
 
-// setNumber sets a whole number to the value of another, which may have another kind.
+// setNumber copies an integer into a field that may have another integer kind. It fails if the
+// target cannot hold the number.
 func setNumber(m protoreflect.Message, to, from protoreflect.FieldDescriptor, v protoreflect.Value) error {
 	x, err := listing.Coerce(listing.ValueOf(from, v), to)
 	if err != nil {
 		return err
 	}
+	// Coerce checks only signedness: a 64-bit value must also survive the conversion to 32 bits.
 	out, fits := protoreflect.ValueOf(x), true
 	if slices.Contains(narrow, to.Kind()) {
 		switch n := x.(type) {
@@ -109,7 +116,7 @@ func setNumber(m protoreflect.Message, to, from protoreflect.FieldDescriptor, v 
 	return nil
 }
 
-// zero is the value of a field that is not set.
+// zero returns the value of an unset field: nil for a message, otherwise its default.
 func zero(fd protoreflect.FieldDescriptor) any {
 	if fd.Message() != nil {
 		return nil
@@ -122,7 +129,7 @@ func equalValues(a, b any) bool {
 	return ok && c == 0
 }
 
-// set makes a copy of a message's field, of any implementation, in another message.
+// set copies a message of any implementation into a message field of dst.
 func set(dst protoreflect.Message, fd protoreflect.FieldDescriptor, msg proto.Message) error {
 	m, err := dynamic(msg, fd.Message())
 	if err != nil {
@@ -132,7 +139,7 @@ func set(dst protoreflect.Message, fd protoreflect.FieldDescriptor, msg proto.Me
 	return nil
 }
 
-// recast sets dst to what src, another implementation of the same message, holds.
+// recast copies src into dst, another implementation of the same message type.
 func recast(dst, src proto.Message) error {
 	if from, to := src.ProtoReflect().Descriptor().FullName(), dst.ProtoReflect().Descriptor().FullName(); from != to {
 		return fmt.Errorf("a %s was made where a %s is wanted", from, to)
@@ -147,8 +154,9 @@ func recast(dst, src proto.Message) error {
 	return nil
 }
 
-// dynamic returns a message as one that the handler's own messages can hold.
+// dynamic returns msg as a dynamic message with descriptor d. It copies msg only if it has to.
 func dynamic(msg proto.Message, d protoreflect.MessageDescriptor) (*dynamicpb.Message, error) {
+	// Fields can only be read through the descriptor that the message was made with.
 	if m, ok := msg.(*dynamicpb.Message); ok && m.Descriptor() == d {
 		return m, nil
 	}

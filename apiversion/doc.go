@@ -1,39 +1,62 @@
-// Package apiversion serves one version of an API by another one, so that both versions
-// work fully on either side of a flip: the old version over the new data after it, and,
-// with the same declarations the other way round, the new version over the old data.
+// Package apiversion serves one version of an API with the handler of another version. A
+// service needs that on both sides of a flip, the moment at which a deployment switches its
+// active version. Before the flip, the new API works on the old data. After it, the old API
+// works on the new data. One set of declarations serves both directions.
 //
-// A Resource declares how one resource type looks in both versions: conversion of messages
-// and a transform.Mapping of names, fields and values in each direction. There are two ways
-// to make one: FromLens takes both from a lens, and Typed converts by a pair of Go functions
-// on messages and maps the fields that both versions have. The package has no language of
-// its own for how fields differ. A Table pairs the methods of two
-// services: renamed, replaced, or discontinued. NewHandler then serves the old service's
-// procedures, unary and server streaming, over Connect, gRPC and gRPC-Web, by calling the
-// handler of the new service in process.
+// # Vocabulary
 //
-// What is translated: names and parents, resources, filters, orders, page tokens, update
-// and read masks, responses, streamed messages, errors. Fields that both requests have
-// under one name with one type are copied.
+//   - Old is the version that the client calls. New is the version that serves the call. Both
+//     are roles, not ages: Resource.Reverse and Table.Reverse exchange them.
+//   - Up converts from Old to New, Down from New to Old.
+//   - A Resource declares one resource type in both versions. It has a Converter of messages and
+//     a transform.Mapping of names, fields and values for each direction.
+//   - A lens declares the differences of two document formats (package transform/lens).
+//   - A role is the meaning of a request field, such as name, filter or page token.
 //
-// Guarantees. What cannot be expressed is an InvalidArgument error that names the field in
-// the terms of the version that the client speaks; nothing is left out or approximated. A
-// page token goes on at the same place, whichever version made it. The context of a
-// request reaches the inner handler with its values: what a write gate put there holds for
-// the inner request. Tables are checked when they are made.
+// # Where to begin
 //
-// An update reads what exists first, where the new service has a method for it, so that
-// the old version's edit of a resource is made on the whole of it; the mask then names
-// what the edit covers and nothing else. Where the new service has no update mask, what was
-// read is written back with it: with an etag, that is conditional and made again when
-// others have changed the resource; without one, their change may be lost.
+// FromLens makes a Resource from a lens. Typed makes one from two Go functions on generated
+// messages, and maps the fields that both versions have. The package has no language of its
+// own for the differences of fields. NewTable pairs the methods of two services: renamed,
+// replaced or discontinued. NewHandler then serves the procedures of the old service, unary and
+// server streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in
+// process.
 //
-// A method may be served by several requests (Method.Requests), which are written together or
-// not at all.
+// Further parts of the package:
 //
-// Around it: ReadOnly refuses the writes of a version that cannot be written yet, an
-// Observer sees everything that is translated, Usage counts who still calls the old
-// version, Range tells who calls a version that is not served which ones are, Once has an
-// interceptor run once for each call of a client, however it is translated.
+//   - ReadOnly refuses writes to a version that is not writable yet.
+//   - An Observer sees every translation.
+//   - Usage counts the callers of each version.
+//   - Range answers calls to a version that is not served with the versions that are.
+//   - Once runs an interceptor once for each client call, however many handlers the call passes.
 //
-// The package does not know databases or switches, nor which version is active.
+// # Translation
+//
+// The handler translates names and parents, resources, filters, orders, page tokens, update
+// and read masks, responses, streamed messages and errors. It copies fields that have the same
+// name and type in both requests.
+//
+// # Guarantees
+//
+// The handler never leaves out or approximates a value. A request that the other version cannot
+// express fails with InvalidArgument, and the error names the field in the client's version. A
+// response that the client's version cannot express fails with DataLoss.
+//
+// A page token resumes at the same record in both versions. The inner handler sees the context
+// values of the request, so a write gate that admitted the request also covers the inner
+// request. NewTable checks the declarations.
+//
+// # Updates
+//
+// An update first reads the resource, if the new service has a method for that. The handler
+// applies the client's edit to the whole resource, and the new update mask names only the
+// edited fields. If the new service has no update mask, the update writes back all fields that
+// it read. With an etag, that write is conditional, and the handler retries it after a
+// concurrent change. Without an etag, it may overwrite a concurrent change.
+//
+// A method may be served by several requests (Method.Requests). Either all of them are written
+// or none.
+//
+// The package does not access databases and does not take part in switches. It does not know
+// which version is active.
 package apiversion

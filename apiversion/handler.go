@@ -16,31 +16,33 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Options are those of NewHandler.
+// Options configures NewHandler. The zero value is valid for a table without Method.Requests.
 type Options struct {
+	// Observers see every translation, in the request's goroutine and in this order.
 	Observers []Observer
-	// ObserverFailed gets errors and panics of observers. Nil: they are dropped.
+	// ObserverFailed receives errors and panics of observers. Nil discards them.
 	ObserverFailed func(error)
-	// Caller names who makes a request, for observers. Nil: ProductOf.
+	// Caller names the client of a request, for observers. Nil means ProductOf.
 	Caller func(*http.Request) string
-	// Together runs what is given to it so that all of its writes are made at once, or none:
-	// what vrunner.Join returns with the store that the new handlers work on. Tables with
-	// Requests need it.
+	// Together runs do so that all its writes commit, or none. Pass the result of vrunner.Join for
+	// the store that the new handlers use. Tables with Method.Requests need it. It may run do
+	// several times.
 	Together func(ctx context.Context, do func(ctx context.Context) error) error
-	// Handler are options of every procedure that is served, such as interceptors (Once) and
-	// limits.
+	// Handler holds options for every served procedure, such as interceptors (Once) and limits.
 	Handler []connect.HandlerOption
 }
 
-// served is what the procedures of a handler share.
+// served holds the state that all procedures of a handler share.
 type served struct {
 	opts Options
 	next *http.Client
 }
 
-// NewHandler serves the procedures of the table's old service by next, the handler of
-// the new one, of Connect or of grpc-go. Other paths are not found. It panics where a method
-// has Requests and there is no Together, as every test would meet it.
+// NewHandler serves the procedures of the table's old service by calling next, the handler of the
+// new service. next may be a handler of Connect or of grpc-go. Other paths get 404.
+//
+// NewHandler panics if a method has Requests and opts.Together is nil, so that the first test finds
+// the mistake.
 func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 	if opts.Caller == nil {
 		opts.Caller = ProductOf
@@ -54,6 +56,7 @@ func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 		mux.Handle(Procedure(r.old), r.handler(s))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// Connect handlers see no http.Request, so the caller travels in the context.
 		ctx := context.WithValue(req.Context(), callerKey{}, opts.Caller(req))
 		mux.ServeHTTP(w, req.WithContext(ctx))
 	})
@@ -61,7 +64,7 @@ func NewHandler(t *Table, next http.Handler, opts Options) http.Handler {
 
 type callerKey struct{}
 
-// handler serves one procedure.
+// handler returns the handler of one procedure.
 func (r *route) handler(s *served) http.Handler {
 	options := append([]connect.HandlerOption{
 		connect.WithSchema(r.old),
@@ -88,7 +91,7 @@ func (r *route) handler(s *served) http.Handler {
 	}
 }
 
-// discontinued refuses every call with what to do instead.
+// discontinued returns a handler that refuses every call with the declared advice.
 func (r *route) discontinued(s *served, options []connect.HandlerOption) http.Handler {
 	refuse := func(ctx context.Context, old *dynamicpb.Message) error {
 		err := refusal.New(refusal.MethodDiscontinued, fmt.Errorf("%s is discontinued: %s", r.old.FullName(), r.Discontinued),
@@ -102,6 +105,8 @@ func (r *route) discontinued(s *served, options []connect.HandlerOption) http.Ha
 	}
 	procedure := Procedure(r.old)
 	type message = dynamicpb.Message
+	// The handler must have the procedure's stream type. Otherwise the client gets a protocol error
+	// and not the advice.
 	switch {
 	case r.old.IsStreamingClient() && r.old.IsStreamingServer():
 		return connect.NewBidiStreamHandler(procedure, func(ctx context.Context, _ *connect.BidiStream[message, message]) error { return refuse(ctx, nil) }, options...)
@@ -122,15 +127,15 @@ func (r *route) discontinued(s *served, options []connect.HandlerOption) http.Ha
 
 type client = connect.Client[dynamicpb.Message, dynamicpb.Message]
 
-// newClient calls a procedure in process. It speaks gRPC, which handlers of Connect and
-// of grpc-go both understand, and does not compress what stays in memory.
+// newClient makes a client of an in-process procedure. It speaks gRPC, which handlers of Connect
+// and of grpc-go both understand. It does not compress, since nothing leaves the process.
 func newClient(next *http.Client, m protoreflect.MethodDescriptor) *client {
 	return connect.NewClient[dynamicpb.Message, dynamicpb.Message](next, "http://inprocess"+Procedure(m),
 		connect.WithGRPC(), connect.WithSchema(m), connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithIdempotency(idempotency(m)), connect.WithResponseInitializer(initialize(m.Output())))
 }
 
-// initialize gives messages that connect makes their type.
+// initialize sets the message type of the empty dynamic messages that connect makes.
 func initialize(d protoreflect.MessageDescriptor) func(connect.Spec, any) error {
 	return func(_ connect.Spec, msg any) error {
 		m, ok := msg.(*dynamicpb.Message)
@@ -142,12 +147,13 @@ func initialize(d protoreflect.MessageDescriptor) func(connect.Spec, any) error 
 	}
 }
 
+// call makes the state of one request.
 func (r *route) call(ctx context.Context, s *served, old *dynamicpb.Message) *call {
 	caller, _ := ctx.Value(callerKey{}).(string)
 	return &call{route: r, served: s, caller: caller, old: old}
 }
 
-// notify completes an event and shows it to the observers.
+// notify completes an event and passes it to the observers.
 func (c *call) notify(ctx context.Context, e Event) {
 	if len(c.opts.Observers) == 0 {
 		return
@@ -156,6 +162,8 @@ func (c *call) notify(ctx context.Context, e Event) {
 	if c.route.now != nil {
 		e.Served = Procedure(c.route.now)
 	}
+	// The transaction may run again. Events of an attempt that is rolled back must not reach
+	// observers.
 	if c.later != nil {
 		*c.later = append(*c.later, e)
 		return
@@ -167,10 +175,11 @@ func (c *call) record(ctx context.Context, old, now proto.Message, err error) {
 	c.notify(ctx, Event{What: Record, Old: old, New: now, Err: err})
 }
 
-// begin translates the request.
+// begin translates the request and reports the translation to observers.
 func (c *call) begin(ctx context.Context, header http.Header) (*connect.Request[dynamicpb.Message], error) {
 	err := c.translate(ctx)
 	e := Event{What: Request, Old: c.old, New: c.now, Err: err}
+	// A failed translation leaves a partial message, which observers must not take for a request.
 	if err != nil {
 		e.New = nil
 	}
@@ -183,7 +192,8 @@ func (c *call) begin(ctx context.Context, header http.Header) (*connect.Request[
 	return req, nil
 }
 
-// end translates a response, or a message of a stream; err is what came instead.
+// end translates a response or a message of a stream. err is the error that the new handler
+// returned instead.
 func (c *call) end(ctx context.Context, now *dynamicpb.Message, err error) (*dynamicpb.Message, error) {
 	e := Event{What: Response}
 	var old *dynamicpb.Message
@@ -200,7 +210,7 @@ func (c *call) end(ctx context.Context, now *dynamicpb.Message, err error) (*dyn
 	return old, err
 }
 
-// attempts bounds how often an update is made again when what it has read has changed.
+// attempts limits how often an update is retried because another client changed the resource.
 const attempts = 10
 
 func (c *call) unary(ctx context.Context, cl *client, header http.Header) (*connect.Response[dynamicpb.Message], error) {
@@ -212,6 +222,8 @@ func (c *call) unary(ctx context.Context, cl *client, header http.Header) (*conn
 			return nil, err
 		}
 		resp, err = cl.CallUnary(ctx, req)
+		// With its own etag the client decides about a conflict. Otherwise begin reads the resource
+		// again and applies the edit to its new state.
 		if connect.CodeOf(err) != connect.CodeAborted || !c.rereads {
 			break
 		}
@@ -243,10 +255,11 @@ func (c *call) stream(ctx context.Context, cl *client, header http.Header, out *
 		return err
 	}
 	defer func() {
-		cancel() // first: Close would wait for the rest of the stream
+		cancel() // before Close, which would wait for the rest of the stream
 		_ = in.Close()
 	}()
 	for first := true; in.Receive(); first = false {
+		// Headers go out with the first message, so they must be set before it.
 		if first {
 			copyHeader(out.ResponseHeader(), in.ResponseHeader())
 		}
@@ -266,7 +279,7 @@ func (c *call) stream(ctx context.Context, cl *client, header http.Header, out *
 	return nil
 }
 
-// read calls the method that reads what an update changes.
+// read calls the method that returns the present state of a resource, for an update.
 func (c *call) read(ctx context.Context, req *dynamicpb.Message) (*dynamicpb.Message, error) {
 	resp, err := newClient(c.next, c.complement.now).CallUnary(ctx, connect.NewRequest(req))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Lens turns the documents of records both ways; *lens.Lens is one.
+// Lens converts documents of records between two versions. doc is the document to convert, have the
+// existing document of the other version or nil. *lens.Lens implements it.
 type Lens interface {
 	Up(doc, have bson.Raw) (bson.Raw, error)
 	Down(doc, have bson.Raw) (bson.Raw, error)
@@ -21,10 +22,12 @@ type Lens interface {
 
 var _ Lens = (*lens.Lens)(nil)
 
-// FromLens makes a resource of a lens on its records' documents, which are what protodoc
-// makes of the messages, with the record's name as _id. The fields that hold the name, if
-// the messages have some, follow the mapping of names.
+// FromLens makes a Resource that converts through a lens. Messages become documents by package
+// protodoc, with the record's name as _id. Name fields of the messages follow the mapping of names,
+// not the lens. FromLens sets Up and Down of r.
 func FromLens(r Resource, l Lens) (*Resource, error) {
+	// The converters need the default name fields, which checked fills in. A first pass with
+	// placeholders finds them.
 	later := func(proto.Message, proto.Message) (proto.Message, error) { return nil, errors.New("not yet") }
 	r.Up, r.Down = later, later
 	named, err := r.checked()
@@ -36,7 +39,7 @@ func FromLens(r Resource, l Lens) (*Resource, error) {
 	return named.checked()
 }
 
-// byDocument makes the way up of a lens. Its errors are in terms of Old.
+// byDocument makes the Up converter of a lens. Its errors name fields of Old.
 func byDocument(turn func(doc, have bson.Raw) (bson.Raw, error), r *Resource) Converter {
 	return func(msg, have proto.Message) (proto.Message, error) {
 		name := nameOf(msg.ProtoReflect(), r.OldName)
@@ -50,11 +53,13 @@ func byDocument(turn func(doc, have bson.Raw) (bson.Raw, error), r *Resource) Co
 		}
 		var held bson.Raw
 		if have != nil {
+			// The existing document has the name of the other version.
 			if held, err = document(newName, have); err != nil {
 				return nil, err
 			}
 		}
 		if doc, err = turn(doc, held); err != nil {
+			// The lens names the field itself. As fieldError it reaches the client with the path.
 			if refused := new(lens.RecordError); errors.As(err, &refused) && refused.Field != "" {
 				return nil, &fieldError{refused.Field, refused.Reason}
 			}
@@ -64,7 +69,8 @@ func byDocument(turn func(doc, have bson.Raw) (bson.Raw, error), r *Resource) Co
 		if err := protodoc.Unmarshal(doc, out); err != nil {
 			return nil, r.ofOld(err)
 		}
-		// The _id is the record's own; anything else is a value that would be lost.
+		// A field that New does not have would be lost. Only the _id may remain, since the name
+		// holds it.
 		for _, path := range protodoc.Unknown(doc, r.New) {
 			if path != "_id" {
 				return nil, r.ofOld(&protodoc.Error{Path: path, Reason: "is no field of " + string(r.New.FullName())})
@@ -77,8 +83,7 @@ func byDocument(turn func(doc, have bson.Raw) (bson.Raw, error), r *Resource) Co
 	}
 }
 
-// document is the document of a message. One whose record the service is yet to name has
-// no _id.
+// document encodes a message. It omits the _id if the service has not named the record yet.
 func document(name string, msg proto.Message) (bson.Raw, error) {
 	if name == "" {
 		return protodoc.Marshal(msg)
@@ -86,7 +91,7 @@ func document(name string, msg proto.Message) (bson.Raw, error) {
 	return protodoc.MarshalID(name, msg)
 }
 
-// ofOld names the field of an error about a New document as Old has it.
+// ofOld translates the field in an error about a New document into terms of Old.
 func (r *Resource) ofOld(err error) error {
 	e := new(protodoc.Error)
 	if !errors.As(err, &e) || e.Path == "" {

@@ -7,43 +7,43 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Translated is what an Event is about.
+// Translated is the kind of message that an Event reports.
 type Translated string
 
-// What is translated.
+// Kinds of translated messages.
 const (
 	Request  Translated = "request"
 	Response Translated = "response" // or a message of a stream
 	Record   Translated = "record"   // a resource in a request or response
 )
 
-// Event is one translation. The messages must not be changed or kept.
+// Event reports one translation. Observers must neither change nor keep the messages.
 type Event struct {
 	What      Translated
-	Procedure string // that was called
-	Served    string // the procedure that serves it; empty for one that is discontinued
+	Procedure string // the procedure that the client called
+	Served    string // the procedure that serves it; empty if discontinued
 	Caller    string
-	// Old is in the version that the client speaks, New in the one that serves it. What
-	// there is not is nil: after an error, one of them.
+	// Old is in the client's version, New in the version that serves the call. A message that does
+	// not exist is nil. After an error at least one of them is.
 	Old, New proto.Message
-	// Err is of the translation, or what the client gets instead of a response. Of a
-	// converter that panicked it wraps an *inprocess.PanicError.
+	// Err is the error of the translation, or the error that the client gets instead of a response.
+	// If a converter panicked, it wraps an *inprocess.PanicError.
 	Err error
 }
 
-// Observer sees everything that is translated, for audit. It is called in the request's
-// goroutine. Its errors and panics go to Options.ObserverFailed and never change what
-// the client gets.
+// Observer sees every translation, for example for an audit log. The handler calls it in the
+// request's goroutine. Its errors and panics go to Options.ObserverFailed and never change the
+// response.
 type Observer interface {
 	Observe(ctx context.Context, e Event) error
 }
 
-// ObserverFunc is a function as Observer.
+// ObserverFunc adapts a function to Observer.
 type ObserverFunc func(ctx context.Context, e Event) error
 
 var _ Observer = ObserverFunc(nil)
 
-// Observe calls the function.
+// Observe calls f.
 func (f ObserverFunc) Observe(ctx context.Context, e Event) error { return f(ctx, e) }
 
 func notify(ctx context.Context, observers []Observer, failed func(error), e Event) {
@@ -54,7 +54,9 @@ func notify(ctx context.Context, observers []Observer, failed func(error), e Eve
 	}
 }
 
+// observe calls one observer and turns its panic into an error, so that the request goes on.
 func observe(ctx context.Context, o Observer, e Event) (err error) {
+	// A faulty observer must not fail the request that it observes.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)

@@ -6,17 +6,20 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Once is an interceptor that runs once for each call of a client, however many handlers the
-// call passes: authorisation, for one. Given to NewHandler (Options.Handler) and to the
-// handlers that it calls, it runs in front of the first one, which is the procedure that the
-// client has called, and not again in front of what this is translated to: the request, the
-// read before an update, several requests. Where it was given to the inner handlers alone, it
-// runs there: a call that it was never asked about gets nowhere.
+// Once wraps an interceptor so that it runs once for each client call, however many handlers the
+// call passes. Authorization needs that, for example.
 //
-// The handlers must be given the very same value, not each a Once of its own.
+// Pass the same value to NewHandler (Options.Handler) and to the handlers that it calls. The
+// interceptor then runs at the procedure that the client called. It does not run again for the
+// inner requests: the translated request, the read before an update, or several requests. A handler
+// that a client calls directly also runs it, so no call bypasses it.
+//
+// Every handler must get the same returned value. Two calls of Once make two independent
+// interceptors.
 func Once(i connect.Interceptor) connect.Interceptor { return &once{i} }
 
-// once is also the key of the mark that it has run, in the context.
+// once marks the context with itself as key. Two values of Once therefore do not disable each
+// other.
 type once struct{ connect.Interceptor }
 
 func (o *once) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {

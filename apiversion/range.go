@@ -14,20 +14,21 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Range is the versions in which APIs are served. An API is the same in two versions if the
-// names of the proto packages differ in the last part alone: tasks.v1 and tasks.v2.
+// Range knows the API versions that a server serves. Two proto packages are versions of one API if
+// their names differ only in the last part, as tasks.v1 and tasks.v2. A Range is immutable after
+// NewRange.
 type Range struct {
-	served map[string]bool     // services
-	absent map[string][]string // services that are known and not served: the versions that are
-	apis   map[string][]string // the versions of each API, oldest first
+	served map[string]bool     // full names of served services
+	absent map[string][]string // known services that are not served: the versions to use instead
+	apis   map[string][]string // served versions of each API, oldest first
 }
 
-// aVersion is what the last part of a package can be that is a version.
+// aVersion matches a package's last part if it is a version.
 var aVersion = regexp.MustCompile(`^v[0-9]{1,9}[a-z0-9]{0,20}$`)
 
-// NewRange returns the range of services, which are in the order of their versions. known are
-// all that there could be: of those that are not served it is said which versions are, or
-// which packages, where none is of the same API.
+// NewRange returns the Range of the served services, which must be sorted by version. known lists
+// all services that could be served. For a known service that is not served, Refusal names the
+// served versions of its API. If the API has none, it names the served packages.
 func NewRange(served, known []protoreflect.ServiceDescriptor) *Range {
 	r := &Range{served: map[string]bool{}, absent: map[string][]string{}, apis: map[string][]string{}}
 	var all []string
@@ -38,6 +39,7 @@ func NewRange(served, known []protoreflect.ServiceDescriptor) *Range {
 		all = append(all, string(s.ParentFile().Package()))
 	}
 	for _, s := range known {
+		// A server that serves nothing has no version to suggest.
 		if r.served[string(s.FullName())] || len(all) == 0 {
 			continue
 		}
@@ -49,13 +51,13 @@ func NewRange(served, known []protoreflect.ServiceDescriptor) *Range {
 	return r
 }
 
-// versionOf splits the name of a package.
+// versionOf splits a package name at its last dot.
 func versionOf(pkg string) (api, version string) {
 	at := strings.LastIndexByte(pkg, '.')
 	return pkg[:max(at, 0)], pkg[at+1:]
 }
 
-// Handler is next for all but what Refusal is the answer to.
+// Handler returns a handler that answers with Refusal where there is one, and calls next otherwise.
 func (r *Range) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if refused := r.Refusal(req.URL.Path); refused != nil {
@@ -66,18 +68,19 @@ func (r *Range) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Refusal is the answer to a call of an API that is served, in a version that is not; nil for
-// all other paths.
+// Refusal returns the error for a call to a served API in a version that is not served. It returns
+// nil for all other paths.
 func (r *Range) Refusal(path string) *connect.Error {
 	service, _, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !ok || r.served[service] {
 		return nil
 	}
-	pkg, _ := versionOf(service) // the last part is the service itself
+	pkg, _ := versionOf(service) // cuts the service name off
 	api, version := versionOf(pkg)
 	versions, absent := r.absent[service]
 	if !absent {
 		versions = r.apis[api]
+		// A path that does not look like a version of a served API is left to next.
 		if api == "" || !aVersion.MatchString(version) || slices.Contains(versions, version) {
 			return nil
 		}

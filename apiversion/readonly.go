@@ -13,7 +13,7 @@ import (
 	"dbcontroller.dev/refusal"
 )
 
-// Procedure is the path under which a method is called.
+// Procedure returns the path of a method, such as /pkg.Service/Method.
 func Procedure(m protoreflect.MethodDescriptor) string {
 	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
 }
@@ -38,8 +38,8 @@ func idempotency(m protoreflect.MethodDescriptor) connect.IdempotencyLevel {
 	}
 }
 
-// Readers returns the procedures of services that promise to have no side effects, as a
-// test for paths. Unknown procedures may write.
+// Readers returns a function that reports whether a procedure of the services promises to have no
+// side effects. It reports false for unknown procedures, since they may write.
 func Readers(services ...protoreflect.ServiceDescriptor) func(procedure string) bool {
 	readers := map[string]bool{}
 	for _, s := range services {
@@ -52,11 +52,12 @@ func Readers(services ...protoreflect.ServiceDescriptor) func(procedure string) 
 	return func(procedure string) bool { return readers[procedure] }
 }
 
-// ReadOnly serves the reading procedures of next and refuses all others with
-// refusal.VersionNotActive and the message, which names what to do instead.
+// ReadOnly serves procedures for which reads returns true by next. It refuses all others with
+// refusal.VersionNotActive and the message, which should tell the client what to do instead.
 func ReadOnly(next http.Handler, reads func(procedure string) bool, message string, options ...connect.HandlerOption) http.Handler {
 	why := errors.New(message)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// Allow only what is known to be a read: an unknown procedure may write.
 		if reads(req.URL.Path) {
 			next.ServeHTTP(w, req)
 			return

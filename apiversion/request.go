@@ -14,24 +14,24 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// call is one request on its way.
+// call is the state of one client request.
 type call struct {
 	*route
 	*served
 	caller string
 	old    *dynamicpb.Message
 	now    *dynamicpb.Message
-	order  listing.Order          // in old terms
-	mask   *fieldmaskpb.FieldMask // the read mask, in old terms
-	names  [][2]string            // names and parents that were translated: old, new
-	// rereads is true if the update writes what was read, and is made again when that has
-	// changed meanwhile.
+	order  listing.Order          // order_by in old terms
+	mask   *fieldmaskpb.FieldMask // read mask in old terms
+	names  [][2]string            // translated names and parents: old, new
+	// rereads is true if the update writes back what it read. The handler then retries it after a
+	// concurrent change.
 	rereads bool
-	// later keeps events until it is known that they count; nil: they are shown at once.
+	// later collects events until the transaction has committed. Nil: observers get them at once.
 	later *[]Event
 }
 
-// translate makes the new request. Its errors are those that the client gets.
+// translate makes the new request. It returns errors for the client.
 func (c *call) translate(ctx context.Context) error {
 	c.now = dynamicpb.NewMessage(c.route.now.Input())
 	derive := func(handled ...string) error { return c.derive(ctx, handled) }
@@ -44,16 +44,19 @@ func (c *call) translate(ctx context.Context) error {
 	return refuse("request", err)
 }
 
-// refuse gives an error that has no code its code and detail.
+// refuse adds code and detail to an error that has no code yet. field is the request field to
+// blame.
 func refuse(field string, err error) error {
 	mapping, inMessage, coded := new(transform.MappingError), new(fieldError), new(connect.Error)
 	switch {
 	case err == nil:
 		return nil
+	// An error with a code comes from a deeper step or from the new service. Keep it.
 	case errors.As(err, &coded):
 		return err
 	case errors.As(err, &inMessage):
 		return listing.Invalid(inMessage.path, "%s", inMessage.reason)
+	// The mapping names the field in old terms. Blame the request field that holds the text.
 	case errors.As(err, &mapping):
 		return listing.Invalid(field, "%s", mapping)
 	case errors.Is(err, context.Canceled):
@@ -65,10 +68,13 @@ func refuse(field string, err error) error {
 	}
 }
 
+// derive fills the new request from all fields that handled does not list.
 func (c *call) derive(ctx context.Context, handled []string) error {
+	// A client newer than this program sent a field that nothing here can translate.
 	if len(c.old.GetUnknown()) > 0 {
 		return &fieldError{string(c.old.Descriptor().FullName()), "has a protobuf field that this version does not know"}
 	}
+	// The token belongs to the old request. setToken translates it once the new one is complete.
 	var token *listing.Token
 	var err error
 	if !slices.Contains(handled, c.from.PageToken) {
@@ -79,6 +85,7 @@ func (c *call) derive(ctx context.Context, handled []string) error {
 	}
 	for i := range c.old.Descriptor().Fields().Len() {
 		fd := c.old.Descriptor().Fields().Get(i)
+		// Unset fields need no translation, and Method.Request has set the handled ones.
 		if !c.old.Has(fd) || slices.Contains(handled, string(fd.Name())) {
 			continue
 		}
@@ -89,7 +96,7 @@ func (c *call) derive(ctx context.Context, handled []string) error {
 	return refuse(c.from.PageToken, c.setToken(token))
 }
 
-// requestField translates one field of the request.
+// requestField translates one set field of the old request.
 func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor) error {
 	name := string(fd.Name())
 	target, isRole := c.from.counterpart(c.to, name)
@@ -99,16 +106,17 @@ func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor
 	}
 	switch {
 	case name == c.from.ReadMask && isRole:
-		// The new version is asked for everything: a conversion may need more than the mask
-		// names, and would otherwise take what was left out for zero.
+		// Request all fields from the new version. A conversion may need more fields than the mask
+		// names, and would read the missing ones as zero.
 		c.mask = listing.Mask(c.old, fd.Name())
 		return listing.CheckMask(c.mask, c.resource.Old)
 	case name == c.from.UpdateMask && isRole:
-		return nil // goes with the resource
+		return nil // setResource translates it
 	case name == c.from.PageToken && isRole && !c.OpaqueTokens:
-		return nil // last, for it depends on all others
+		return nil // setToken sets it last, because it depends on all other fields
 	case name == c.from.Resource && isRole:
 		return c.setResource(ctx)
+	// Dropping the field silently would change what the client asked for.
 	case to == nil:
 		return &fieldError{name, "is no longer supported: leave it unset"}
 	}
@@ -127,7 +135,7 @@ func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor
 	return nil
 }
 
-// text translates a role that is a string.
+// text translates the value of a role that is a string.
 func (c *call) text(name, text string) (string, error) {
 	switch name {
 	case c.from.Name:
@@ -154,7 +162,7 @@ func (c *call) text(name, text string) (string, error) {
 	}
 }
 
-// name translates a name and remembers it for the text of errors.
+// name translates a resource name and remembers it, so that errors show the client's name.
 func (c *call) name(old string) (string, error) {
 	now, err := c.resource.Name(old)
 	return c.remember(old, now, err)
@@ -167,13 +175,14 @@ func (c *call) remember(old, now string, err error) (string, error) {
 	return now, err
 }
 
-// givenToken reads the page token, and checks that it belongs to the request; nil if
-// there is none to translate.
+// givenToken parses the page token and checks that it belongs to this request. It returns nil if
+// there is no token to translate.
 func (c *call) givenToken() (*listing.Token, error) {
 	text := listing.Text(c.old, protoreflect.Name(c.from.PageToken))
 	if text == "" || c.OpaqueTokens {
 		return nil, nil
 	}
+	// A token that is dropped would start the list again from the beginning, without an end.
 	if c.to.PageToken == "" {
 		return nil, &fieldError{c.from.PageToken, "is no longer supported: leave it unset"}
 	}
@@ -182,13 +191,15 @@ func (c *call) givenToken() (*listing.Token, error) {
 		return nil, err
 	}
 	digest, err := listing.Digest(c.old, c.from.listing())
+	// A token holds a place in one list only. With another filter or order it would skip records.
 	if err == nil && t.Digest != digest {
 		err = listing.ErrOtherRequest
 	}
 	return &t, err
 }
 
-// setToken translates the page token, once the rest of the new request is made.
+// setToken translates the page token. It runs after all other fields, since the digest covers the
+// new request.
 func (c *call) setToken(given *listing.Token) error {
 	if given == nil {
 		return nil

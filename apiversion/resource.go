@@ -16,35 +16,40 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Converter turns a message of one version into that of the other. have is what exists
-// in the other version, nil where that is nothing or not known; what the source cannot
-// express is taken from it. A converter neither keeps nor changes its arguments, and
-// takes messages of any implementation.
+// Converter converts a message of one version into the other version.
+//
+// have is the existing message of the other version, or nil if there is none or it is unknown. The
+// converter takes from it the values that msg cannot express. It must neither keep nor change its
+// arguments. It must accept every implementation of the message types, including dynamic messages.
+// It may be called concurrently.
 type Converter func(msg, have proto.Message) (proto.Message, error)
 
-// Resource is one resource type in two versions. Old and New are roles, not ages:
-// Reverse exchanges them.
+// Resource declares one resource type in two versions. Old and New are roles, not ages: Reverse
+// exchanges them.
 type Resource struct {
+	// Old and New describe the messages of the two versions.
 	Old, New protoreflect.MessageDescriptor
+	// Up converts from Old to New, Down from New to Old.
 	Up, Down Converter
-	// UpMapping turns requests in terms of Old into terms of New, DownMapping back.
+	// UpMapping translates names, fields and values in requests from Old to New. DownMapping
+	// translates them back.
 	UpMapping, DownMapping transform.Mapping
-	// OldName and NewName are the string fields that hold the name of the record. Empty:
-	// "name", if there is one.
+	// OldName and NewName are the string fields that hold the record's name. Empty means "name", if
+	// the message has such a field.
 	OldName, NewName protoreflect.Name
-	// SameNames means that a record has the same name in both versions, so that names can
-	// be compared by more than equality.
+	// SameNames means that a record has the same name in both versions. Clients can then compare
+	// names by prefix and order, not only by equality.
 	SameNames bool
-	// References are the fields of Old that hold names of another service's resources, of which
-	// New holds those of that service's other version: filters with either name find the same.
-	// References that both versions hold alike need nothing here. Reverse has none.
+	// References lists fields of Old that hold names of another service's resources, where New
+	// holds their names in that service's other version. A filter with either name then finds the
+	// same records. Fields that both versions hold alike need no entry. Reverse drops them.
 	References []listing.Reference
 
-	// emptyShown is what Old shows of an empty New message, nil if that cannot be shown.
+	// emptyShown is the Old message of an empty New message. It is nil if the conversion fails.
 	emptyShown proto.Message
 }
 
-// Reverse returns the resource with the versions exchanged.
+// Reverse returns the resource with both versions exchanged. It has no References.
 func (r *Resource) Reverse() *Resource {
 	return &Resource{
 		Old: r.New, New: r.Old, Up: r.Down, Down: r.Up, UpMapping: r.DownMapping, DownMapping: r.UpMapping,
@@ -52,7 +57,8 @@ func (r *Resource) Reverse() *Resource {
 	}
 }
 
-// checked returns the resource with its defaults, or what is missing.
+// checked returns a copy of the resource with defaults, or an error about a missing or invalid
+// part.
 func (r *Resource) checked() (*Resource, error) {
 	out := *r
 	switch {
@@ -61,6 +67,7 @@ func (r *Resource) checked() (*Resource, error) {
 	case r.Up == nil || r.Down == nil || r.UpMapping == nil || r.DownMapping == nil:
 		return nil, fmt.Errorf("resource %s: Up, Down and both mappings must be given", r.Old.FullName())
 	}
+	// An alias that two fields share would decode a stored value into either of them.
 	for _, d := range []protoreflect.MessageDescriptor{r.Old, r.New} {
 		if err := protodoc.CheckAliases(d); err != nil {
 			return nil, fmt.Errorf("resource %s: %w", d.FullName(), err)
@@ -85,11 +92,13 @@ func (r *Resource) checked() (*Resource, error) {
 			return nil, fmt.Errorf("resource %s: References: %w", r.Old.FullName(), err)
 		}
 	}
+	// From here on a panicking converter is an error.
 	out.Up, out.Down = guarded(out.Up, out.New), guarded(out.Down, out.Old)
+	// Try the conversion of an empty message once: filters on unset fields need its result.
 	shown, err := out.Down(dynamicpb.NewMessage(out.New), nil)
 	if _, same := out.DownMapping.(*sameFields); err != nil && same {
-		// A function may well need more than nothing. Fields that are the same are not set
-		// in either version.
+		// A function may need more than an empty message. Fields that are equal in both versions
+		// are unset in both, so an empty Old message is right.
 		shown, err = dynamicpb.NewMessage(out.Old), nil
 	}
 	if out.emptyShown = nil; err == nil {
@@ -98,8 +107,8 @@ func (r *Resource) checked() (*Resource, error) {
 	return &out, nil
 }
 
-// converterError is returned to clients without what the converter panicked with, which may
-// be of a record. Observers find that, and the stack, as an *inprocess.PanicError in it.
+// converterError hides the panic value of a converter from clients, since it may contain record
+// data. Observers find value and stack as a wrapped *inprocess.PanicError.
 type converterError struct {
 	to    protoreflect.FullName
 	cause error
@@ -109,8 +118,8 @@ func (e *converterError) Error() string { return fmt.Sprintf("the converter to %
 
 func (e *converterError) Unwrap() error { return e.cause }
 
-// guarded is a converter whose panic is an error of the one request, not the end of its
-// connection, or of the process that makes a table.
+// guarded turns a panic of a converter into an error of the one request. Otherwise the panic would
+// end the connection, or the process that makes a table.
 func guarded(f Converter, to protoreflect.MessageDescriptor) Converter {
 	return func(msg, have proto.Message) (out proto.Message, err error) {
 		defer func() {

@@ -13,16 +13,17 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 )
 
-// responseField is how a field of the old response is made.
+// responseField describes how to make one field of the old response.
 type responseField struct {
 	old, now protoreflect.FieldDescriptor
-	resource *Resource // of a field, or a list, of resources
+	resource *Resource // set for a field, or a list, of resources
 	kind     responseKind
 }
 
 type responseKind int
 
 const (
+	// The value is copied from the new field of the same type.
 	copied responseKind = iota
 	oneResource
 	manyResources
@@ -30,10 +31,12 @@ const (
 	recordName
 )
 
-// checkResponse finds a source for every field of the old response.
+// checkResponse finds a source for every field of the old response, so that NewTable fails instead
+// of a request.
 func (r *route) checkResponse() error {
 	out, in := r.old.Output(), r.now.Output()
 	for _, res := range r.resources {
+		// A response that is the resource itself needs no pairs of fields.
 		if out != res.Old {
 			continue
 		}
@@ -53,7 +56,7 @@ func (r *route) checkResponse() error {
 		}
 		f, err := r.responseField(fd, in)
 		if err != nil && r.Response != nil {
-			continue // its own function makes it
+			continue // Method.Response makes it
 		}
 		if err != nil {
 			return err
@@ -78,11 +81,13 @@ func (r *route) responseField(fd protoreflect.FieldDescriptor, in protoreflect.M
 		if fd.IsList() {
 			f.kind = manyResources
 		}
+		// The names differ. The field is still certain if the new response has only one of that
+		// type.
 		if same == nil || same.Message() != res.New {
 			f.now = only(in, res.New, fd.IsList())
 		}
 		if f.now == nil && !fd.IsList() && in == res.New {
-			return f, nil // the new response is the resource itself
+			return f, nil // the new response is the resource
 		}
 		if f.now == nil {
 			return f, fmt.Errorf("%s of its response has no counterpart in %s: pair them in ResponseFields, or list it in Unset", fd.Name(), in.FullName())
@@ -92,6 +97,7 @@ func (r *route) responseField(fd protoreflect.FieldDescriptor, in protoreflect.M
 	if same == nil {
 		return f, fmt.Errorf("%s of its response has no counterpart in %s: pair them in ResponseFields, or list it in Unset", fd.Name(), in.FullName())
 	}
+	// From here on the field is copied, or is a token or a name.
 	if err := sameType(fd, same, name); err != nil {
 		return f, err
 	}
@@ -105,7 +111,7 @@ func (r *route) responseField(fd protoreflect.FieldDescriptor, in protoreflect.M
 	return f, nil
 }
 
-// only is the one field of a message type in d; nil if there is none or more than one.
+// only returns the single field of a message type in d. It returns nil if d has none or several.
 func only(d, of protoreflect.MessageDescriptor, list bool) protoreflect.FieldDescriptor {
 	var found protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
@@ -121,8 +127,8 @@ func only(d, of protoreflect.MessageDescriptor, list bool) protoreflect.FieldDes
 	return found
 }
 
-// respond makes the old response, or message of a stream. Its errors are those that the
-// client gets: the service has data that the client's version cannot show.
+// respond makes the old response, or a message of a stream. It returns errors for the client. An
+// error means that the service has data that the client's version cannot express.
 func (c *call) respond(ctx context.Context, now *dynamicpb.Message) (*dynamicpb.Message, error) {
 	old := dynamicpb.NewMessage(c.route.old.Output())
 	derive := func(handled ...string) error { return c.deriveResponse(ctx, now, old, handled) }
@@ -142,6 +148,7 @@ func (c *call) respond(ctx context.Context, now *dynamicpb.Message) (*dynamicpb.
 }
 
 func (c *call) deriveResponse(ctx context.Context, now, old *dynamicpb.Message, handled []string) error {
+	// The old response is the resource.
 	if c.whole != nil {
 		from := protoreflect.Message(now)
 		if now.Descriptor() != c.whole.New {
@@ -154,6 +161,7 @@ func (c *call) deriveResponse(ctx context.Context, now, old *dynamicpb.Message, 
 		return recast(old, shown)
 	}
 	for _, f := range c.response {
+		// An unset new field leaves the old one unset. Converting zero could fail.
 		if f.now != nil && !now.Has(f.now) || slices.Contains(handled, string(f.old.Name())) {
 			continue
 		}
@@ -195,8 +203,8 @@ func (c *call) respondField(ctx context.Context, f responseField, now, old *dyna
 	}
 }
 
-// respondList shows a page. Where it is in name order, the names must sort the same in
-// both versions: else a page token would skip or repeat records after a flip.
+// respondList converts a page of resources. In name order it checks that both versions sort the
+// names alike. Otherwise a page token would skip or repeat records after a flip.
 func (c *call) respondList(ctx context.Context, f responseField, from, to protoreflect.List) error {
 	lastOld, lastNew := "", ""
 	for i := range from.Len() {
@@ -209,6 +217,7 @@ func (c *call) respondList(ctx context.Context, f responseField, from, to protor
 		if err != nil {
 			return err
 		}
+		// The order is broken if a name rises in New and does not rise in Old.
 		oldName, newName := nameOf(m, f.resource.OldName), nameOf(item, f.resource.NewName)
 		if c.from.PageToken != "" && !c.OpaqueTokens && len(c.order) == 0 && newName > lastNew && oldName <= lastOld && lastOld != "" && oldName != "" {
 			return connect.NewError(connect.CodeInternal, fmt.Errorf("%q comes after %q here but not in the version that serves it: names must sort the same, or the method have opaque tokens", lastOld, oldName))
@@ -219,21 +228,23 @@ func (c *call) respondList(ctx context.Context, f responseField, from, to protor
 	return nil
 }
 
-// show turns a resource into the client's version, as far as its mask asks for it.
+// show converts a resource into the client's version and applies the read mask.
 func (c *call) show(ctx context.Context, res *Resource, now proto.Message) (proto.Message, error) {
 	old, err := res.Down(now, nil)
 	c.record(ctx, old, now, err)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", nameOf(now.ProtoReflect(), res.NewName), err)
 	}
+	// The read mask covers the resource of the request. Other resources in the response stay whole.
 	if len(c.mask.GetPaths()) == 0 || res != c.resource {
 		return old, nil
 	}
+	// The record event already holds old, so mask a copy.
 	masked := proto.Clone(old)
 	return masked, listing.ApplyMask(masked, c.mask)
 }
 
-// nextToken translates the token of the next page into the client's version.
+// nextToken translates the next page token into the client's version.
 func (c *call) nextToken(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -250,6 +261,7 @@ func (c *call) nextToken(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The token holds New names and values, so the reverse resource translates it.
 	t, err = c.resource.Reverse().Token(t, order, digest)
 	return t.String(), err
 }

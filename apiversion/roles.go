@@ -9,27 +9,28 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 )
 
-// Roles names the fields of a request that mean something to translation. Those left
-// empty are found by their usual names and types: name (or the field that is the
-// resource's name), parent, filter, order_by, page_size, page_token, read_mask,
-// update_mask, field_mask (which masks an update where there is a resource, a read
-// elsewhere), and the field that holds the resource. "-" means that there is none.
+// Roles names the request fields that have a meaning for translation.
+//
+// An empty role is found by its usual name and type: name (or the resource's name field), parent,
+// filter, order_by, page_size, page_token, read_mask, update_mask, and the field that holds the
+// resource. field_mask masks an update if the request has a resource, otherwise a read. "-" means
+// that no field has the role.
 type Roles struct {
 	Name, Parent, Resource               string
 	Filter, OrderBy, PageSize, PageToken string
 	ReadMask, UpdateMask                 string
 }
 
+// isText reports whether a field is a single string.
 func isText(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind && !fd.IsList()
 }
 
-// noField is a role that no field has, whatever its name.
+// noField disables a role, even if a field has its usual name.
 const noField = "-"
 
-// RequestRoles finds the roles in a request by the usual names and types of its fields.
-// message is the resource that it is about, nameField the field that holds that one's name,
-// empty if there is none.
+// RequestRoles finds the roles in a request by the usual names and types of its fields. message is
+// the resource of the request. nameField is the resource's field that holds its name, or empty.
 func RequestRoles(request, message protoreflect.MessageDescriptor, nameField protoreflect.Name) Roles {
 	usual := listing.FieldsOf(request)
 	out := Roles{
@@ -42,6 +43,7 @@ func RequestRoles(request, message protoreflect.MessageDescriptor, nameField pro
 		return ""
 	}
 	out.Parent = text("parent")
+	// Some services name the request field like the resource's own name field.
 	if out.Name = text("name"); out.Name == "" && nameField != "" {
 		out.Name = text(string(nameField))
 	}
@@ -51,6 +53,7 @@ func RequestRoles(request, message protoreflect.MessageDescriptor, nameField pro
 	if fd := request.Fields().ByName("update_mask"); fd != nil && listing.IsMask(fd) {
 		out.UpdateMask = "update_mask"
 	}
+	// A request that carries a resource writes it, so field_mask cannot mask a read.
 	if out.ReadMask == "field_mask" && out.Resource != "" {
 		out.ReadMask = ""
 		if out.UpdateMask == "" {
@@ -60,10 +63,11 @@ func RequestRoles(request, message protoreflect.MessageDescriptor, nameField pro
 	return out
 }
 
-// rolesOf finds the roles in a request, and those that are declared.
+// rolesOf returns the usual roles of a request, replaced by the declared ones. It fails if a
+// declared field is missing or has the wrong type.
 func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Roles) (Roles, error) {
 	if res == nil {
-		return Roles{}, nil // nothing is known of what the fields are about
+		return Roles{}, nil // without a resource no field has a known meaning
 	}
 	message, nameField := res.New, res.NewName
 	if old {
@@ -94,7 +98,7 @@ func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Ro
 	return out, nil
 }
 
-// listing are the fields that listing.Digest leaves out.
+// listing returns the roles as package listing takes them, for listing.Digest.
 func (r Roles) listing() listing.Fields {
 	return listing.Fields{
 		Filter: protoreflect.Name(r.Filter), OrderBy: protoreflect.Name(r.OrderBy), PageSize: protoreflect.Name(r.PageSize),
@@ -102,7 +106,8 @@ func (r Roles) listing() listing.Fields {
 	}
 }
 
-// counterpart returns the role in to that corresponds to a field's role in r.
+// counterpart returns the field of to with the same role as a field of r. The name is empty if to
+// has no such field.
 func (r Roles) counterpart(to Roles, field string) (name string, isRole bool) {
 	for _, pair := range [][2]string{
 		{r.Name, to.Name}, {r.Parent, to.Parent}, {r.Resource, to.Resource}, {r.Filter, to.Filter}, {r.OrderBy, to.OrderBy},
@@ -115,8 +120,8 @@ func (r Roles) counterpart(to Roles, field string) (name string, isRole bool) {
 	return "", false
 }
 
-// singular finds the one field of a message type that is no list; nil if there is none,
-// or more than one.
+// singular returns the only single-valued field of a message type in d. It returns nil if d has
+// none or several.
 func singular(d, of protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
 	var found protoreflect.FieldDescriptor
 	for i := range d.Fields().Len() {
@@ -132,7 +137,7 @@ func singular(d, of protoreflect.MessageDescriptor) protoreflect.FieldDescriptor
 	return found
 }
 
-// updates reports whether the request changes parts of a resource that exists.
+// updates reports whether the request changes parts of an existing resource.
 func (r *route) updates() bool {
 	if r.from.Resource == "" || r.to.Resource == "" {
 		return false
@@ -140,6 +145,7 @@ func (r *route) updates() bool {
 	if r.from.UpdateMask != "" || r.to.UpdateMask != "" {
 		return true
 	}
+	// Without any mask only the method's name tells an update from a create.
 	for _, verb := range []string{"Update", "Patch", "Replace", "Set"} {
 		if strings.HasPrefix(r.New, verb) {
 			return true
@@ -148,7 +154,8 @@ func (r *route) updates() bool {
 	return false
 }
 
-// field is the new field that an old one without a role is copied to.
+// field returns the new field into which an old field without a role is copied. It returns nil if
+// there is none.
 func (r *route) field(old string) protoreflect.FieldDescriptor {
 	name := old
 	if paired, ok := r.RequestFields[old]; ok {
@@ -157,8 +164,8 @@ func (r *route) field(old string) protoreflect.FieldDescriptor {
 	return r.now.Input().Fields().ByName(protoreflect.Name(name))
 }
 
-// checkRequest checks what is certain to fail. A field without counterpart may stay
-// unset, and is an error of the request that sets it.
+// checkRequest finds declarations that must fail. A field without counterpart is allowed, because
+// clients may leave it unset. A request that sets it fails.
 func (r *route) checkRequest() error {
 	in, out := r.old.Input(), r.now.Input()
 	for old, now := range r.RequestFields {
@@ -173,6 +180,7 @@ func (r *route) checkRequest() error {
 			return err
 		}
 	}
+	// Method.Request may handle any field, so a missing counterpart proves nothing.
 	if r.Request != nil {
 		return nil
 	}

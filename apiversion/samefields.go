@@ -10,17 +10,17 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// sameFields maps requests, in one direction, between messages that have the same fields,
-// but for those that one of them alone has.
+// sameFields is the mapping, in one direction, between messages with equal fields. Fields in only
+// exist in from alone.
 type sameFields struct {
 	from, to protoreflect.MessageDescriptor
-	only     map[string]bool // the paths of from that to does not have
+	only     map[string]bool // paths in from without counterpart in to
 }
 
 var _ transform.Mapping = (*sameFields)(nil)
 
-// newSameFields fails if a field of from is not the same in to, and only does not name it.
-// option is what only was given with.
+// newSameFields fails if a field of from differs in to and only does not list it. option is the
+// name of the caller's option, for error texts.
 func newSameFields(from, to protoreflect.MessageDescriptor, option string, only []string) (*sameFields, error) {
 	m := &sameFields{from: from, to: to, only: map[string]bool{}}
 	for _, p := range only {
@@ -38,10 +38,10 @@ func newSameFields(from, to protoreflect.MessageDescriptor, option string, only 
 	return m, nil
 }
 
-// complete checks that every field below is the same on the other side.
+// complete checks that every field below a message has an equal field in the other message.
 func (m *sameFields) complete(from, to protoreflect.MessageDescriptor, prefix string, within []protoreflect.FullName) error {
 	if slices.Contains(within, from.FullName()) {
-		return nil // recursive messages are the same all the way down
+		return nil // recursion: the outer call already compares this message
 	}
 	within = append(within, from.FullName())
 	for i := range from.Fields().Len() {
@@ -61,9 +61,10 @@ func (m *sameFields) complete(from, to protoreflect.MessageDescriptor, prefix st
 	return nil
 }
 
-// compatible checks that a field's value means the same in another field.
+// compatible checks that a value means the same in both fields.
 func (m *sameFields) compatible(a, b protoreflect.FieldDescriptor, path string, within []protoreflect.FullName) error {
 	switch {
+	// Presence counts too: without it, an unset value and a zero value become equal.
 	case a.Kind() != b.Kind() || a.Cardinality() != b.Cardinality() || a.IsMap() != b.IsMap() || a.HasPresence() != b.HasPresence():
 		return fmt.Errorf("%s is of another type in %s", path, b.ContainingMessage().FullName())
 	case a.IsMap() && a.MapKey().Kind() != b.MapKey().Kind():
@@ -76,12 +77,13 @@ func (m *sameFields) compatible(a, b protoreflect.FieldDescriptor, path string, 
 	return m.complete(a.Message(), b.Message(), path+".", within)
 }
 
-// sameType checks that the value of a field can be copied to another as it is.
+// sameType checks that copyField can copy one field to another.
 func sameType(a, b protoreflect.FieldDescriptor, path string) error {
 	return new(sameFields).compatible(a, b, path, nil)
 }
 
-// leaf finds a field below messages, nil if there is none.
+// leaf returns the field at a path. It returns nil if there is none, or if the path leads through a
+// list or map.
 func leaf(d protoreflect.MessageDescriptor, path string) protoreflect.FieldDescriptor {
 	var fd protoreflect.FieldDescriptor
 	for part := range strings.SplitSeq(path, ".") {
@@ -99,14 +101,15 @@ func leaf(d protoreflect.MessageDescriptor, path string) protoreflect.FieldDescr
 	return fd
 }
 
-// Name leaves the name of a record as it is.
+// Name returns the name unchanged.
 func (m *sameFields) Name(name string) (string, error) { return name, nil }
 
-// Parent leaves the parent of records as it is.
+// Parent returns the parent unchanged.
 func (m *sameFields) Parent(parent string) (string, error) { return parent, nil }
 
-// check refuses a field that the other side does not have.
+// check returns an error for a field without counterpart, or below one.
 func (m *sameFields) check(path string) error {
+	// A field below a missing message is missing too, so check each ancestor.
 	for p := path; ; {
 		if m.only[p] {
 			return &transform.MappingError{Field: path, Reason: "has no counterpart in " + string(m.to.FullName())}
@@ -119,7 +122,7 @@ func (m *sameFields) check(path string) error {
 	}
 }
 
-// differs reports whether a field is a message with fields that the other side does not have.
+// differs reports whether a message field contains fields without counterpart.
 func (m *sameFields) differs(path string) bool {
 	for p := range m.only {
 		if strings.HasPrefix(p, path+".") {
@@ -129,20 +132,20 @@ func (m *sameFields) differs(path string) bool {
 	return false
 }
 
-// Field maps a path of a mask.
+// Field maps a path of a mask. A message that differs maps to the fields that both versions have.
 func (m *sameFields) Field(path string) ([]string, error) {
 	if err := m.check(path); err != nil {
 		return nil, err
 	}
+	// Naming the whole message would also cover fields that the client cannot see.
 	if m.differs(path) {
 		return m.common(path)
 	}
 	return []string{path}, nil
 }
 
-// common are the fields of a message that both sides have. Where they are all that the
-// other side has they are the message itself, for a mask can then also name that there is
-// none.
+// common returns the fields of a message that both versions have. If these are all fields of the
+// other version, it returns the message itself. Only then can a mask also clear the whole message.
 func (m *sameFields) common(path string) ([]string, error) {
 	var out []string
 	whole := 0
@@ -170,7 +173,7 @@ func (m *sameFields) common(path string) ([]string, error) {
 	return out, nil
 }
 
-// Compare maps a comparison.
+// Compare maps a condition. It returns an error for fields that differ.
 func (m *sameFields) Compare(c transform.Condition) ([]transform.Condition, error) {
 	if err := m.check(c.Path); err != nil {
 		return nil, err
@@ -181,7 +184,7 @@ func (m *sameFields) Compare(c transform.Condition) ([]transform.Condition, erro
 	return []transform.Condition{c}, nil
 }
 
-// Order maps a field to sort by.
+// Order maps a path to sort by. It returns an error for fields that differ.
 func (m *sameFields) Order(path string) (string, error) {
 	if err := m.check(path); err != nil {
 		return "", err

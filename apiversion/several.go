@@ -12,13 +12,13 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Call is one of several requests that are made of an old one.
+// Call is one of several new requests that serve an old one.
 type Call struct {
-	Method  string // of the new service, unary
+	Method  string // name of a unary method of the new service
 	Request proto.Message
 }
 
-// checkSeveral checks a method that is served by several requests.
+// checkSeveral checks the declaration of a method with Requests.
 func (r *route) checkSeveral() error {
 	switch {
 	case r.Responses == nil:
@@ -32,7 +32,7 @@ func (r *route) checkSeveral() error {
 	}
 }
 
-// several serves a procedure by several requests, in one transaction.
+// several serves a procedure by several requests in one transaction.
 func (r *route) several(s *served, options []connect.HandlerOption) http.Handler {
 	clients := map[string]*client{}
 	for i := range r.service.Methods().Len() {
@@ -44,6 +44,7 @@ func (r *route) several(s *served, options []connect.HandlerOption) http.Handler
 		var out *connect.Response[dynamicpb.Message]
 		var c *call
 		err := s.opts.Together(ctx, func(ctx context.Context) error {
+			// Together may run this function again, so each attempt starts with fresh state.
 			c = r.call(ctx, s, req.Msg)
 			c.later = &[]Event{}
 			var err error
@@ -51,7 +52,7 @@ func (r *route) several(s *served, options []connect.HandlerOption) http.Handler
 			return err
 		})
 		if coded := new(connect.Error); err != nil && !errors.As(err, &coded) {
-			err = CodeError(Known(err)) // of the write, after all requests
+			err = CodeError(Known(err)) // the commit failed, after all requests succeeded
 		}
 		if c != nil {
 			c.told(ctx, out, err)
@@ -63,8 +64,8 @@ func (r *route) several(s *served, options []connect.HandlerOption) http.Handler
 	}, options...)
 }
 
-// all makes the requests, one after the other, and the response. Its errors are those that the
-// client gets.
+// all sends the requests one after the other and makes the old response. It returns errors for the
+// client.
 func (c *call) all(ctx context.Context, clients map[string]*client, header http.Header) (*connect.Response[dynamicpb.Message], error) {
 	calls, err := c.Requests(ctx, c.old)
 	if err != nil {
@@ -75,6 +76,7 @@ func (c *call) all(ctx context.Context, clients map[string]*client, header http.
 	out := connect.NewResponse(dynamicpb.NewMessage(c.route.old.Output()))
 	var responses []proto.Message
 	for _, one := range calls {
+		// Each request sees the writes of the earlier ones, because they share the transaction.
 		m := c.service.Methods().ByName(protoreflect.Name(one.Method))
 		cl := clients[one.Method]
 		if cl == nil {
@@ -96,6 +98,8 @@ func (c *call) all(ctx context.Context, clients map[string]*client, header http.
 		copyHeader(out.Header(), resp.Header())
 		copyHeader(out.Trailer(), resp.Trailer())
 	}
+	// An error here rolls the transaction back, so the client never gets an error for committed
+	// writes.
 	if err := c.Responses(ctx, c.old, responses, out.Msg); err != nil {
 		if coded := new(connect.Error); !errors.As(err, &coded) {
 			err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("what was done cannot be shown in this version: %w", err))
@@ -105,9 +109,10 @@ func (c *call) all(ctx context.Context, clients map[string]*client, header http.
 	return out, nil
 }
 
-// told shows observers what came of the requests that counted, once they did.
+// told passes the collected events to the observers, once the outcome of the transaction is known.
 func (c *call) told(ctx context.Context, out *connect.Response[dynamicpb.Message], err error) {
 	events := *c.later
+	// From here on notify delivers.
 	c.later = nil
 	e := Event{What: Response, Err: err}
 	if err == nil {

@@ -15,23 +15,23 @@ import (
 )
 
 var (
-	// ErrStale: the caller expected another revision of the resource. It reads it and decides
-	// anew.
+	// ErrStale means that the resource no longer has the revision that the caller expects. The
+	// caller should read it again and decide anew.
 	ErrStale = errors.New("it has changed since that revision")
-	// ErrStored: what is stored is none of the resource's messages; a person must look.
+	// ErrStored means that a stored record is not a valid message of the resource. An operator must
+	// look at it.
 	ErrStored = fmt.Errorf("%w: stored record is malformed", record.ErrUnreadable)
 )
 
-// shown are the errors of a store that clients read without the text around them. The first
-// that an error is counts.
+// shown lists store errors that clients see without the text around them. The first match wins.
 var shown = []error{
 	record.ErrNotFound, record.ErrExists, record.ErrMismatch, record.ErrConflict, record.ErrOversize,
 	record.ErrRefused, record.ErrNoKey, record.ErrUnreadable,
 }
 
-// Known is what clients may read of a store's error: one of shown, a reserved field, or a
-// refusal, without the text around it, which names kinds and places that no API has.
-// Others are returned as they are. Callers add which resource it is about.
+// Known returns the part of a store error that clients may read: an error of shown, a reserved
+// field, or a refusal. It drops the text around it, which names kinds and collections that the API
+// does not have. It returns other errors unchanged. Callers add the name of the resource.
 func Known(err error) error {
 	if refused := refusal.Plain(err); refused != nil {
 		return refused
@@ -48,9 +48,9 @@ func Known(err error) error {
 	return err
 }
 
-// CodeError gives an error of a store, or one of this package, its code, and the reason of
-// package refusal if it has one. The cause stays inside: vrunner must find record.ErrFenced
-// in it.
+// CodeError adds the Connect code to an error of a store or of this package, and a reason of
+// package refusal if there is one. It returns errors with a code unchanged. The result wraps the
+// cause, since vrunner looks for record.ErrFenced in it.
 func CodeError(err error) error {
 	var coded *connect.Error
 	var loss *adapt.LossError
@@ -59,6 +59,7 @@ func CodeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// An error that already has a code keeps it: a deeper layer knew more.
 	case errors.As(err, &coded):
 		return err
 	case refused:
@@ -75,7 +76,7 @@ func CodeError(err error) error {
 		return refusal.New(refusal.NotUnique, err)
 	case errors.Is(err, record.ErrRefused):
 		return refusal.New(refusal.Refused, err)
-	case errors.Is(err, record.ErrNoKey): // before Unreadable: somebody may add the key
+	case errors.Is(err, record.ErrNoKey): // before ErrUnreadable: an operator can add the key
 		return refusal.New(refusal.KeyMissing, err)
 	case errors.Is(err, record.ErrUnreadable):
 		return refusal.New(refusal.Unreadable, err)
@@ -87,8 +88,10 @@ func CodeError(err error) error {
 		return connect.NewError(connect.CodeAlreadyExists, err)
 	case errors.Is(err, record.ErrMismatch), errors.Is(err, ErrStale):
 		return connect.NewError(connect.CodeAborted, err)
+	// The client wrote a value that the stored version cannot hold.
 	case errors.As(err, &loss):
 		return connect.NewError(connect.CodeInvalidArgument, err)
+	// The stored record cannot be shown in this version.
 	case errors.Is(err, adapt.ErrTransform):
 		return connect.NewError(connect.CodeDataLoss, err)
 	case errors.Is(err, context.Canceled):
@@ -96,12 +99,12 @@ func CodeError(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, err)
 	default:
-		// A connection that broke, for one: it passes, and nobody knows what it has done.
+		// For example a broken connection. It may pass, and the write may or may not have happened.
 		return refusal.New(refusal.OutcomeUnknown, err)
 	}
 }
 
-// Respond is what a handler returns of a message and an error.
+// Respond returns a handler's result: msg as a response, or err with its code (CodeError).
 func Respond[T any](msg *T, err error) (*connect.Response[T], error) {
 	if err != nil {
 		return nil, CodeError(err)
@@ -109,7 +112,8 @@ func Respond[T any](msg *T, err error) (*connect.Response[T], error) {
 	return connect.NewResponse(msg), nil
 }
 
-// RequestError is an error of protodoc about what a client gave, by the field.
+// RequestError turns a protodoc error about a client's message into InvalidArgument, with the
+// field. It returns other errors unchanged.
 func RequestError(err error) error {
 	var field *protodoc.Error
 	switch {

@@ -11,74 +11,80 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Config declares how a service of the old version is served by one of the new.
+// Config declares how one service of the new version serves a service of the old version.
 type Config struct {
-	Old, New  protoreflect.ServiceDescriptor
+	// Old is the service that clients call, New the service that handles the calls.
+	Old, New protoreflect.ServiceDescriptor
+	// Resources are the resource types of both services.
 	Resources []*Resource
-	// Methods pairs the methods. A method of the old service that is not in there is
-	// served by the one of the same name; if there is none, the table is incomplete.
+	// Methods pairs the methods. An old method without an entry is served by the new method of the
+	// same name. If there is none, NewTable fails.
 	Methods []Method
 }
 
-// Method declares what became of a method.
+// Method declares how one old method is served.
 type Method struct {
+	// Old and New are method names without the service.
 	Old, New string
-	// Discontinued tells the client what to do instead; New is empty then.
+	// Discontinued is the advice to clients of a method that is gone. New must then be empty.
 	Discontinued string
-	// Resource names the message of the old version whose names a request carries, where
-	// that does not follow from the resource in the request or response, the name of the
-	// method, or there being only one.
+	// Resource names the old message whose names the request carries. Empty: it follows from the
+	// resource in the request or response, from the method's name, or from the table's only
+	// resource.
 	Resource string
-	// Roles of request fields that do not have the usual names.
+	// OldRoles and NewRoles name request fields that do not have the usual names.
 	OldRoles, NewRoles Roles
-	// RequestFields and ResponseFields pair fields, old to new, that mean the same under
-	// different names.
+	// RequestFields and ResponseFields pair fields that mean the same under different names, old to
+	// new.
 	RequestFields, ResponseFields map[string]string
-	// Unset are fields of the old response for which the new one has nothing.
+	// Unset lists fields of the old response that have no source in the new one.
 	Unset []string
-	// OpaqueTokens means that page tokens are not those of package listing and pass as they
-	// are: they are then good for one version only, unless the service sees to it.
+	// OpaqueTokens means that page tokens pass unchanged, because they are not tokens of package
+	// listing. They are then valid in one version only, unless the service accepts both.
 	OpaqueTokens bool
 
-	// Request makes the new request instead of the derived translation. It can call derive
-	// for the fields that it does not handle itself.
+	// Request makes the new request instead of the derived translation. It may call derive for all
+	// fields except the handled ones.
 	Request func(ctx context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
-	// Response makes the old response likewise, and every message of a stream.
+	// Response makes the old response likewise, and each message of a stream.
 	Response func(ctx context.Context, oldRequest, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
-	// Requests makes any number of new requests of one old one, in place of New, and Responses
-	// the old response of theirs, in the same order. They are made one after the other, each
-	// sees what those before it wrote, and all is written at once, or nothing is, whichever of
-	// them is refused (Options.Together). They may be made again when others have changed what
-	// they write. In the table's Reverse nothing is served by them.
+	// Requests makes any number of new requests from one old request. It takes the place of New.
+	// Responses makes the old response from theirs, which have the same order.
+	//
+	// The handler sends the requests one after the other, in one transaction (Options.Together).
+	// Each request sees the writes of the earlier ones. If one fails, none is written. After a
+	// conflict with another client the transaction runs again, and so do both functions.
+	// Table.Reverse does not use them.
 	Requests  func(ctx context.Context, old proto.Message) ([]Call, error)
 	Responses func(ctx context.Context, old proto.Message, now []proto.Message, out *dynamicpb.Message) error
-	// ReverseRequest and ReverseResponse are used by Table.Reverse.
+	// ReverseRequest and ReverseResponse take the place of Request and Response in Table.Reverse.
 	ReverseRequest  func(ctx context.Context, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
 	ReverseResponse func(ctx context.Context, newRequest, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
 }
 
-// Table is a checked Config.
+// Table is a checked Config. It is immutable after NewTable.
 type Table struct {
 	cfg    Config
 	routes []*route
 }
 
-// route is how one old method is served.
+// route describes how one old method is served.
 type route struct {
 	Method
-	service   protoreflect.ServiceDescriptor // the new one
-	old, now  protoreflect.MethodDescriptor  // now is nil for a discontinued one, and for one of several requests
-	resource  *Resource                      // that the request is about; may be nil
+	service   protoreflect.ServiceDescriptor // the new service
+	old, now  protoreflect.MethodDescriptor  // now is nil if discontinued or served by several requests
+	resource  *Resource                      // resource of the request; may be nil
 	resources []*Resource
 	from, to  Roles
-	// complement reads the resource of an update in its present state; nil if the new
-	// service cannot.
+	// complement is the new method that reads the present state of an updated resource. It is nil
+	// if the new service has none.
 	complement *route
 	response   []responseField
-	whole      *Resource // the old response is a resource itself
+	whole      *Resource // set if the old response is a resource itself
 }
 
-// NewTable checks the declaration against the services and returns it ready for use.
+// NewTable checks a declaration against both services. It copies cfg.Resources, with defaults. The
+// error names the first method or resource that is wrong.
 func NewTable(cfg Config) (*Table, error) {
 	if cfg.Old == nil || cfg.New == nil {
 		return nil, errors.New("table: both services must be given")
@@ -94,12 +100,14 @@ func NewTable(cfg Config) (*Table, error) {
 			service protoreflect.ServiceDescriptor
 			message protoreflect.MessageDescriptor
 		}{{cfg.Old, r.Old}, {cfg.New, r.New}} {
+			// An unused message is most likely of another version than the service, by mistake.
 			if !uses(side.service, side.message) {
 				return nil, fmt.Errorf("table: no method of %s has a %s in its request or response", side.service.FullName(), side.message.FullName())
 			}
 		}
 		t.cfg.Resources = append(t.cfg.Resources, checked)
 	}
+	// Declared methods first, then one route for every old method, so that none is forgotten.
 	declared := map[string]Method{}
 	for _, m := range cfg.Methods {
 		if _, twice := declared[m.Old]; twice {
@@ -112,6 +120,7 @@ func NewTable(cfg Config) (*Table, error) {
 	}
 	for i := range cfg.Old.Methods().Len() {
 		d := cfg.Old.Methods().Get(i)
+		// Methods of the same name need no declaration.
 		m, ok := declared[string(d.Name())]
 		if !ok {
 			m = Method{Old: string(d.Name()), New: string(d.Name())}
@@ -125,13 +134,13 @@ func NewTable(cfg Config) (*Table, error) {
 	return t, nil
 }
 
-// Path is where the handler of the old service is mounted.
+// Path returns the path prefix of the old service, for mounting its handler.
 func (t *Table) Path() string { return "/" + string(t.cfg.Old.FullName()) + "/" }
 
-// Reverse returns the table that serves the new version by the old one. Methods that the
-// old version does not have, and those with a Request or Response but no function for the
-// reverse, are discontinued in it: they return an error that the upgrade must be completed
-// first.
+// Reverse returns the table that serves the new version by the old one. Some methods are
+// discontinued in it: those that the old version does not have, those served by several requests,
+// and those with a Request or Response without a reverse function. Their error asks the client to
+// wait until the upgrade is complete.
 func (t *Table) Reverse() (*Table, error) {
 	cfg := Config{Old: t.cfg.New, New: t.cfg.Old}
 	for _, r := range t.cfg.Resources {
@@ -140,6 +149,7 @@ func (t *Table) Reverse() (*Table, error) {
 	const notYet = "it is available once the upgrade to this version is completed"
 	for i := range t.cfg.New.Methods().Len() {
 		name := string(t.cfg.New.Methods().Get(i).Name())
+		// Several old methods may share a new one. The first of them serves it.
 		at := slices.IndexFunc(t.routes, func(r *route) bool { return r.now != nil && r.New == name })
 		if at < 0 {
 			cfg.Methods = append(cfg.Methods, Method{Old: name, Discontinued: notYet})
@@ -158,12 +168,15 @@ func (t *Table) Reverse() (*Table, error) {
 		if t.routes[at].resource != nil {
 			back.Resource = string(t.routes[at].resource.New.FullName())
 		}
+		// A newer response has fields that the older one lacks. They stay empty instead of failing
+		// the table.
 		back.Unset = onlyThere(t.routes[at].now.Output(), t.routes[at].old.Output(), back.ResponseFields)
 		cfg.Methods = append(cfg.Methods, back)
 	}
 	return NewTable(cfg)
 }
 
+// invert exchanges keys and values.
 func invert(m map[string]string) map[string]string {
 	out := make(map[string]string, len(m))
 	for k, v := range m {
@@ -172,7 +185,7 @@ func invert(m map[string]string) map[string]string {
 	return out
 }
 
-// onlyThere are the fields of a that b does not have: a newer response has more fields.
+// onlyThere returns the scalar fields of a that b does not have.
 func onlyThere(a, b protoreflect.MessageDescriptor, pairs map[string]string) []string {
 	var out []string
 	for i := range a.Fields().Len() {
@@ -184,7 +197,7 @@ func onlyThere(a, b protoreflect.MessageDescriptor, pairs map[string]string) []s
 	return out
 }
 
-// route checks one method.
+// route checks one method and makes its route.
 func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error) {
 	if m.Requests == nil && m.Responses != nil {
 		return nil, errors.New("its Responses are of Requests, and there are none of them")
@@ -202,6 +215,7 @@ func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error)
 	if m.Requests != nil {
 		return r, r.checkSeveral()
 	}
+	// A stream of requests has no single request to translate.
 	if d.IsStreamingClient() {
 		return nil, errors.New("its client streams, which cannot be translated: discontinue it, or serve it by hand")
 	}
@@ -213,6 +227,7 @@ func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error)
 		return nil, fmt.Errorf("%s streams differently", m.New)
 	}
 	var err error
+	// Roles depend on the resource, and all later checks depend on the roles.
 	if r.resource, err = t.resourceOf(d, m); err != nil {
 		return nil, err
 	}
@@ -227,6 +242,7 @@ func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error)
 	}
 	if r.updates() {
 		r.complement = t.complement(r.resource)
+		// Without mask and without read, fields outside the client's mask would be overwritten.
 		if r.Request == nil && r.from.UpdateMask != "" && r.to.UpdateMask == "" && r.complement == nil {
 			return nil, fmt.Errorf("%s has no update mask, and %s no method to read what exists: parts cannot be updated", r.now.Input().FullName(), t.cfg.New.FullName())
 		}
@@ -234,7 +250,8 @@ func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error)
 	return r, r.checkResponse()
 }
 
-// resourceOf finds the resource that a method's request is about.
+// resourceOf returns the resource of a method's request, or nil if there is none. It fails if two
+// are possible.
 func (t *Table) resourceOf(d protoreflect.MethodDescriptor, m Method) (*Resource, error) {
 	if m.Resource != "" {
 		for _, r := range t.cfg.Resources {
@@ -244,12 +261,14 @@ func (t *Table) resourceOf(d protoreflect.MethodDescriptor, m Method) (*Resource
 		}
 		return nil, fmt.Errorf("resource %s is not in the table", m.Resource)
 	}
+	// The only resource of a table needs no sign in the method.
 	if len(t.cfg.Resources) == 1 {
 		return t.cfg.Resources[0], nil
 	}
 	var found *Resource
 	for _, r := range t.cfg.Resources {
 		if holds(d.Input(), r.Old) || d.Output() == r.Old || holds(d.Output(), r.Old) || trailing(string(d.Name()), string(r.Old.Name())) {
+			// A guess would translate names by the wrong resource.
 			if found != nil {
 				return nil, fmt.Errorf("it can be about %s or %s: name its Resource", found.Old.Name(), r.Old.Name())
 			}
@@ -259,7 +278,8 @@ func (t *Table) resourceOf(d protoreflect.MethodDescriptor, m Method) (*Resource
 	return found, nil
 }
 
-// uses reports whether a service's methods take or return a message.
+// uses reports whether a method of the service takes or returns the message, directly or in a
+// field.
 func uses(s protoreflect.ServiceDescriptor, d protoreflect.MessageDescriptor) bool {
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
@@ -270,7 +290,7 @@ func uses(s protoreflect.ServiceDescriptor, d protoreflect.MessageDescriptor) bo
 	return false
 }
 
-// holds reports whether a message has a field, or a list, of another.
+// holds reports whether a message has a field, or a list, of another message.
 func holds(d, of protoreflect.MessageDescriptor) bool {
 	for i := range d.Fields().Len() {
 		if fd := d.Fields().Get(i); fd.Message() == of && !fd.IsMap() {
@@ -280,7 +300,7 @@ func holds(d, of protoreflect.MessageDescriptor) bool {
 	return false
 }
 
-// trailing reports whether a method's name ends in that of a resource, after a verb.
+// trailing reports whether a method's name is a verb followed by the resource, or its plural.
 func trailing(method, resource string) bool {
 	for _, suffix := range []string{resource, resource + "s"} {
 		if len(method) > len(suffix) && method[len(method)-len(suffix):] == suffix {
@@ -290,13 +310,14 @@ func trailing(method, resource string) bool {
 	return false
 }
 
-// complement finds the method of the new service that reads a resource by its name.
+// complement returns a route to the new method that reads a resource by name, or nil.
 func (t *Table) complement(res *Resource) *route {
 	for i := range t.cfg.New.Methods().Len() {
 		d := t.cfg.New.Methods().Get(i)
 		if !IsRead(d) || d.IsStreamingServer() || d.IsStreamingClient() || d.Output() != res.New && singular(d.Output(), res.New) == nil {
 			continue
 		}
+		// A method qualifies only if its request carries the name of the record.
 		roles, err := rolesOf(d.Input(), res, false, Roles{})
 		if err == nil && roles.Name != "" {
 			return &route{now: d, to: roles, resource: res}

@@ -12,10 +12,10 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// The methods of this file turn parts of requests in terms of Old into terms of New.
-// Their errors name fields of Old.
+// The methods in this file translate parts of requests from Old to New. Their errors name fields of
+// Old.
 
-// Name translates the name of a record. Empty stays empty.
+// Name translates a record's name. It returns an empty name unchanged.
 func (r *Resource) Name(name string) (string, error) {
 	if name == "" || r.SameNames {
 		return name, nil
@@ -23,7 +23,7 @@ func (r *Resource) Name(name string) (string, error) {
 	return r.UpMapping.Name(name)
 }
 
-// Parent translates a parent. Empty and "-", which stand for all, stay.
+// Parent translates a parent. It returns "" and "-" unchanged, since they stand for all parents.
 func (r *Resource) Parent(parent string) (string, error) {
 	if parent == "" || parent == "-" || r.SameNames {
 		return parent, nil
@@ -31,7 +31,7 @@ func (r *Resource) Parent(parent string) (string, error) {
 	return r.UpMapping.Parent(parent)
 }
 
-// Order translates an order_by.
+// Order translates an order_by and checks it against New.
 func (r *Resource) Order(o listing.Order) (listing.Order, error) {
 	out := make(listing.Order, len(o))
 	for i, f := range o {
@@ -55,7 +55,7 @@ func (r *Resource) orderPath(path string) (string, error) {
 	}
 }
 
-// field maps a path of a mask.
+// field translates a path of a mask into paths of New.
 func (r *Resource) field(path string) ([]string, error) {
 	if r.OldName != "" && path == string(r.OldName) && r.NewName != "" {
 		return []string{string(r.NewName)}, nil
@@ -67,6 +67,7 @@ func (r *Resource) field(path string) ([]string, error) {
 	return paths, nil
 }
 
+// add appends paths that the mask does not have yet.
 func add(mask *fieldmaskpb.FieldMask, paths ...string) {
 	for _, p := range paths {
 		if !slices.Contains(mask.Paths, p) {
@@ -75,12 +76,13 @@ func add(mask *fieldmaskpb.FieldMask, paths ...string) {
 	}
 }
 
-// UpdateMask translates an update mask. A field that is one with others in New can only
-// be set together with all of them. "*" becomes all fields that both versions have, for
-// those that Old does not know must stay.
+// UpdateMask translates an update mask. If New joins several fields into one, the mask must have
+// all of them. "*" becomes all fields that both versions have, because fields that Old does not
+// know must keep their values.
 func (r *Resource) UpdateMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMask, error) {
 	asked := mask.GetPaths()
 	if slices.Contains(asked, "*") {
+		// An update never changes the record's name.
 		asked = slices.DeleteFunc(fields(r.UpMapping, r.Old), func(p string) bool { return p == string(r.OldName) })
 	}
 	out := &fieldmaskpb.FieldMask{}
@@ -89,6 +91,7 @@ func (r *Resource) UpdateMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMa
 		if err != nil {
 			return nil, err
 		}
+		// Writing a joined field from a part of its sources would reset the other parts.
 		for _, p := range paths {
 			if missing := r.missing(p, asked); len(missing) > 0 {
 				return nil, &transform.MappingError{Field: path, Reason: fmt.Sprintf("can only be changed together with %s: add them to the update mask", strings.Join(missing, ", "))}
@@ -99,7 +102,7 @@ func (r *Resource) UpdateMask(mask *fieldmaskpb.FieldMask) (*fieldmaskpb.FieldMa
 	return out, nil
 }
 
-// fields are the paths of all that a message of this side can hold and the other too.
+// fields returns the paths of all fields of d that the other version has too.
 func fields(m transform.Mapping, d protoreflect.MessageDescriptor) []string {
 	var out []string
 	for i := range d.Fields().Len() {
@@ -111,15 +114,15 @@ func fields(m transform.Mapping, d protoreflect.MessageDescriptor) []string {
 	return out
 }
 
-// missing returns the fields of Old that a path of New holds too, and that are not asked
-// to be changed.
+// missing returns the fields of Old that share a path of New and that the client did not ask to
+// change.
 func (r *Resource) missing(path string, asked []string) []string {
 	if path == string(r.NewName) {
 		return nil
 	}
 	back, err := r.DownMapping.Field(path)
 	if err != nil {
-		return nil // it has no field of its own in Old
+		return nil // no field of Old depends on it
 	}
 	return slices.DeleteFunc(slices.Clone(back), func(b string) bool {
 		return slices.ContainsFunc(asked, func(a string) bool {
@@ -128,7 +131,7 @@ func (r *Resource) missing(path string, asked []string) []string {
 	})
 }
 
-// populated is the mask of what a message sets.
+// populated returns a mask of the fields that a message sets, without one.
 func populated(m protoreflect.Message, but protoreflect.Name) *fieldmaskpb.FieldMask {
 	out := &fieldmaskpb.FieldMask{}
 	for i := range m.Descriptor().Fields().Len() {

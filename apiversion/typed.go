@@ -2,32 +2,31 @@ package apiversion
 
 import "google.golang.org/protobuf/proto"
 
-// TypedOption tells Typed of fields that are not the same in both versions.
+// TypedOption declares to Typed the fields that differ between the versions.
 type TypedOption func(*oneSided)
 
-// oneSided are the fields that one version alone has.
+// oneSided holds the paths that only one version has.
 type oneSided struct{ old, new []string }
 
-// OnlyOld names fields, by dotted paths that lead through messages but not into lists or
-// maps, that the new version does not have, or has with another type. Requests on them are
-// refused, as are those that want to give them a value that the functions do not keep.
+// OnlyOld names fields that the new version lacks or has with another type. Paths are dotted and
+// lead through messages, not into lists or maps. Requests that filter, sort or mask by these fields
+// fail. So do requests that give them a value that the functions do not keep.
 func OnlyOld(paths ...string) TypedOption {
 	return func(o *oneSided) { o.old = append(o.old, paths...) }
 }
 
-// OnlyNew names fields that the old version does not have, likewise.
+// OnlyNew names fields that the old version lacks or has with another type. See OnlyOld.
 func OnlyNew(paths ...string) TypedOption {
 	return func(o *oneSided) { o.new = append(o.new, paths...) }
 }
 
-// Typed makes a resource of a pair of functions on generated messages. have is nil where
-// nothing is known to exist.
+// Typed makes a Resource from two functions on generated messages. have is the existing message of
+// the other version. It is the zero value if none is known.
 //
-// Requests on fields that both messages have, at the same path and of the same type, pass
-// as they are. All others must be named by OnlyOld and OnlyNew, so that none is left out by
-// mistake: it fails if one is not. A program that knows how to ask for one of them in the
-// other version puts a mapping of its own around that of the Resource. Names are the same
-// in both versions, unless SameNames is set to false and the mappings map them.
+// Requests on fields with the same path and type in both messages pass unchanged. OnlyOld and
+// OnlyNew must name all other fields. Otherwise Typed fails, so that no field is forgotten. To
+// translate requests on such a field, wrap the Resource's mapping in your own. Names are equal in
+// both versions (SameNames). To change that, set SameNames to false and map names in the mappings.
 func Typed[O, N proto.Message](up func(old O, have N) (N, error), down func(now N, have O) (O, error), options ...TypedOption) (*Resource, error) {
 	var o O
 	var n N
@@ -49,6 +48,7 @@ func Typed[O, N proto.Message](up func(old O, have N) (N, error), down func(now 
 	return r.checked()
 }
 
+// typed adapts a function on generated messages to Converter.
 func typed[A, B proto.Message](f func(A, B) (B, error)) Converter {
 	return func(msg, have proto.Message) (proto.Message, error) {
 		a, err := as[A](msg)
@@ -56,6 +56,7 @@ func typed[A, B proto.Message](f func(A, B) (B, error)) Converter {
 			return nil, err
 		}
 		var b B
+		// A nil interface cannot become a B. The zero B stands for "nothing known".
 		if have != nil {
 			if b, err = as[B](have); err != nil {
 				return nil, err
@@ -65,7 +66,7 @@ func typed[A, B proto.Message](f func(A, B) (B, error)) Converter {
 	}
 }
 
-// as returns a message as a generated type.
+// as returns msg as a generated type. It copies msg only if it has another implementation.
 func as[T proto.Message](msg proto.Message) (T, error) {
 	if t, ok := msg.(T); ok {
 		return t, nil

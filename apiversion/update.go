@@ -15,12 +15,13 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// setResource translates the resource of a request.
+// setResource translates the resource of a request and sets it in the new one.
 func (c *call) setResource(ctx context.Context) error {
 	from := protoreflect.Name(c.from.Resource)
 	old := c.old.Get(c.old.Descriptor().Fields().ByName(from)).Message()
 	fd := c.now.Descriptor().Fields().ByName(protoreflect.Name(c.to.Resource))
 	if c.resource.OldName != "" {
+		// Remember the name, so that errors of the new service show the client's name.
 		if _, err := c.name(nameOf(old, c.resource.OldName)); err != nil {
 			return &fieldError{c.from.Resource + "." + string(c.resource.OldName), err.Error()}
 		}
@@ -39,7 +40,7 @@ func (c *call) setResource(ctx context.Context) error {
 	return set(c.now, fd, now)
 }
 
-// within puts the field of the request before the path of an error.
+// within prefixes the path in an error with the request field.
 func within(field string, err error) error {
 	inMessage, mapping := new(fieldError), new(transform.MappingError)
 	switch {
@@ -51,10 +52,11 @@ func within(field string, err error) error {
 	return err
 }
 
-// update makes the resource of an update: the edit is made on the whole of what exists,
-// as the old version shows it, so that what is converted together is there together.
+// update makes the new resource of an update. It applies the edit to the whole existing resource as
+// the old version shows it. A conversion can then see all the fields that it joins.
 func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, error) {
 	mask := c.updateMask(edit.ProtoReflect())
+	// A retry reads again and so applies the edit to the latest state.
 	have, err := c.existing(ctx, edit.ProtoReflect())
 	if err != nil {
 		return nil, err
@@ -69,6 +71,7 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 		if err != nil {
 			return nil, err
 		}
+		// Update overwrites the etag, and condition needs the one that was read.
 		read := proto.CloneOf(current)
 		if err := listing.Update(current, edit, mask); err != nil {
 			return nil, err
@@ -84,8 +87,8 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 			return nil, refuse(c.maskField(), err)
 		}
 		if len(translated.GetPaths()) == 0 {
-			// A mask without paths stands for what is set, and of what was read all is set:
-			// written back, it would undo what others have changed meanwhile.
+			// An empty mask stands for all set fields, and all that were read are set. It would
+			// write them all back and undo concurrent changes.
 			return c.nameOnly(edit.ProtoReflect())
 		}
 		listing.SetMask(c.now, protoreflect.Name(c.to.UpdateMask), translated)
@@ -93,18 +96,19 @@ func (c *call) update(ctx context.Context, edit proto.Message) (proto.Message, e
 	return c.resource.put(whole, have)
 }
 
-// etagField is the condition of an update that is part of the resource.
+// etagField is the resource field that makes an update conditional.
 const etagField = "etag"
 
-// condition sets what an update is conditional on. With a mask in the new version that is
-// the client's own condition or none, for the update writes nothing else than the client
-// asks for. Without one it writes what was read, too, which others may have changed since.
+// condition sets the etag of an update. If the new request has a mask, the update writes only what
+// the client asked for, so the client's etag or none is right. Without a mask it also writes back
+// the fields that it read. It then needs the etag that it read, or it would undo concurrent
+// changes.
 func (c *call) condition(current *dynamicpb.Message, edit protoreflect.Message, read *dynamicpb.Message) {
 	fd := c.resource.Old.Fields().ByName(etagField)
 	own := fd != nil && edit.Has(fd)
 	c.rereads = c.to.UpdateMask == "" && !own
 	if fd == nil {
-		return // one that the new version alone has comes with what exists
+		return // an etag of New alone arrives with the existing resource
 	}
 	current.Clear(fd)
 	switch {
@@ -115,7 +119,7 @@ func (c *call) condition(current *dynamicpb.Message, edit protoreflect.Message, 
 	}
 }
 
-// nameOnly is a resource that names a record and sets nothing of it.
+// nameOnly returns a New resource with only its name set, for an update that changes nothing.
 func (c *call) nameOnly(edit protoreflect.Message) (proto.Message, error) {
 	out := dynamicpb.NewMessage(c.resource.New)
 	name, err := c.resource.Name(nameOf(edit, c.resource.OldName))
@@ -125,7 +129,7 @@ func (c *call) nameOnly(edit protoreflect.Message) (proto.Message, error) {
 	return out, err
 }
 
-// checkMask checks an update mask where nothing is there to apply it to.
+// checkMask checks an update mask if no existing resource can be read.
 func checkMask(mask *fieldmaskpb.FieldMask, edit proto.Message) error {
 	return listing.Update(edit.ProtoReflect().New().Interface(), edit, mask)
 }
@@ -137,8 +141,8 @@ func (c *call) maskField() string {
 	return c.from.Resource
 }
 
-// updateMask is what the client asks to change: what it names, else what it sets; all of
-// it where the request has no mask.
+// updateMask returns the fields that the client changes: those of the mask, or all set fields if
+// the mask is empty. If the request has no mask, it returns "*".
 func (c *call) updateMask(edit protoreflect.Message) *fieldmaskpb.FieldMask {
 	if c.from.UpdateMask == "" {
 		return &fieldmaskpb.FieldMask{Paths: []string{"*"}}
@@ -150,7 +154,8 @@ func (c *call) updateMask(edit protoreflect.Message) *fieldmaskpb.FieldMask {
 	return mask
 }
 
-// existing reads the present state of the resource, nil if there is none.
+// existing reads the present state of the resource. It returns nil if there is none, or no method
+// to read it.
 func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.Message, error) {
 	if c.complement == nil {
 		return nil, nil
@@ -159,6 +164,7 @@ func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.M
 	if name == "" && c.from.Name != "" {
 		name = nameOf(c.old, protoreflect.Name(c.from.Name))
 	}
+	// The new service knows the record by its new name only.
 	name, err := c.resource.Name(name)
 	if err != nil {
 		return nil, err
@@ -167,7 +173,7 @@ func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.M
 	req.Set(req.Descriptor().Fields().ByName(protoreflect.Name(c.complement.to.Name)), protoreflect.ValueOfString(name))
 	resp, err := c.read(ctx, req)
 	if connect.CodeOf(err) == connect.CodeNotFound {
-		return nil, nil // the update itself reports that, or creates it
+		return nil, nil // the update reports NotFound, or creates it
 	}
 	if err != nil {
 		return nil, c.clientError(err)
@@ -178,9 +184,9 @@ func (c *call) existing(ctx context.Context, edit protoreflect.Message) (proto.M
 	return resp.Get(singular(resp.Descriptor(), c.resource.New)).Message().Interface(), nil
 }
 
-// put converts what a client wants to be stored, and makes sure that it will be: what the
-// client's version shows of the result must be what was put. A converter alone may leave
-// out what the other version does not have, for in the other direction that is right.
+// put converts a resource that a client writes. It converts the result back and fails if a value
+// got lost. The converter cannot check that itself: in the other direction it must drop fields that
+// the other version does not have.
 func (r *Resource) put(old, have proto.Message) (proto.Message, error) {
 	now, err := r.Up(old, have)
 	if err != nil {
@@ -204,8 +210,8 @@ func (r *Resource) put(old, have proto.Message) (proto.Message, error) {
 	return now, nil
 }
 
-// differs returns the path of the first field in which two messages differ, "" if they
-// are equal.
+// differs returns the path of the first field in which two messages differ, or "" if they are
+// equal.
 func differs(a, b *dynamicpb.Message) string {
 	if proto.Equal(a, b) {
 		return ""

@@ -15,14 +15,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// other stands for callers and methods beyond what Usage counts one by one.
+// other is the name of all callers beyond UsageConfig.MaxCallers.
 const other = "other"
 
-// maxCaller bounds the name of a caller, which a client chooses.
+// maxCaller limits the length of a caller's name in bytes, since clients choose it.
 const maxCaller = 64
 
-// ProductOf names the caller of a request by the product token of its User-Agent:
-// "curl" of "curl/8.5.0". Versions would make a caller of every release.
+// ProductOf returns the product token of the User-Agent, such as "curl" in "curl/8.5.0". It drops
+// the version, since each release would count as another caller. Without a User-Agent it returns
+// "unknown".
 func ProductOf(req *http.Request) string {
 	product, _, _ := strings.Cut(req.UserAgent(), " ")
 	product, _, _ = strings.Cut(product, "/")
@@ -32,23 +33,23 @@ func ProductOf(req *http.Request) string {
 	return product
 }
 
-// UsageConfig is that of a Usage.
+// UsageConfig configures a Usage.
 type UsageConfig struct {
-	// Services are those whose methods are counted. The version of a service is the last
-	// part of its package: v1 of bbs.v1.
+	// Services are the services to count. A service's version is the last part of its package, such
+	// as v1 in bbs.v1.
 	Services []protoreflect.ServiceDescriptor
-	// Caller names who makes a request. Nil: ProductOf.
+	// Caller names the client of a request. Nil means ProductOf.
 	Caller func(*http.Request) string
-	// MaxCallers bounds the callers that are counted by name; those that come later are
-	// "other". 0: 1000.
+	// MaxCallers limits the number of callers that are counted by name. Later ones count as
+	// "other". 0 means 1000.
 	MaxCallers int
-	// Now is the clock. Nil: time.Now.
+	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
 }
 
-// Usage counts calls by version, method and caller, to know when a version is no longer
-// used. It counts what arrives, whether it succeeds or not. It starts empty with the
-// process: what must be known for longer is collected as metrics.
+// Usage counts calls by version, method and caller, so that operators see when a version is no
+// longer used. It counts every call that arrives, successful or not. The counts start at zero with
+// the process. For longer periods, collect them as metrics. It is safe for concurrent use.
 type Usage struct {
 	cfg     UsageConfig
 	methods map[string]method // by procedure
@@ -66,7 +67,7 @@ type usageKey struct {
 	caller string
 }
 
-// Count is how often one caller called one method.
+// Count holds the calls of one caller to one method.
 type Count struct {
 	Version  string    `json:"version"`
 	Method   string    `json:"method"` // package.Service/Method
@@ -75,7 +76,7 @@ type Count struct {
 	LastUsed time.Time `json:"lastUsed"`
 }
 
-// NewUsage returns an empty count.
+// NewUsage returns a Usage with no calls counted.
 func NewUsage(cfg UsageConfig) *Usage {
 	if cfg.Caller == nil {
 		cfg.Caller = ProductOf
@@ -97,8 +98,8 @@ func NewUsage(cfg UsageConfig) *Usage {
 	return u
 }
 
-// Handler counts what next is called for. Paths that are no method of the services are
-// not counted. It stands outside of NewHandler, whose own calls are not clients'.
+// Handler counts calls and passes them to next. It does not count paths that are no method of the
+// services. Put it outside of NewHandler, or it counts the inner calls of that handler too.
 func (u *Usage) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if m, ok := u.methods[req.URL.Path]; ok {
@@ -109,11 +110,13 @@ func (u *Usage) Handler(next http.Handler) http.Handler {
 }
 
 func (u *Usage) count(m method, caller string) {
+	// The cut can split a character, and Prometheus refuses invalid UTF-8.
 	caller = strings.ToValidUTF8(caller[:min(len(caller), maxCaller)], "")
 	now := u.cfg.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.callers[caller] {
+		// Clients choose their names. Without a limit they could fill the memory.
 		if len(u.callers) >= u.cfg.MaxCallers {
 			caller = other
 		} else {
@@ -130,7 +133,7 @@ func (u *Usage) count(m method, caller string) {
 	c.LastUsed = now
 }
 
-// Snapshot returns all counts, by version, method and caller.
+// Snapshot returns a copy of all counts, sorted by version, method and caller.
 func (u *Usage) Snapshot() []Count {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -144,7 +147,8 @@ func (u *Usage) Snapshot() []Count {
 	return out
 }
 
-// LastUsed returns when a version was last called; ok is false if it was not, since since.
+// LastUsed returns the time of a version's last call. ok is false if there was none since since,
+// the start of counting.
 func (u *Usage) LastUsed(version string) (last time.Time, ok bool, since time.Time) {
 	for _, c := range u.Snapshot() {
 		if c.Version == version && c.LastUsed.After(last) {
@@ -154,12 +158,13 @@ func (u *Usage) LastUsed(version string) (last time.Time, ok bool, since time.Ti
 	return last, ok, u.began
 }
 
-// Totals sums the counts up by version, those that nobody has called included, as
-// vrunner.Config.Usage wants them: the last call to the minute.
+// Totals returns the sums by version, in the form of vrunner.Config.Usage. Versions without calls
+// are included. The time of the last call is rounded down to the minute.
 func (u *Usage) Totals() (since time.Time, used map[string]upgradestate.Usage) {
 	used = map[string]upgradestate.Usage{}
 	last := map[string]time.Time{}
 	for _, m := range u.methods {
+		// Versions without calls must appear too: a missing one would read as unknown.
 		used[m.version] = upgradestate.Usage{}
 	}
 	for _, c := range u.Snapshot() {
@@ -174,14 +179,14 @@ func (u *Usage) Totals() (since time.Time, used map[string]upgradestate.Usage) {
 	return u.began, used
 }
 
-// ServeHTTP answers with the counts in JSON: {"since": ..., "counts": [...]}.
+// ServeHTTP responds with the counts as JSON: {"since": ..., "counts": [...]}.
 func (u *Usage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	// A client that is gone cannot be answered.
+	// The only error is a client that went away.
 	_ = json.NewEncoder(w).Encode(u)
 }
 
-// MarshalJSON returns what ServeHTTP answers.
+// MarshalJSON returns the body of ServeHTTP.
 func (u *Usage) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Since  time.Time `json:"since"`
@@ -196,11 +201,13 @@ var (
 	lastDesc  = prometheus.NewDesc("dbcontroller_api_last_call_timestamp_seconds", "When a version of the API was last called.", []string{"version", "method", "caller"}, nil)
 )
 
+// Describe implements prometheus.Collector.
 func (u *Usage) Describe(ch chan<- *prometheus.Desc) {
 	ch <- callsDesc
 	ch <- lastDesc
 }
 
+// Collect implements prometheus.Collector.
 func (u *Usage) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range u.Snapshot() {
 		ch <- prometheus.MustNewConstMetric(callsDesc, prometheus.CounterValue, float64(c.Calls), c.Version, c.Method, c.Caller)

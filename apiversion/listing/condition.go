@@ -11,7 +11,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// checked resolves a condition and brings its values into the types of its field.
+// checked finds the field of a condition and converts the values to its type.
 func checked(c transform.Condition, d protoreflect.MessageDescriptor) (Filter, error) {
 	parts, err := SplitPath(c.Path)
 	if err != nil {
@@ -22,10 +22,12 @@ func checked(c transform.Condition, d protoreflect.MessageDescriptor) (Filter, e
 		return Filter{}, err
 	}
 	at := func(err error) (Filter, error) { return Filter{}, fmt.Errorf("%s: %w", c.Path, err) }
+	// has() takes no value, so it needs none of the checks below.
 	if c.Op == transform.OpHas {
 		if f.shape == single && !f.many && !f.hasPresence() {
-			// Such a field is always there; has() asks whether it is more than zero. Said so,
-			// it keeps its meaning where another version has another type.
+			// A field without presence always has a value, so has() means "not zero" here. Written
+			// as a comparison, it keeps that meaning for another version in which the field has
+			// another type.
 			zero := Filter{Condition: &transform.Condition{Path: c.Path, Op: transform.OpEqual, Values: []any{ValueOf(f.fd, f.fd.Default())}}, field: &f}
 			return Negate(zero), nil
 		}
@@ -33,6 +35,7 @@ func checked(c transform.Condition, d protoreflect.MessageDescriptor) (Filter, e
 		return Filter{Condition: &c, field: &f}, nil
 	}
 	if c.Op == transform.OpEqual && len(c.Values) == 1 && c.Values[0] == nil {
+		// == null asks whether the field is absent. Only a field with presence can be.
 		if f.shape != single || !f.hasPresence() {
 			return at(fmt.Errorf("is always set and never null"))
 		}
@@ -46,6 +49,7 @@ func checked(c transform.Condition, d protoreflect.MessageDescriptor) (Filter, e
 	}
 	values := make([]any, len(c.Values))
 	for i := range c.Values {
+		// Eval compares values of one Go type only, so convert them once here.
 		if values[i], err = Coerce(c.Values[i], f.fd); err != nil {
 			return at(err)
 		}
@@ -54,13 +58,12 @@ func checked(c transform.Condition, d protoreflect.MessageDescriptor) (Filter, e
 	return Filter{Condition: &c, field: &f}, nil
 }
 
-// hasPresence reports whether what a single-valued path leads to can be absent itself:
-// entries of maps can.
+// hasPresence reports whether the value at a single-valued path can be absent. Map entries can.
 func (f field) hasPresence() bool {
 	return f.steps[len(f.steps)-1].name == "" || f.fd.HasPresence()
 }
 
-// allows checks the operator against the field's type.
+// allows checks that the operator fits the field's type.
 func (f field) allows(op transform.Operator) error {
 	t := typeOf(f.fd)
 	switch {
@@ -75,6 +78,7 @@ func (f field) allows(op transform.Operator) error {
 	case transform.OpEqual, transform.OpIn:
 		return nil
 	case transform.OpLess, transform.OpLessEqual, transform.OpGreater, transform.OpGreaterEqual:
+		// A range of enums, bools or bytes has no meaning for a client.
 		if t == enumType || t == boolType || t == bytesType {
 			return fmt.Errorf("is %s and has no order: use == or in", t)
 		}
@@ -96,8 +100,8 @@ func (f field) allows(op transform.Operator) error {
 	}
 }
 
-// Eval reports whether a message matches. A filter that was not checked is checked
-// against the message first; one that does not fit matches nothing.
+// Eval reports whether a message matches. It first checks a filter that Check has not checked. A
+// filter that does not fit the message type matches nothing.
 func (f Filter) Eval(msg proto.Message) bool { return f.eval(msg.ProtoReflect()) }
 
 func (f Filter) eval(m protoreflect.Message) bool {
@@ -108,6 +112,7 @@ func (f Filter) eval(m protoreflect.Message) bool {
 			return err == nil && c.eval(m)
 		}
 		return f.field.matches(m, *f.Condition)
+	// An unset field fails its condition, so the negation matches it: != is the negation of ==.
 	case f.Not != nil:
 		return !f.Not.eval(m)
 	case len(f.Or) > 0:
@@ -132,12 +137,14 @@ func (f *field) matches(m protoreflect.Message, c transform.Condition) bool {
 	found := false
 	f.values(m, func(v protoreflect.Value) bool {
 		switch {
+		// Lists and maps have no presence: has() asks whether they have items.
 		case f.shape == list && c.Op == transform.OpHas:
 			found = v.List().Len() > 0
 		case f.shape == entries:
 			found = v.Map().Len() > 0
 		case c.Op == transform.OpHas:
 			found = true
+		// The only other operator for a list is contains(), which looks for an equal item.
 		case f.shape == list:
 			for i := 0; i < v.List().Len() && !found; i++ {
 				found = f.compares(ValueOf(f.fd, v.List().Get(i)), transform.OpEqual, c.Values[0])
@@ -155,7 +162,7 @@ func (f *field) matches(m protoreflect.Message, c transform.Condition) bool {
 	return found
 }
 
-// compares is met by the value, or by another name of what it names.
+// compares reports whether a value, or another name of the named resource, meets the operator.
 func (f *field) compares(a any, op transform.Operator, b any) bool {
 	if compares(a, op, b) {
 		return true
@@ -167,7 +174,7 @@ func (f *field) compares(a any, op transform.Operator, b any) bool {
 	return slices.ContainsFunc(f.others(name), func(other string) bool { return compares(other, op, b) })
 }
 
-// compares applies an operator to two values of one type.
+// compares applies an operator to two values of the same type.
 func compares(a any, op transform.Operator, b any) bool {
 	switch op {
 	case transform.OpContains, transform.OpPrefix:
@@ -178,6 +185,7 @@ func compares(a any, op transform.Operator, b any) bool {
 		}
 		return ok && alsoOK && strings.Contains(s, part)
 	}
+	// CompareValues sorts NaN before all numbers. In a filter NaN equals nothing, as in CEL.
 	if isNaN(a) || isNaN(b) {
 		return false
 	}

@@ -1,30 +1,36 @@
-// Package listing is what handlers of any version need to list, show and change parts of
-// resources: filters, orders, page tokens, read and update masks, and List, which makes
-// a page of all of them.
+// Package listing implements the list, read and update conventions of resource APIs for handlers
+// of any version: filters, orders, page tokens, read masks and update masks. List combines them
+// into one page of results. Begin to read there.
 //
-// Filters are in CEL syntax, a subset of it:
+// # Filters
+//
+// Filters use a subset of CEL syntax:
 //
 //	state == "ACTIVE" && labels.tier in ["web", "api"] && !has(owner.email)
 //	created > timestamp("2026-01-01T00:00:00Z") || tags.contains("x")
 //
-// with field paths (dotted; entries of maps as labels.x or labels["x"]), == != < <= >
-// >=, in, contains(), startsWith(), has(), && || !, and literals. A path is checked
-// against the resource's descriptor when the filter is parsed. Where the meaning of CEL
-// is that of a program and not of a search, it is that of a search:
+// The subset has field paths (dotted; map entries as labels.x or labels["x"]), == != < <= > >=,
+// in, contains(), startsWith(), has(), && || !, and literals. The parser checks each path against
+// the resource's descriptor. A few rules differ from CEL, because a filter searches records and
+// does not run a program:
 //
-//   - A comparison with something that is not there (an unset field with presence, a
-//     field of an unset message, an absent entry) is false. != is the negation of ==.
-//   - A path through a list matches if any item does; a list contains() an item.
-//   - Enums are compared by the name of the value, and sort by it.
-//   - A field whose name CEL reserves is this.namespace, this.package.
+//   - A comparison with an absent value is false. Absent are an unset field with presence, a field
+//     of an unset message, and a map entry that does not exist. != is the negation of ==.
+//   - A path through a list matches if any item matches. A list contains() an item.
+//   - Enums compare and sort by the name of the value.
+//   - A field whose name CEL reserves is written this.namespace, this.package.
 //
-// A token carries the last name, the values by which the page was sorted, and a digest
-// of the request that asked for it: with another request it is refused. It holds nothing
-// of the store, so that it can be translated into the terms of another version.
+// # Page tokens
 //
-// Errors are connect errors with code and, for bad requests, a google.rpc.BadRequest
-// detail that names the field of the request.
+// A page token holds the last record's name, the values by which the page was sorted, and a digest
+// of the request. List refuses it with any other request. The token holds no position of the
+// store, so another version of the API can translate it.
 //
-// The package reads no database: it is given a function that does. It does not know that
-// there are several versions.
+// # Errors
+//
+// Errors of a request are Connect errors with a code. If the request is invalid, a
+// google.rpc.BadRequest detail names the field.
+//
+// The package does not read a database. The caller passes a function that does (Source). The
+// package does not know that an API has several versions.
 package listing

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 )
 
-// Invalid returns an InvalidArgument error about a field of a request, with a
-// google.rpc.BadRequest detail.
+// Invalid returns an InvalidArgument error about a request field, with a google.rpc.BadRequest
+// detail.
 func Invalid(field, format string, args ...any) *connect.Error {
 	reason := fmt.Sprintf(format, args...)
 	err := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s: %s", field, reason))
-	// Only a message that cannot be marshaled has no detail.
+	// The detail is optional: the error text already names the field.
 	if detail, detailErr := connect.NewErrorDetail(&errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: reason}},
 	}); detailErr == nil {

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// Fields names the fields of a request that have a part in listing. An empty name means
-// that the request has no such field.
+// Fields names the request fields that listing uses. An empty name means that the request has no
+// such field.
 type Fields struct {
 	Filter    protoreflect.Name
 	OrderBy   protoreflect.Name
@@ -16,8 +16,8 @@ type Fields struct {
 	ReadMask  protoreflect.Name
 }
 
-// FieldsOf finds the fields of a request by their usual names and types: filter,
-// order_by, page_size, page_token, and read_mask or field_mask.
+// FieldsOf finds these fields by their usual names and types: filter, order_by, page_size,
+// page_token, and read_mask or field_mask.
 func FieldsOf(d protoreflect.MessageDescriptor) Fields {
 	find := func(fits func(protoreflect.FieldDescriptor) bool, names ...protoreflect.Name) protoreflect.Name {
 		for _, name := range names {
@@ -46,7 +46,7 @@ func IsMask(fd protoreflect.FieldDescriptor) bool {
 	return fd.Message() != nil && fd.Message().FullName() == "google.protobuf.FieldMask"
 }
 
-// Text returns a string field of a message, "" for an empty name.
+// Text returns a string field of a message. It returns "" for an empty name.
 func Text(m protoreflect.Message, name protoreflect.Name) string {
 	if name == "" {
 		return ""
@@ -54,7 +54,7 @@ func Text(m protoreflect.Message, name protoreflect.Name) string {
 	return m.Get(m.Descriptor().Fields().ByName(name)).String()
 }
 
-// Mask returns a mask field of a message, nil for an empty name and where it is not set.
+// Mask returns a copy of a mask field. It returns nil for an empty name and for an unset field.
 func Mask(m protoreflect.Message, name protoreflect.Name) *fieldmaskpb.FieldMask {
 	if name == "" {
 		return nil
@@ -64,6 +64,7 @@ func Mask(m protoreflect.Message, name protoreflect.Name) *fieldmaskpb.FieldMask
 		return nil
 	}
 	v := m.Get(fd).Message()
+	// The mask of a dynamic message is dynamic too, and then needs the copy below.
 	if known, ok := v.Interface().(*fieldmaskpb.FieldMask); ok {
 		return proto.CloneOf(known)
 	}
@@ -75,7 +76,7 @@ func Mask(m protoreflect.Message, name protoreflect.Name) *fieldmaskpb.FieldMask
 	return out
 }
 
-// SetMask sets a mask field of a message.
+// SetMask sets a mask field of a message to the paths of mask.
 func SetMask(m protoreflect.Message, name protoreflect.Name, mask *fieldmaskpb.FieldMask) {
 	v := m.Mutable(m.Descriptor().Fields().ByName(name)).Message()
 	paths := v.Mutable(v.Descriptor().Fields().ByNumber(1)).List()
@@ -85,7 +86,8 @@ func SetMask(m protoreflect.Message, name protoreflect.Name, mask *fieldmaskpb.F
 	}
 }
 
-// size returns a page size field, 0 for an empty name.
+// size returns the value of the page size field, or 0 for an empty name. Unsigned values are capped
+// at 2^31.
 func size(m protoreflect.Message, name protoreflect.Name) int64 {
 	if name == "" {
 		return 0

@@ -14,23 +14,28 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Filter is a tree of conditions. At most one of its fields is set; the zero Filter
-// matches everything, its negation nothing.
+// Filter is a tree of conditions. At most one of the exported fields is set. The zero Filter
+// matches everything, and its negation nothing.
 type Filter struct {
-	And       []Filter
-	Or        []Filter
-	Not       *Filter
+	// And matches if all filters match.
+	And []Filter
+	// Or matches if at least one filter matches.
+	Or []Filter
+	// Not matches if the filter does not.
+	Not *Filter
+	// Condition is a leaf: one comparison with a field.
 	Condition *transform.Condition
 
-	field *field // of Condition, once it was checked
+	field *field // of Condition; nil before Check
 }
 
-// All joins filters: what matches every one of them.
+// All returns a filter that matches if every filter matches. Without filters it matches everything.
 func All(filters ...Filter) Filter {
 	var out []Filter
 	for _, f := range filters {
 		switch {
 		case f.IsZero():
+		// Flatten: indexes and the translation to another version look at one level only.
 		case len(f.And) > 0:
 			out = append(out, f.And...)
 		default:
@@ -46,12 +51,14 @@ func All(filters ...Filter) Filter {
 	return Filter{And: out}
 }
 
-// Any joins filters: what matches at least one of them, nothing for none.
+// Any returns a filter that matches if at least one filter matches. Without filters it matches
+// nothing.
 func Any(filters ...Filter) Filter {
 	var out []Filter
 	for _, f := range filters {
 		switch {
 		case f.IsZero():
+			// One filter that matches everything decides the whole.
 			return f
 		case f.isNever():
 		case len(f.Or) > 0:
@@ -69,32 +76,34 @@ func Any(filters ...Filter) Filter {
 	return Filter{Or: out}
 }
 
-// Negate matches what f does not.
+// Negate returns a filter that matches exactly if f does not.
 func Negate(f Filter) Filter {
+	// Two negations cancel, which keeps the text readable.
 	if f.Not != nil {
 		return *f.Not
 	}
 	return Filter{Not: &f}
 }
 
-// Where is the filter of one condition.
+// Where returns a filter with one condition.
 func Where(c transform.Condition) Filter { return Filter{Condition: &c} }
 
-// IsZero reports a filter that matches everything.
+// IsZero reports whether the filter is zero and so matches everything.
 func (f Filter) IsZero() bool {
 	return len(f.And) == 0 && len(f.Or) == 0 && f.Not == nil && f.Condition == nil
 }
 
+// isNever reports whether the filter matches nothing.
 func (f Filter) isNever() bool { return f.Not != nil && f.Not.IsZero() }
 
-// Check returns the filter with every path and value checked against the messages that
-// it has to filter, and its values in the types of their fields. The error names the
-// field.
+// Check checks each path and value against the messages to filter. It returns the filter with its
+// values in the types of their fields. Errors name the field.
 func (f Filter) Check(d protoreflect.MessageDescriptor) (Filter, error) {
 	return f.Map(func(c transform.Condition) (Filter, error) { return checked(c, d) })
 }
 
-// Map returns the tree with every condition replaced.
+// Map returns the tree with each condition replaced by the result of replace. It stops at the first
+// error.
 func (f Filter) Map(replace func(transform.Condition) (Filter, error)) (Filter, error) {
 	mapped := func(fs []Filter) ([]Filter, error) {
 		out := make([]Filter, len(fs))
@@ -121,8 +130,8 @@ func (f Filter) Map(replace func(transform.Condition) (Filter, error)) (Filter, 
 	}
 }
 
-// String returns the filter in CEL, "" for one that matches everything. Parsing it gives
-// the filter again.
+// String returns the filter in CEL, or "" if it matches everything. ParseFilter returns an equal
+// filter.
 func (f Filter) String() string {
 	if f.IsZero() {
 		return ""
@@ -130,13 +139,14 @@ func (f Filter) String() string {
 	return f.cel(0)
 }
 
-// Precedences of CEL, the loosest first.
+// Precedences of CEL, loosest first.
 const (
 	looseOr = iota
 	looseAnd
 	tight
 )
 
+// cel writes the filter, in parentheses if the surrounding operator binds more tightly.
 func (f Filter) cel(outer int) string {
 	join := func(fs []Filter, op string, own int) string {
 		parts := make([]string, len(fs))
@@ -156,6 +166,7 @@ func (f Filter) cel(outer int) string {
 		return join(f.And, " && ", looseAnd)
 	case f.isNever():
 		return "false"
+	// The parser turns != into a negated ==, so write it back as !=.
 	case f.Not != nil && f.Not.Condition != nil && f.Not.Condition.Op == transform.OpEqual:
 		return celPath(f.Not.Condition.Path) + " != " + celValue(first(f.Not.Condition.Values))
 	case f.Not != nil && f.Not.Condition != nil && f.Not.Condition.Op != transform.OpHas:
@@ -196,27 +207,28 @@ func celCondition(c transform.Condition) string {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Words that CEL does not take as the name of a field at all, and those that it takes
-// only after a dot.
+// CEL accepts keywords nowhere as a field name, and reserved words only after a dot.
 var (
 	keywords = []string{"false", "in", "null", "true"}
 	reserved = []string{"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
 )
 
-// this may stand before a path whose first part CEL reserves.
+// this may stand before a path whose first part CEL reserves, such as this.namespace.
 const this = "this"
 
 func celPath(path string) string {
 	parts, err := SplitPath(path)
 	if err != nil {
-		return path // not of our making: the parser reports what is wrong
+		return path // a caller built it; the parser reports the fault
 	}
 	var b strings.Builder
+	// CEL refuses these as the first identifier, but not behind "this".
 	if slices.Contains(reserved, parts[0]) || slices.Contains(keywords, parts[0]) || !identifier.MatchString(parts[0]) {
 		parts = append([]string{this}, parts...)
 	}
 	for i, p := range parts {
 		switch {
+		// An index takes any text as a key.
 		case !identifier.MatchString(p) || slices.Contains(keywords, p):
 			b.WriteString("[" + celValue(p) + "]")
 		case i > 0:
@@ -238,6 +250,7 @@ func celValue(x any) string {
 		return strconv.FormatUint(x, 10) + "u"
 	case float64:
 		s := strconv.FormatFloat(x, 'g', -1, 64)
+		// Without a point the parser would read an integer.
 		if !strings.ContainsAny(s, ".eIN") {
 			s += ".0"
 		}

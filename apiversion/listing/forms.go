@@ -14,26 +14,26 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// forms says which values of documents are read as a value of one field, for a reader that finds
-// documents by an index of a database. Values that a database regards as equal, as it does all
-// numbers of one worth, are one.
+// forms lists the stored values that decode to a given value of one field. A reader that searches
+// by a database index needs them all, because several stored values can mean the same. Values that
+// the database regards as equal count as one, such as numbers of different types.
 type forms struct {
-	fd       protoreflect.FieldDescriptor // of the single value: of a wrapper its only field
-	presence bool                         // absent is not the zero value
-	nested   bool                         // a message on the way to the field may be absent
+	fd       protoreflect.FieldDescriptor // the single value's field; inside a wrapper, its only field
+	presence bool                         // an absent field differs from a zero value
+	nested   bool                         // a message on the path may be absent
 	time     bool
-	aliases  bool // a value of the enum has more than one name
+	aliases  bool // some enum value has several names
 }
 
-// segment is a part of the values that a field may have: some values, or those of one type that are
-// greater than Above and less than Below. The zero below: all that are greater.
+// segment is a part of the possible values of a field, in index order. It is either a list of
+// points, or all values of one type between above and below, exclusive. A zero below means no upper
+// bound.
 type segment struct {
 	points       []bson.RawValue
 	above, below bson.RawValue
 }
 
-// formsOf returns the forms of a field of messages. ok is false for one whose documents hold a value
-// in forms that no list of values has.
+// formsOf returns the forms of a field. ok is false if no complete list of stored values exists.
 func (f *field) formsOf(d protoreflect.MessageDescriptor) (out forms, ok bool) {
 	if f.shape != single || f.many {
 		return out, false
@@ -44,10 +44,11 @@ func (f *field) formsOf(d protoreflect.MessageDescriptor) (out forms, ok bool) {
 			return out, false
 		}
 		if d = fd.Message(); i < len(f.steps)-1 && (d == nil || d.ParentFile().Package() == "google.protobuf") {
-			return out, false // a document has these in forms of their own
+			return out, false // well-known types are not stored as documents of fields
 		}
 	}
 	out = forms{fd: f.fd, presence: f.fd.HasPresence(), nested: len(f.steps) > 1}
+	// The document holds the wrapped value itself.
 	if d := f.fd.Message(); d != nil && isWrapper(d) {
 		out.fd = d.Fields().ByNumber(1)
 	}
@@ -59,22 +60,24 @@ func (f *field) formsOf(d protoreflect.MessageDescriptor) (out forms, ok bool) {
 		for i := range values.Len() {
 			out.aliases = out.aliases || len(protodoc.ValueNames(out.fd.Enum(), values.Get(i).Number())) > 1
 		}
-	case bytesType, otherType: // binary of any subtype is bytes
+	case bytesType, otherType: // binary of any subtype decodes to the same bytes
 		return out, false
 	case floatType:
-		return out, out.fd.Kind() == protoreflect.DoubleKind // many doubles are one float
+		return out, out.fd.Kind() == protoreflect.DoubleKind // many doubles decode to one float
 	}
 	return out, true
 }
 
-// decimalZero is the high half of a decimal128 that is an integer below 2^64, as protodoc has it.
+// decimalZero is the high half of a decimal128 that holds an integer below 2^64, as protodoc writes
+// it.
 const decimalZero = uint64(6176) << 49
 
+// absent is the index value of a missing field. The database indexes it as null.
 var absent = bson.RawValue{Type: bson.TypeNull}
 
-// equal returns all values that may be read as x: as ValueOf has it, nil for a field that is
-// not set. There may be more: what is found is to be looked at. ok is false where it is not certain
-// that these are all.
+// equal returns the stored values that may decode to x, a value as ValueOf returns it. nil stands
+// for an unset field. The list may contain values that decode to something else, so the caller must
+// check each record. ok is false if the list may be incomplete.
 func (f forms) equal(x any) (values []bson.RawValue, ok bool) {
 	switch x := x.(type) {
 	case nil:
@@ -84,6 +87,7 @@ func (f forms) equal(x any) (values []bson.RawValue, ok bool) {
 			return f.enum(x)
 		}
 		values = []bson.RawValue{text(x)}
+		// A missing field may decode to the empty string.
 		if x == "" {
 			values = append(values, absent)
 		}
@@ -93,6 +97,7 @@ func (f forms) equal(x any) (values []bson.RawValue, ok bool) {
 		ok = x == 0
 	case uint64:
 		values = []bson.RawValue{{Type: bson.TypeInt64, Value: bsoncore.AppendInt64(nil, int64(x))}}
+		// protodoc writes these as decimals, since int64 cannot hold them.
 		if x > math.MaxInt64 {
 			values = []bson.RawValue{{Type: bson.TypeDecimal128, Value: bsoncore.AppendDecimal128(nil, decimalZero, x)}}
 		}
@@ -107,6 +112,7 @@ func (f forms) equal(x any) (values []bson.RawValue, ok bool) {
 		values = []bson.RawValue{boolean(x)}
 		ok = !x
 	case time.Time:
+		// A date has milliseconds only. Finer times are stored as text, in many forms for one time.
 		if x.Nanosecond()%int(time.Millisecond) != 0 {
 			return nil, false
 		}
@@ -114,12 +120,13 @@ func (f forms) equal(x any) (values []bson.RawValue, ok bool) {
 	default:
 		return nil, false
 	}
-	if ok { // zero
+	if ok { // a missing field decodes to zero
 		values = append(values, absent)
 	}
 	return values, true
 }
 
+// enum returns the stored values of an enum value, given by name or by number.
 func (f forms) enum(name string) (values []bson.RawValue, ok bool) {
 	d := f.fd.Enum()
 	n, err := strconv.ParseInt(name, 10, 32)
@@ -129,6 +136,7 @@ func (f forms) enum(name string) (values []bson.RawValue, ok bool) {
 	} else if err != nil {
 		return nil, false
 	}
+	// Documents may hold an alias, or the number of a value that had no name when it was written.
 	for _, name := range protodoc.ValueNames(d, number) {
 		values = append(values, text(name))
 	}
@@ -139,18 +147,20 @@ func (f forms) enum(name string) (values []bson.RawValue, ok bool) {
 	return values, true
 }
 
-// order returns the segments of all values in the order in which lists sort them, from the least.
-// ok is false for a field of which some documents would be in another order.
+// order returns the segments of all values in the order of lists, least first. ok is false if the
+// index would sort some documents differently.
 func (f forms) order() (segments []segment, ok bool) {
 	unset := segment{points: []bson.RawValue{absent}}
 	if f.time {
 		return []segment{unset, {above: date(math.MinInt64)}}, true
 	}
 	if f.nested && !f.presence || f.aliases {
-		return nil, false // an absent message is less than an absent field, and both are null
+		return nil, false // absent messages sort before absent fields, but the index has null for both
 	}
 	points := func(values ...bson.RawValue) segment { return segment{points: values} }
 	least := double(math.Inf(-1))
+	// Missing fields sort as zero, but the index puts them with null. They need a segment of their
+	// own.
 	zero, _ := f.equal(f.zero())
 	switch f.fd.Kind() {
 	case protoreflect.StringKind:
@@ -162,6 +172,7 @@ func (f forms) order() (segments []segment, ok bool) {
 		if f.presence {
 			return []segment{unset, {above: text("")}}, true
 		}
+		// Enums sort by name, so the zero value stands somewhere in the middle.
 		name, named := f.zero().(string)
 		if !named {
 			return nil, false
@@ -173,6 +184,7 @@ func (f forms) order() (segments []segment, ok bool) {
 		}
 		return []segment{points(zero...), points(boolean(true))}, true
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
+		// Lists sort NaN first, as the database does.
 		nan := points(double(math.NaN()))
 		if f.presence {
 			return []segment{unset, nan, points(least), {above: least}}, true
@@ -186,23 +198,24 @@ func (f forms) order() (segments []segment, ok bool) {
 	}
 }
 
-// odd returns a segment in which no document may be, if there is one: what is there can be read,
-// and neither equal nor order has it.
+// odd returns a segment that must be empty for the index to be usable. Its documents decode, but
+// neither equal nor order covers them. ok is false if there is no such segment. ordered is true for
+// an order, false for a comparison.
 func (f forms) odd(ordered bool) (s segment, ok bool) {
 	switch {
-	case f.time: // as texts, which have another order, and many for one time
+	case f.time: // times stored as text sort differently, and have many forms
 		return segment{above: text("")}, true
-	case ordered && f.fd.Kind() == protoreflect.EnumKind: // as numbers
+	case ordered && f.fd.Kind() == protoreflect.EnumKind: // enum values stored as numbers
 		return segment{above: double(math.Inf(-1))}, true
 	default:
 		return s, false
 	}
 }
 
-// zero is the value of a field that is not set, as ValueOf has it.
+// zero returns the value of an unset field, as ValueOf returns it.
 func (f forms) zero() any { return ValueOf(f.fd, f.fd.Default()) }
 
-// has reports whether a value is in a segment.
+// has reports whether a value lies in the segment.
 func (s segment) has(v bson.RawValue) bool {
 	if s.points != nil {
 		return slices.ContainsFunc(s.points, func(p bson.RawValue) bool { return record.CompareValues(p, v) == 0 })

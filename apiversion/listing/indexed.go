@@ -19,24 +19,25 @@ import (
 )
 
 const (
-	// maxEquals bounds the values of a comparison that an index serves: each is a read of its own.
+	// maxEquals limits the values of a comparison that an index serves. Each value costs one read.
 	maxEquals = 16
-	// maxEqual bounds the records that an index finds for a comparison, and that are then sorted by
-	// another field. An order that has an index itself serves more of them.
+	// maxEqual limits the records that an index finds for a comparison and that List then sorts by
+	// another field. Above it, an index on the sorted field is cheaper.
 	maxEqual = 1000
 )
 
-// Index is where List gets records of type R by the values of fields. What it reads are the
-// documents that protodoc makes of the messages.
+// Index reads records of type R by the values of declared fields, in the form in which protodoc
+// stores them. The zero Index declares no field.
 type Index[R any] struct {
-	// Has reports whether a field is declared. Nil: none is.
+	// Has reports whether a field is declared. Nil means that none is.
 	Has func(path string) bool
-	// List reads by the index of a declared field. The request has no Token. Records that must not
-	// be listed may be left out. record.ErrNoIndex: the list is made without.
+	// List reads records by the index of a declared field. The request has no Token. It may leave
+	// out records that must not be listed. If it returns record.ErrNoIndex, the page is made
+	// without the index.
 	List func(ctx context.Context, req record.IndexRequest) (IndexPage[R], error)
 }
 
-// IndexPage is a record.IndexPage of records of type R.
+// IndexPage is a record.IndexPage of records of type R. The fields have the same meaning.
 type IndexPage[R any] struct {
 	Records  []R
 	Values   []bson.RawValue
@@ -46,8 +47,8 @@ type IndexPage[R any] struct {
 	Looked   int
 }
 
-// indexed makes a page by an index. record.ErrNoIndex: there is none that serves the request, or
-// the records are not as it needs them.
+// indexed makes a page by an index. It returns record.ErrNoIndex if no index serves the request, or
+// if the stored values do not allow it.
 func indexed[R any, M proto.Message](ctx context.Context, q query, src Source[R, M], d protoreflect.MessageDescriptor) (Page[M], error) {
 	if src.Index.Has == nil {
 		return Page[M]{}, record.ErrNoIndex
@@ -57,12 +58,15 @@ func indexed[R any, M proto.Message](ctx context.Context, q query, src Source[R,
 	if found && q.byName {
 		return x.page(ctx, q, equal, streamed[R, M])
 	}
+	// Two ways remain: sort the records of the comparison, or read the order's index and filter. A
+	// small comparison is cheaper, so try it first if both are possible.
 	ordered := len(q.order) == 1 && x.src.Index.Has(q.order[0].Path)
 	if found {
 		if ordered {
 			equal.most = maxEqual
 		}
 		page, err := x.page(ctx, q, equal, sorted[R, M])
+		// Too many to sort: fall through to the order's index.
 		if !ordered || !errors.Is(err, errMany) {
 			return page, err
 		}
@@ -73,30 +77,32 @@ func indexed[R any, M proto.Message](ctx context.Context, q query, src Source[R,
 	return Page[M]{}, record.ErrNoIndex
 }
 
-// lookup reads by the indexes of a source.
+// lookup reads records by the indexes of a source.
 type lookup[R any, M proto.Message] struct {
 	src Source[R, M]
 	d   protoreflect.MessageDescriptor
 }
 
-// equals are the records of which a field has one of some values.
+// equals describes the records in which a field has one of some values.
 type equals struct {
 	path   string
 	forms  forms
 	values []bson.RawValue
-	most   int // of them; 0: any number
+	most   int // limit of records; 0 means none
 }
 
-// errMany: there are more records than equals.most.
+// errMany means that a comparison finds more records than equals.most.
 var errMany = errors.New("too many records")
 
-// equal finds a comparison that every record of the filter meets, and that an index serves.
+// equal returns a comparison that every matching record meets and that an index serves.
 func (x lookup[R, M]) equal(f Filter) (equals, bool) {
+	// Only a part of a conjunction narrows the search: each match must meet it.
 	all := f.And
 	if len(all) == 0 {
 		all = []Filter{f}
 	}
 	for _, f := range all {
+		// References also match by other names, which the index does not know.
 		c := f.Condition
 		if c == nil || f.field == nil || f.field.others != nil || c.Op != transform.OpEqual && c.Op != transform.OpIn || len(c.Values) > maxEquals || !x.src.Index.Has(c.Path) {
 			continue
@@ -105,12 +111,14 @@ func (x lookup[R, M]) equal(f Filter) (equals, bool) {
 		var ok bool
 		e.forms, ok = f.field.formsOf(x.d)
 		for _, v := range c.Values {
+			// NaN equals nothing in a filter, but the index would find it.
 			values, known := e.forms.equal(v)
 			if ok = ok && known && !isNaN(v); ok {
 				e.values = append(e.values, values...)
 			}
 		}
 		if ok {
+			// One stored value may stand for two filter values. Read it once.
 			slices.SortFunc(e.values, record.CompareValues)
 			e.values = slices.CompactFunc(e.values, func(a, b bson.RawValue) bool { return record.CompareValues(a, b) == 0 })
 			return e, true
@@ -119,7 +127,7 @@ func (x lookup[R, M]) equal(f Filter) (equals, bool) {
 	return equals{}, false
 }
 
-// page makes a page of the records of a comparison.
+// page makes a page of the records of a comparison. with sorts and filters them.
 func (x lookup[R, M]) page(ctx context.Context, q query, e equals, with func(context.Context, query, Source[R, M]) (Page[M], error)) (Page[M], error) {
 	if err := x.none(ctx, e.path, e.forms, false); err != nil {
 		return Page[M]{}, err
@@ -127,6 +135,7 @@ func (x lookup[R, M]) page(ctx context.Context, q query, e equals, with func(con
 	src, had := x.src, 0
 	src.Fetch = func(ctx context.Context, after string, limit int) ([]R, error) {
 		recs, err := x.merged(ctx, record.IndexRequest{Field: e.path, After: after, Limit: limit}, e.values)
+		// Count over all calls: with fetches several times.
 		if had += len(recs); err == nil && e.most > 0 && had > e.most {
 			return nil, errMany
 		}
@@ -135,31 +144,33 @@ func (x lookup[R, M]) page(ctx context.Context, q query, e equals, with func(con
 	return with(ctx, q, src)
 }
 
-// none fails with record.ErrNoIndex where documents are in a form that the index does not sort.
+// none returns record.ErrNoIndex if the collection holds values that the index cannot serve.
 func (x lookup[R, M]) none(ctx context.Context, path string, f forms, ordered bool) error {
 	odd, possible := f.odd(ordered)
 	if !possible {
 		return nil
 	}
 	page, err := x.src.Index.List(ctx, record.IndexRequest{Field: path, Above: odd.above, Limit: 1})
+	// Done without records proves that there is none.
 	if err == nil && (!page.Done || len(page.Records) > 0) {
 		err = record.ErrNoIndex
 	}
 	return err
 }
 
-// merged returns in name order the records of which a field has one of the values. It is a
+// merged returns the records in which a field has one of the values, in name order. It acts as a
 // Source.Fetch.
 func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, values []bson.RawValue) ([]R, error) {
 	type named struct {
 		name string
 		rec  R
 	}
+	// Each round drops the records of the previous one, so reset the memory count to its start.
 	read := memory.ReadsOf(ctx)
 	held := read.Held()
 	for ; ; read.Keep(held) {
 		var all []named
-		end, more := "", false // names behind the end may be missing
+		end, more := "", false // names after end may be incomplete
 		for _, v := range values {
 			req.Equal = v
 			page, err := x.src.Index.List(ctx, req)
@@ -173,18 +184,23 @@ func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, value
 				}
 				all = append(all, named{name, r})
 			}
+			// The value whose page ends first limits the merge: it may have more records right
+			// after.
 			if !page.Done && (!more || page.LastName < end) {
 				end, more = page.LastName, true
 			}
 		}
 		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+		// A record that changed between two reads can appear under both values.
 		all = slices.CompactFunc(all, func(a, b named) bool { return a.name == b.name })
+		// Records after end could follow records that were not read yet.
 		for more && len(all) > 0 && all[len(all)-1].name > end {
 			all = all[:len(all)-1]
 		}
 		if len(all) > req.Limit {
 			all, more = all[:req.Limit], true
 		}
+		// An empty result would mean the end of the list, so read on.
 		if len(all) == 0 && more {
 			req.After = end
 			continue
@@ -194,20 +210,22 @@ func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, value
 			recs[i] = n.rec
 		}
 		if more && len(recs) < req.Limit {
+			// Fewer than the limit would mean the end of the list.
 			return recs, ErrMore
 		}
 		return recs, nil
 	}
 }
 
-// leg is a part of an order that is still to be read: the records of some values in name order,
-// with names after a name, or a range.
+// leg is a part of an order that is still to be read: the records of some values with names after a
+// name, or a range of values.
 type leg struct {
 	segment
 	after string
 }
 
-// legs are what comes after a place of an order. The zero RawValue is its beginning.
+// legs returns the legs after a place in an order, given by value and name. The zero RawValue is
+// the beginning. ok is false if no segment has the value.
 func legs(segments []segment, desc bool, at bson.RawValue, name string) ([]leg, bool) {
 	segments = slices.Clone(segments)
 	if desc {
@@ -234,7 +252,8 @@ func legs(segments []segment, desc bool, at bson.RawValue, name string) ([]leg, 
 	return out, true
 }
 
-// behind is what of a range comes after a place in it.
+// behind returns the legs of a range after a place in it: the records of the same value with later
+// names, then the rest of the range.
 func behind(s segment, desc bool, at bson.RawValue, name string) []leg {
 	rest := segment{above: at, below: s.below}
 	if desc {
@@ -243,8 +262,8 @@ func behind(s segment, desc bool, at bson.RawValue, name string) []leg {
 	return []leg{{segment: segment{points: []bson.RawValue{at}}, after: name}, {segment: rest}}
 }
 
-// ordered makes a page of an order by a declared field. It reads the records that are on the page,
-// and those that the filter leaves out, of at most 10,000 entries of the index.
+// ordered makes a page of an order by a declared field. It reads the records of the page and those
+// that the filter drops, from at most 10,000 index entries.
 func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err error) {
 	by := q.order[0]
 	f, ok := by.field.formsOf(x.d)
@@ -259,7 +278,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 		return page, err
 	}
 	var at bson.RawValue
-	var last entry[M] // of those that were looked at
+	var last entry[M] // last record that was looked at
 	started := q.after != nil
 	if started {
 		values, ok := f.equal(q.after.Values[0])
@@ -274,6 +293,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 	}
 	bytes := 0
 	for looked := 0; len(todo) > 0; {
+		// The records of the previous step are no longer needed.
 		memory.ReadsOf(ctx).Keep(int64(page.bytes))
 		recs, next, n, err := x.step(ctx, by, todo, q)
 		if err != nil {
@@ -281,16 +301,19 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 		}
 		for _, r := range recs {
 			e, err := x.entry(ctx, q, r)
+			// The record must not be listed, or was deleted meanwhile.
 			if errors.Is(err, ErrGone) {
 				continue
 			}
 			if err != nil {
 				return page, err
 			}
-			// A record that was changed after its entry was read, or that stands in the index in
-			// another order than its message has: no token may rest on that.
+			// Records must come in strictly rising order, or a page token would skip some. The
+			// order breaks if a record changed after the index was read, or if the index sorts a
+			// value differently.
 			if started {
 				switch c := compareEntries(q.order, last, e); {
+				// A step repeats the record at its place.
 				case c == 0:
 					continue
 				case c > 0:
@@ -298,6 +321,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 				}
 			}
 			if q.filter.Eval(e.msg) {
+				// This record proves that there is a next page.
 				if len(page.Items) == q.size {
 					page.NextPageToken = q.token(last.name, last.values)
 					return page, nil
@@ -314,7 +338,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 			last, started = e, true
 		}
 		todo = next
-		// A token has a place, which the beginning of a range is not.
+		// Stop only where a token can resume. The beginning of a range has no value and name.
 		looked, bytes = looked+n, bytes+x.src.sizeOf(recs)
 		if (looked >= maxScan || bytes >= maxScanBytes) && len(todo) > 0 && todo[0].points != nil {
 			values, err := x.valuesOf(by, todo[0].points[0])
@@ -328,7 +352,7 @@ func (x lookup[R, M]) ordered(ctx context.Context, q query) (page Page[M], err e
 	return page, nil
 }
 
-// entry is a record with its place in the order.
+// entry reads a record and its place in the order.
 func (x lookup[R, M]) entry(ctx context.Context, q query, r R) (e entry[M], err error) {
 	if e.name, err = x.src.Name(r); err != nil {
 		return e, err
@@ -340,16 +364,19 @@ func (x lookup[R, M]) entry(ctx context.Context, q query, r R) (e entry[M], err 
 	return e, nil
 }
 
-// step reads the next records of an order, and returns what remains of it.
+// step reads the next records of an order and returns the legs that remain. looked is the number of
+// index entries read.
 func (x lookup[R, M]) step(ctx context.Context, by OrderField, todo []leg, q query) (recs []R, rest []leg, looked int, err error) {
 	first, rest := todo[0], todo[1:]
 	limit := q.size + 1 // one more shows whether there is a next page
 	if !q.filter.IsZero() {
+		// The filter may drop any number of records, so a page's size says nothing.
 		limit = batch
 	}
 	if first.points != nil {
 		recs, err = x.merged(ctx, record.IndexRequest{Field: by.Path, After: first.after, Limit: limit}, first.points)
 		if more := errors.Is(err, ErrMore); more || err == nil && len(recs) == limit {
+			// The leg goes on after the last record of this step.
 			if first.after, err = x.src.Name(recs[len(recs)-1]); err != nil {
 				return nil, nil, 0, err
 			}
@@ -363,8 +390,8 @@ func (x lookup[R, M]) step(ctx context.Context, by OrderField, todo []leg, q que
 	}
 	recs = page.Records
 	if by.Desc {
-		// The order has names from the least also where values are from the greatest. The records of
-		// the last value may not be complete: they are read by themselves.
+		// Within one value, names rise even if values descend. The page may not have all records of
+		// its last value, so the next leg reads them from the start.
 		recs, page.LastName = regrouped(page), ""
 	}
 	if !page.Done {
@@ -373,8 +400,8 @@ func (x lookup[R, M]) step(ctx context.Context, by OrderField, todo []leg, q que
 	return recs, rest, page.Looked, nil
 }
 
-// regrouped turns the records of each value of a descending page into name order. Those of the last
-// value are left out where the page may not have all of them.
+// regrouped sorts the records of each value of a descending page by rising names. It drops those of
+// the last value if the page may lack some of them.
 func regrouped[R any](page IndexPage[R]) []R {
 	var out []R
 	for from := 0; from < len(page.Records); {
@@ -392,8 +419,9 @@ func regrouped[R any](page IndexPage[R]) []R {
 	return out
 }
 
-// valuesOf is a value of a document as a token has it.
+// valuesOf converts a stored value into sort values for a token.
 func (x lookup[R, M]) valuesOf(by OrderField, v bson.RawValue) ([]any, error) {
+	// Decode it as a document with only this field, so that it gets the form of any other record.
 	var doc any = v
 	for _, step := range slices.Backward(by.field.steps) {
 		doc = bson.D{{Key: string(step.name), Value: doc}}

@@ -16,63 +16,69 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Bounds of a page. A request that asks for more than MaxPage gets MaxPage.
+// DefaultPage is the page size of requests that set none. MaxPage is the largest page size; larger
+// requests get MaxPage.
 const (
 	DefaultPage = 100
 	MaxPage     = 1000
 )
 
 const (
-	// maxScan bounds the records that one request looks through in name order: with a
-	// filter that few match, a page may be short, or empty, and still have a next one.
+	// maxScan limits the records that one request reads in name order. If few records match the
+	// filter, a page may be short or empty and still have a next page.
 	maxScan = 10_000
-	// maxSorted bounds what is sorted in memory for another order, and maxSortScan what is looked
-	// through for it.
+	// maxSorted limits the records that List sorts in memory, and maxSortScan the records that it
+	// reads to find them.
 	maxSorted   = 10_000
 	maxSortScan = 50_000
-	// maxBytes bounds a page beyond its first message: a gRPC client takes 4 MiB by default,
-	// and a thousand large records would fill a server's memory.
+	// maxBytes limits the messages of a page, after the first one. By default a gRPC client accepts
+	// 4 MiB, and a thousand large records would fill a server's memory.
 	maxBytes = 3 << 20
-	// maxHeld bounds the messages that are held to be sorted.
+	// maxHeld limits the messages that List holds while it sorts.
 	maxHeld = 16 << 20
-	// maxScanBytes and maxSortBytes bound likewise the bytes of the records that are looked through.
+	// maxScanBytes and maxSortBytes limit the bytes of the records that List reads, in name order
+	// and to sort them.
 	maxScanBytes = 128 << 20
 	maxSortBytes = 512 << 20
 	batch        = 1000
 )
 
-// ErrGone is returned by Source.Message for a record that must not be listed, such as
-// one that was deleted while the page is made.
+// ErrGone means that a record must not be listed, for example because it was deleted while List
+// made the page. Source.Message returns it, and List skips the record.
 var ErrGone = errors.New("record is gone")
 
-// ErrMore is returned by Source.Fetch together with records: there are more, though these are fewer
-// than the limit, because of their bytes.
+// ErrMore means that more records follow, although there are fewer than the limit. Source.Fetch
+// returns it together with records, when their bytes reach a limit.
 var ErrMore = errors.New("there are more records")
 
-// Source is where List gets records of type R, which it shows as messages of type M.
+// Source reads records of type R for List and shows them as messages of type M.
 type Source[R any, M proto.Message] struct {
-	// Fetch returns, in the order of their names, bytewise, the first records whose name
-	// comes after after; fewer than limit only if there are no more, or with ErrMore.
+	// Fetch returns the first records with names after after, in bytewise order of their names. It
+	// returns fewer than limit only at the end of the list, or with ErrMore.
 	Fetch func(ctx context.Context, after string, limit int) ([]R, error)
-	Name  func(R) (string, error)
-	// Size is how many bytes a record has, as it was read. Nil: not known.
+	// Name returns the name of a record.
+	Name func(R) (string, error)
+	// Size returns the bytes of a record as it was read. Nil means not known: List then has no
+	// limit on the bytes that it reads.
 	Size func(R) int
-	// Message makes the message of a record, a new one that List may change.
+	// Message makes the message of a record. It must be a new message, since List changes it.
 	Message func(ctx context.Context, r R) (M, error)
-	// Where must be met besides the filter of the request. It is not part of the token's
-	// digest by itself: what it follows from must be a field of the request.
+	// Where is a further condition on all records. The token's digest does not include it, so it
+	// must follow from fields of the request.
 	Where Filter
-	// References are the fields of M whose names filters find by either of two.
+	// References lists fields of M that hold names of resources with two names. Filters match
+	// either name.
 	References []Reference
-	// NameField is the field of M that is the name, if one is: an order by it alone needs
+	// NameField is the field of M that holds the name, if there is one. An order by it alone needs
 	// no sorting.
 	NameField string
-	// Descriptor is that of M. Nil goes with a generated type.
+	// Descriptor describes M. It may be nil if M is a generated type.
 	Descriptor protoreflect.MessageDescriptor
-	// Index reads records by declared fields. The zero Index: there are none.
+	// Index reads records by declared fields. The zero Index declares none.
 	Index Index[R]
 }
 
+// fetch calls Fetch and reports whether more records may follow.
 func (src Source[R, M]) fetch(ctx context.Context, after string, limit int) (recs []R, more bool, err error) {
 	recs, err = src.Fetch(ctx, after, limit)
 	if errors.Is(err, ErrMore) {
@@ -81,7 +87,7 @@ func (src Source[R, M]) fetch(ctx context.Context, after string, limit int) (rec
 	return recs, len(recs) == limit, err
 }
 
-// sizeOf is how many bytes records have.
+// sizeOf returns the bytes of records, or 0 if they are not known.
 func (src Source[R, M]) sizeOf(recs []R) (bytes int) {
 	if src.Size != nil {
 		for _, r := range recs {
@@ -93,14 +99,16 @@ func (src Source[R, M]) sizeOf(recs []R) (bytes int) {
 
 // Page is one page of a list.
 type Page[M proto.Message] struct {
+	// Items are the messages of the page, with the read mask applied.
 	Items []M
-	// NextPageToken is empty after the last page.
+	// NextPageToken is the token for the next page. It is empty after the last page.
 	NextPageToken string
 
 	bytes int
 }
 
-// add adds a message, unless the page is too large for it.
+// add masks a message and adds it, unless the page would become too large. The first message always
+// fits.
 func (p *Page[M]) add(m M, mask *fieldmaskpb.FieldMask) (full bool, err error) {
 	if err := ApplyMask(m, mask); err != nil {
 		return false, err
@@ -113,19 +121,22 @@ func (p *Page[M]) add(m M, mask *fieldmaskpb.FieldMask) (full bool, err error) {
 	return false, nil
 }
 
-// List makes the page that a request asks for with the fields that FieldsOf finds in it.
-// In name order it reads no more than it needs. A comparison with a field of the Index is read by
-// it, where it is == or in. So is an order by one such field. For another order it reads
-// everything, at most 50,000 records or 512 MiB, and sorts what matches, at most 10,000. A page ends
-// early where its messages would be more than 3 MiB, and where 10,000 records or 128 MiB were looked
-// through. The records that it holds at a time count as the memory of the request.
+// List makes the page that a request asks for. It finds the request's fields by FieldsOf.
 //
-// A list is no snapshot: a record that is there all the time is on exactly one page, one
-// that is made, changed in what is sorted by, or deleted meanwhile on one or none.
+// In name order, List reads no more than it needs. It uses Source.Index for a comparison by == or
+// in with a declared field, and for an order by one declared field. For any other order it reads
+// all records, at most 50,000 or 512 MiB, and sorts the matching ones, at most 10,000. Beyond these
+// limits it fails with FailedPrecondition.
+//
+// A page ends early before its messages exceed 3 MiB, and after 10,000 records or 128 MiB were
+// read. The records that List holds count as memory of the request.
+//
+// A list is not a snapshot. A record that exists all the time is on exactly one page. A record that
+// is created, deleted or changed in a sorted field meanwhile is on one page or on none.
 func List[R any, M proto.Message](ctx context.Context, req proto.Message, src Source[R, M]) (Page[M], error) {
 	d := src.Descriptor
 	if d == nil {
-		var none M // of a generated type, whose nil pointer knows its descriptor
+		var none M // of a generated type, whose nil pointer has a descriptor
 		d = none.ProtoReflect().Descriptor()
 	}
 	q, err := newQuery(req, d, src.Where, src.References, src.NameField)
@@ -134,6 +145,7 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 	}
 	ctx, read := memory.Read(ctx)
 	defer read.Drop()
+	// ErrNoIndex is no failure: the request can be served without an index.
 	if page, err := indexed(ctx, q, src, d); !errors.Is(err, record.ErrNoIndex) {
 		return page, err
 	}
@@ -143,14 +155,14 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 	return sorted(ctx, q, src)
 }
 
-// query is a list request, read.
+// query is a parsed list request.
 type query struct {
 	filter Filter
 	order  Order
 	mask   *fieldmaskpb.FieldMask
 	size   int
 	digest string
-	after  *Token // nil at the beginning
+	after  *Token // nil for the first page
 	byName bool
 }
 
@@ -162,6 +174,7 @@ func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter,
 	if q.filter, err = ParseFilter(Text(m, names.Filter), d); err != nil {
 		return query{}, err
 	}
+	// An error here is a fault of the handler, not of the client.
 	if where, err = where.Check(d); err != nil {
 		return query{}, fmt.Errorf("list: %w", err)
 	}
@@ -171,6 +184,7 @@ func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter,
 	if q.order, err = ParseOrder(Text(m, names.OrderBy), d); err != nil {
 		return query{}, err
 	}
+	// Records arrive in name order, so this order needs no sorting.
 	q.byName = len(q.order) == 0 || len(q.order) == 1 && q.order[0].Path == nameField && !q.order[0].Desc
 	if err := CheckMask(q.mask, d); err != nil {
 		return query{}, err
@@ -183,6 +197,7 @@ func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter,
 	default:
 		q.size = int(min(n, MaxPage))
 	}
+	// The digest ties the next page's token to this request.
 	if q.digest, err = Digest(req, names); err != nil {
 		return query{}, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -194,7 +209,7 @@ func (q query) token(name string, values []any) string {
 	return Token{Name: name, Values: values, Digest: q.digest}.String()
 }
 
-// streamed makes a page in name order.
+// streamed makes a page in name order. It stops reading when the page is full.
 func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
 	var page Page[M]
 	last, scanned, bytes := "", 0, 0
@@ -207,12 +222,13 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 		limit = batch
 	}
 	for {
-		memory.ReadsOf(ctx).Keep(int64(page.bytes)) // the records are dropped
+		memory.ReadsOf(ctx).Keep(int64(page.bytes)) // the last batch is no longer held
 		recs, more, err := src.fetch(ctx, last, limit)
 		if err != nil {
 			return Page[M]{}, err
 		}
 		for _, r := range recs {
+			// This record proves that there is a next page.
 			if len(page.Items) == q.size {
 				page.NextPageToken = q.token(last, values)
 				return page, nil
@@ -231,15 +247,18 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 					return page, nil
 				}
 			}
+			// A record without a match moves the token on too, so that the next page does not read
+			// it again.
 			last = name
 			if len(q.order) == 1 {
-				values = []any{name} // the order is by the field that is the name
+				values = []any{name} // the order is by the name field
 			}
 		}
 		if !more {
 			return page, nil
 		}
 		scanned, bytes = scanned+len(recs), bytes+src.sizeOf(recs)
+		// Return what there is. The token lets the client continue the search.
 		if (scanned >= maxScan || bytes >= maxScanBytes) && len(page.Items) < q.size {
 			page.NextPageToken = q.token(last, values)
 			return page, nil
@@ -247,7 +266,8 @@ func streamed[R any, M proto.Message](ctx context.Context, q query, src Source[R
 	}
 }
 
-// show makes the message of a record, and checks the order that tokens rest on.
+// show makes the message of a record. It checks that records arrive in name order, since page
+// tokens rely on it.
 func show[R any, M proto.Message](ctx context.Context, src Source[R, M], r R, last string) (name string, m M, err error) {
 	if name, err = src.Name(r); err != nil {
 		return "", m, err
@@ -259,14 +279,14 @@ func show[R any, M proto.Message](ctx context.Context, src Source[R, M], r R, la
 	return name, m, err
 }
 
-// entry is a message with its place.
+// entry is a message with its place in an order.
 type entry[M proto.Message] struct {
 	name   string
 	values []any
 	msg    M
 }
 
-// compareEntries is the order of a list: by values, and then by names from the least.
+// compareEntries compares by values and then by names, which always rise.
 func compareEntries[M proto.Message](o Order, a, b entry[M]) int {
 	if c := o.compare(a.values, b.values); c != 0 {
 		return c
@@ -274,13 +294,14 @@ func compareEntries[M proto.Message](o Order, a, b entry[M]) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// sorted makes a page of another order.
+// sorted makes a page in an order that needs sorting. It reads all records.
 func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, M]) (Page[M], error) {
 	compare := func(a, b entry[M]) int { return compareEntries(q.order, a, b) }
 	var all []entry[M]
 	var err error
 	matching, scanned, bytes, held, last := 0, 0, 0, 0, ""
-	// keep leaves what can be on the page: one more shows that there is a next one.
+	// keep sorts the held messages and drops all that cannot be on the page. One extra message
+	// shows that there is a next page.
 	keep := func() {
 		slices.SortFunc(all, compare)
 		n, size := 0, 0
@@ -288,6 +309,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 			size += proto.Size(all[n].msg)
 			n++
 		}
+		// Without this the slice would keep the dropped messages in memory.
 		clear(all[n:])
 		all, held = all[:n], size
 	}
@@ -297,6 +319,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 		if err != nil {
 			return Page[M]{}, err
 		}
+		// A partial sort would give a wrong page, so fail instead.
 		if bytes += src.sizeOf(recs); bytes > maxSortBytes {
 			return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
 				"order_by: the records have more than %d MiB, too many to look through for an order by %s: narrow the parent, or list without order_by", maxSortBytes>>20, q.order))
@@ -318,6 +341,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 				return Page[M]{}, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf(
 					"order_by: more than %d records match, too many to sort by %s: narrow the filter, or list without order_by", maxSorted, q.order))
 			}
+			// Take the sort values before the mask clears them.
 			e := entry[M]{name, q.order.Values(m), m}
 			if q.after == nil || compare(e, entry[M]{name: q.after.Name, values: q.after.Values}) > 0 {
 				if err := ApplyMask(m, q.mask); err != nil {
@@ -325,6 +349,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 				}
 				all, held = append(all, e), held+proto.Size(m)
 			}
+			// Sorting for each record would be slow, so let some pile up first.
 			if len(all) > 2*q.size+batch || held > maxHeld {
 				keep()
 			}
@@ -336,6 +361,7 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 	keep()
 	var page Page[M]
 	for i, e := range all {
+		// The page may be full by count or by bytes.
 		full := i == q.size
 		if !full {
 			if full, err = page.add(e.msg, q.mask); err != nil {

@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// node is a mask as a tree. One without children stands for all that is below it.
+// node is a mask as a tree of path parts. A node without children selects everything below it.
 type node map[string]node
 
-// maxPaths bounds the paths of a mask, which is read anew for each message.
+// maxPaths limits the paths of a mask, since List parses it again for each message.
 const maxPaths = 1000
 
-// tree reads the paths of a mask, all of them checked.
+// tree checks the paths of a mask and returns them as a tree. It returns nil for a mask with "*".
 func tree(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor, forUpdate bool) (node, error) {
 	root := node{}
 	if n := len(mask.GetPaths()); n > maxPaths {
@@ -33,6 +33,7 @@ func tree(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor, forUpda
 		if err != nil {
 			return nil, err
 		}
+		// Items of a list have no identity, so one of them cannot be addressed.
 		if forUpdate && f.many {
 			return nil, fmt.Errorf("%s leads into the items of a list: it can only be replaced whole", path)
 		}
@@ -41,7 +42,7 @@ func tree(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor, forUpda
 	return root, nil
 }
 
-// masked returns the parts of a path with the wildcard for items put in.
+// masked returns the parts of a path. A step into all items is the wildcard.
 func (f field) masked() []string {
 	parts := make([]string, len(f.steps))
 	for i, s := range f.steps {
@@ -57,7 +58,7 @@ func (f field) masked() []string {
 	return parts
 }
 
-// add adds a path, which swallows those below it.
+// add adds a path to the tree. It replaces the paths below it.
 func (n node) add(parts []string) {
 	for i, p := range parts {
 		child, ok := n[p]
@@ -66,7 +67,7 @@ func (n node) add(parts []string) {
 			n[p] = node{}
 			return
 		case ok && len(child) == 0:
-			return // all of it is in the mask already
+			return // a shorter path already selects this
 		case !ok:
 			child = node{}
 			n[p] = child
@@ -75,7 +76,7 @@ func (n node) add(parts []string) {
 	}
 }
 
-// below is the part of a mask for an entry or item; ok is false if it is not in there.
+// below returns the mask of an entry or item. ok is false if the mask does not select it.
 func (n node) below(key string) (child node, ok bool) {
 	if child, ok = n[key]; !ok {
 		child, ok = n[wildcard]
@@ -83,8 +84,8 @@ func (n node) below(key string) (child node, ok bool) {
 	return child, ok
 }
 
-// CheckMask checks the paths of a read mask for messages of a type. The error is
-// InvalidArgument and names the path.
+// CheckMask checks the paths of a read mask against a message type. It returns InvalidArgument with
+// the wrong path.
 func CheckMask(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor) error {
 	if _, err := tree(mask, d, false); err != nil {
 		return Invalid("read_mask", "%s", err)
@@ -92,9 +93,9 @@ func CheckMask(mask *fieldmaskpb.FieldMask, d protoreflect.MessageDescriptor) er
 	return nil
 }
 
-// ApplyMask clears, in msg, what a read mask does not ask for. A mask that is nil, empty
-// or "*" asks for everything. Paths lead through messages, entries of maps (labels.x)
-// and all items of lists.
+// ApplyMask clears all fields of msg that a read mask does not select. A mask that is nil, empty or
+// "*" selects everything. Paths lead through messages, map entries (labels.x) and all items of
+// lists. It returns InvalidArgument for a wrong path, and then leaves msg unchanged.
 func ApplyMask(msg proto.Message, mask *fieldmaskpb.FieldMask) error {
 	if len(mask.GetPaths()) == 0 {
 		return nil
@@ -107,11 +108,12 @@ func ApplyMask(msg proto.Message, mask *fieldmaskpb.FieldMask) error {
 	return nil
 }
 
-// prune clears what is not below n.
+// prune clears all fields that n does not select.
 func (n node) prune(m protoreflect.Message) {
 	if len(n) == 0 {
 		return
 	}
+	// No path can select an unknown field.
 	m.SetUnknown(nil)
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		child, ok := n[string(fd.Name())]
@@ -145,10 +147,11 @@ func (n node) pruneMap(fd protoreflect.FieldDescriptor, m protoreflect.Map) {
 	})
 }
 
-// Update sets in dst what an update mask names, to what src has there: cleared where src
-// has nothing. "*" replaces all. Without paths every field that is set in src is set,
-// none is cleared. A list can only be replaced whole, an entry of a map can be set alone.
-// The error is InvalidArgument and names the path; dst is then as it was.
+// Update copies the fields of an update mask from src to dst. Fields that are unset in src are
+// cleared in dst. "*" replaces the whole message. An empty mask copies all fields that are set in
+// src and clears none. A list is replaced whole. A map entry can be set alone.
+//
+// The error is InvalidArgument and names the path. dst is then unchanged.
 func Update(dst, src proto.Message, mask *fieldmaskpb.FieldMask) error {
 	d, s := dst.ProtoReflect(), src.ProtoReflect()
 	if d.Descriptor().FullName() != s.Descriptor().FullName() {
@@ -166,6 +169,7 @@ func Update(dst, src proto.Message, mask *fieldmaskpb.FieldMask) error {
 	case err != nil:
 		return Invalid("update_mask", "%s", err)
 	case root == nil:
+		// A client cannot know these fields, so it cannot mean to clear them.
 		unknown := d.GetUnknown()
 		proto.Reset(dst)
 		proto.Merge(dst, src)
@@ -176,7 +180,7 @@ func Update(dst, src proto.Message, mask *fieldmaskpb.FieldMask) error {
 	return nil
 }
 
-// setField makes a field of dst a copy of that of src.
+// setField copies a field from src to dst, or clears it.
 func setField(dst, src protoreflect.Message, name protoreflect.Name) {
 	to, from := dst.Descriptor().Fields().ByName(name), src.Descriptor().Fields().ByName(name)
 	dst.Clear(to)
@@ -185,7 +189,8 @@ func setField(dst, src protoreflect.Message, name protoreflect.Name) {
 	}
 	switch {
 	case to.IsList() || to.IsMap() || to.Message() != nil:
-		// A message with this field alone, so that everything below is copied.
+		// Merge a message with only this field: it copies everything below it, and dst shares
+		// nothing with src.
 		one := src.New()
 		one.Set(from, src.Get(from))
 		proto.Merge(dst.Interface(), one.Interface())
@@ -202,6 +207,7 @@ func (n node) update(dst, src protoreflect.Message) {
 			setField(dst, src, to.Name())
 		case to.IsMap():
 			child.updateMap(to, dst.Mutable(to).Map(), src.Get(from).Map())
+		// Mutable would create an empty message where neither side has one.
 		case !src.Has(from) && !dst.Has(to):
 		default:
 			child.update(dst.Mutable(to).Message(), src.Get(from).Message())
@@ -214,6 +220,7 @@ func (n node) updateMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.M
 		k, ok := protodoc.MapKey(key, fd.MapKey())
 		switch {
 		case !ok:
+		// Nothing to copy: remove the entry instead of storing a zero value.
 		case !src.Has(k) && (len(child) == 0 || !dst.Has(k)):
 			dst.Clear(k)
 		case fd.MapValue().Message() == nil:
@@ -223,7 +230,7 @@ func (n node) updateMap(fd protoreflect.FieldDescriptor, dst, src protoreflect.M
 			proto.Merge(v.Message().Interface(), src.Get(k).Message().Interface())
 			dst.Set(k, v)
 		default:
-			from := dst.NewValue().Message() // an absent entry has nothing set
+			from := dst.NewValue().Message() // an absent entry has no field set
 			if src.Has(k) {
 				from = src.Get(k).Message()
 			}

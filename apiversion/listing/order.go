@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Order is how a list is sorted; the empty one is by name. Ties are in name order.
+// Order is the sort order of a list. Ties sort by name. The empty Order sorts by name alone.
 type Order []OrderField
 
-// OrderField is one field of an Order.
+// OrderField is one field of an Order. The direction is ascending unless Desc is set.
 type OrderField struct {
 	Path string
 	Desc bool
@@ -18,8 +18,8 @@ type OrderField struct {
 	field *field
 }
 
-// ParseOrder reads an order_by such as "created desc, labels.tier" for messages of a
-// type. Errors are InvalidArgument and name the field.
+// ParseOrder parses an order_by such as "created desc, labels.tier" for messages of a type. It
+// returns InvalidArgument with the wrong field.
 func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -44,7 +44,8 @@ func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
 	return o.Check(d)
 }
 
-// Check returns the order with its fields found in the messages that it has to sort.
+// Check finds the fields of the order in the messages to sort. It returns InvalidArgument for a
+// field without a single comparable value.
 func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
 	out := make(Order, len(o))
 	seen := map[string]bool{}
@@ -59,6 +60,7 @@ func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
 			return nil, Invalid("order_by", "%s", err)
 		case f.shape != single || f.many || typeOf(f.fd) == otherType:
 			return nil, Invalid("order_by", "%s has no single value to sort by", of.Path)
+		// The second one would never decide.
 		case seen[of.Path]:
 			return nil, Invalid("order_by", "%s is there twice", of.Path)
 		}
@@ -68,7 +70,7 @@ func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
 	return out, nil
 }
 
-// String returns the order as ParseOrder reads it.
+// String returns the order in the syntax of ParseOrder.
 func (o Order) String() string {
 	parts := make([]string, len(o))
 	for i, f := range o {
@@ -80,8 +82,8 @@ func (o Order) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Values returns what a message is sorted by, nil for what is not there. o must have
-// been checked.
+// Values returns the values by which a message is sorted, one for each field. An absent value is
+// nil. Call Check on o first.
 func (o Order) Values(msg proto.Message) []any {
 	out := make([]any, len(o))
 	for i, of := range o {
@@ -93,11 +95,12 @@ func (o Order) Values(msg proto.Message) []any {
 	return out
 }
 
-// Compare orders two messages, without their names. What is not there comes first.
+// Compare compares two messages by their values, not by names. Absent values come first.
 func (o Order) Compare(a, b proto.Message) int { return o.compare(o.Values(a), o.Values(b)) }
 
 func (o Order) compare(a, b []any) int {
 	for i := range o {
+		// Check gave both values the type of the field.
 		c, _ := CompareValues(a[i], b[i])
 		if o[i].Desc {
 			c = -c

@@ -17,19 +17,20 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// maxFilter bounds the text of a filter.
+// maxFilter limits the text of a filter or an order, in bytes.
 const maxFilter = 10_000
 
 var celParser = sync.OnceValue(func() *parser.Parser {
+	// Clients send filters, so bound the depth of the recursion and the number of errors.
 	p, err := parser.NewParser(parser.EnableIdentEscapeSyntax(true), parser.MaxRecursionDepth(100), parser.ErrorRecoveryLimit(4))
 	if err != nil {
-		panic(err) // the options are ours
+		panic(err) // the options are constant
 	}
 	return p
 })
 
-// ParseFilter reads a filter for messages of a type. Errors are InvalidArgument and name
-// the field that is wrong.
+// ParseFilter parses a filter for messages of a type. It returns InvalidArgument with the field or
+// the column that is wrong. Empty text gives the zero Filter.
 func ParseFilter(text string, d protoreflect.MessageDescriptor) (Filter, error) {
 	if strings.TrimSpace(text) == "" {
 		return Filter{}, nil
@@ -39,9 +40,11 @@ func ParseFilter(text string, d protoreflect.MessageDescriptor) (Filter, error) 
 	}
 	tree, errs := celParser().Parse(common.NewTextSource(text))
 	if list := errs.GetErrors(); len(list) > 0 {
+		// Later errors usually follow from the first one.
 		e := list[0]
 		message, _, _ := strings.Cut(e.Message, "\n")
 		if name, ok := strings.CutPrefix(message, "reserved identifier: "); ok {
+			// The parser's own text does not show the way out.
 			message += ": write " + this + "." + name
 		}
 		return Filter{}, Invalid("filter", "column %d: %s", e.Location.Column()+1, message)
@@ -53,7 +56,7 @@ func ParseFilter(text string, d protoreflect.MessageDescriptor) (Filter, error) 
 	return f, nil
 }
 
-// reader makes filters of CEL's trees.
+// reader converts CEL syntax trees into filters.
 type reader struct {
 	d protoreflect.MessageDescriptor
 }
@@ -64,7 +67,7 @@ var comparisons = map[string]transform.Operator{
 	operators.Greater: transform.OpGreater, operators.GreaterEquals: transform.OpGreaterEqual,
 }
 
-// mirrored is the operator for exchanged sides.
+// mirrored maps an operator to its equivalent with both sides exchanged.
 var mirrored = map[transform.Operator]transform.Operator{
 	transform.OpEqual: transform.OpEqual,
 	transform.OpLess:  transform.OpGreater, transform.OpLessEqual: transform.OpGreaterEqual,
@@ -90,7 +93,7 @@ func (r reader) filter(e ast.Expr) (Filter, error) {
 	}
 }
 
-// flag is a bool field that stands alone.
+// flag converts a bool field that stands alone, such as "active".
 func (r reader) flag(e ast.Expr) (Filter, error) {
 	path, err := r.path(e)
 	if err != nil {
@@ -103,6 +106,7 @@ func (r reader) where(path string, op transform.Operator, values ...any) (Filter
 	return checked(transform.Condition{Path: path, Op: op, Values: values}, r.d)
 }
 
+// call converts an operator or a function call.
 func (r reader) call(e ast.Expr) (Filter, error) {
 	call := e.AsCall()
 	name, args := call.FunctionName(), call.Args()
@@ -121,6 +125,7 @@ func (r reader) call(e ast.Expr) (Filter, error) {
 		return Negate(f), err
 	case name == operators.In:
 		return r.in(args[0], args[1])
+	// labels["x"] alone is a bool entry of a map.
 	case name == operators.Index:
 		return r.flag(e)
 	case name == "has" && len(args) == 1 && !call.IsMemberFunction():
@@ -158,7 +163,9 @@ func (r reader) junction(name string, args []ast.Expr) (Filter, error) {
 	return All(parts...), nil
 }
 
+// comparison converts a comparison of a field with a literal.
 func (r reader) comparison(left ast.Expr, op transform.Operator, right ast.Expr) (Filter, error) {
+	// Accept 5 < size as size > 5.
 	if isLiteral(left) && !isLiteral(right) {
 		left, right, op = right, left, mirrored[op]
 	}
@@ -173,7 +180,7 @@ func (r reader) comparison(left ast.Expr, op transform.Operator, right ast.Expr)
 	return r.where(path, op, value)
 }
 
-// in is a field in a list of values, or a value in a field that is a list or map.
+// in converts "field in [values]", or "value in field" for a field that is a list or map.
 func (r reader) in(left, right ast.Expr) (Filter, error) {
 	if right.Kind() == ast.ListKind {
 		path, err := r.path(left)
@@ -202,7 +209,9 @@ func (r reader) in(left, right ast.Expr) (Filter, error) {
 	if err != nil {
 		return Filter{}, err
 	}
+	// As in CEL, "in" looks for a key in a map and for an item in a list.
 	if f, err := resolve(r.d, parts); err == nil && f.shape == entries {
+		// The path would mean every entry, and has() of it would match another set of records.
 		if value == wildcard {
 			return Filter{}, fmt.Errorf("%s: the key %q stands for all entries: use has()", path, wildcard)
 		}
@@ -215,19 +224,20 @@ func (r reader) in(left, right ast.Expr) (Filter, error) {
 	return r.where(path, transform.OpContains, value)
 }
 
-// path returns the dotted path of a field.
+// path returns the dotted path of a field expression.
 func (r reader) path(e ast.Expr) (string, error) {
 	parts, err := pathParts(e)
 	if err != nil {
 		return "", err
 	}
+	// "this" is only an escape, unless the message has a field of that name.
 	if len(parts) > 1 && parts[0] == this && r.d.Fields().ByName(this) == nil {
 		parts = parts[1:]
 	}
 	return joined(parts)
 }
 
-// joined is the path of parts that a client gives.
+// joined returns the path of parts that a client gave.
 func joined(parts []string) (string, error) {
 	if slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.ContainsRune(p, '`') }) {
 		return "", fmt.Errorf("a key in a path must not be empty or hold a backquote")
@@ -235,6 +245,7 @@ func joined(parts []string) (string, error) {
 	return JoinPath(parts), nil
 }
 
+// pathParts returns the parts of a field expression, outermost first.
 func pathParts(e ast.Expr) ([]string, error) {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -264,6 +275,7 @@ func pathParts(e ast.Expr) ([]string, error) {
 	return nil, fmt.Errorf("a field is wanted, not an expression")
 }
 
+// isLiteral reports whether an expression is a value and not a field.
 func isLiteral(e ast.Expr) bool {
 	if e.Kind() == ast.CallKind {
 		name := e.AsCall().FunctionName()
@@ -272,6 +284,7 @@ func isLiteral(e ast.Expr) bool {
 	return e.Kind() == ast.LiteralKind
 }
 
+// literal returns the value of a literal, in the types of transform.Condition.
 func (r reader) literal(e ast.Expr) (any, error) {
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -293,6 +306,7 @@ func (r reader) literal(e ast.Expr) (any, error) {
 		}
 		return t.UTC(), nil
 	case ast.IdentKind, ast.SelectKind:
+		// Most often the client forgot the quotes.
 		if parts, err := pathParts(e); err == nil {
 			return nil, fmt.Errorf("%s stands where a value is wanted: put text in quotes", JoinPath(parts))
 		}

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxDepth bounds the parts of a path.
+// maxDepth limits the parts of a path.
 const maxDepth = 64
 
-// SplitPath returns the parts of a dotted path. A part in backquotes holds dots:
+// SplitPath returns the parts of a dotted path. A part in backquotes may contain dots, as in
 // labels.`a.b`.
 func SplitPath(path string) ([]string, error) {
 	var parts []string
@@ -40,7 +40,7 @@ func SplitPath(path string) ([]string, error) {
 	}
 }
 
-// JoinPath is the inverse of SplitPath.
+// JoinPath returns the path of parts. It is the inverse of SplitPath.
 func JoinPath(parts []string) string {
 	var b strings.Builder
 	for i, p := range parts {
@@ -56,7 +56,7 @@ func JoinPath(parts []string) string {
 	return b.String()
 }
 
-// shape is what a field holds at the end of a path.
+// shape tells whether the field at the end of a path is a single value, a list or a map.
 type shape int
 
 const (
@@ -65,34 +65,34 @@ const (
 	entries
 )
 
-// field is a path that was found in a descriptor.
+// field is a path that was resolved against a descriptor.
 type field struct {
 	steps []step
-	// fd describes the values at the end: of an entry, the map's value.
+	// fd describes the values at the end. For a map entry it is the map's value field.
 	fd    protoreflect.FieldDescriptor
 	shape shape
-	many  bool // the path goes through lists or all entries of a map
-	// others are the other names of a name that the field holds; nil: it has none.
+	many  bool // the path goes through a list or all entries of a map
+	// others returns the other names of a resource name in this field. Nil: there are none.
 	others func(name string) []string
 }
 
-// step goes from a message to a field, or to an entry or the items of what the step
-// before led to. It holds names, not descriptors, so that it works on messages of any
-// implementation.
+// step is one step along a path: to a field, or to an entry or the items of the previous step. It
+// holds names instead of descriptors, so that it works on messages of any implementation.
 type step struct {
-	name protoreflect.Name // of a field; empty for the others
+	name protoreflect.Name // of a field; empty for entries and items
 	key  string            // of an entry
 	all  bool              // all items or entries
 }
 
-// wildcard stands for any item of a list or entry of a map.
+// wildcard selects every item of a list or entry of a map.
 const wildcard = "*"
 
-// resolve finds a path below a message.
+// resolve finds a path below a message type.
 func resolve(d protoreflect.MessageDescriptor, parts []string) (field, error) {
 	f := field{}
-	here := d // nil where nothing can be below
+	here := d // nil if nothing can follow
 	for i := 0; i < len(parts); i++ {
+		// Errors show the path up to the wrong part.
 		upTo := JoinPath(parts[:i+1])
 		if here == nil {
 			return field{}, fmt.Errorf("%s is not a message: it has no %s", JoinPath(parts[:i]), parts[i])
@@ -121,6 +121,7 @@ func resolve(d protoreflect.MessageDescriptor, parts []string) (field, error) {
 		case fd.IsList() && !more:
 			f.shape, here = list, nil
 		case fd.IsList():
+			// A path may go through a list without naming the wildcard.
 			f.steps, f.many = append(f.steps, step{all: true}), true
 			if parts[i+1] == wildcard {
 				i++
@@ -133,18 +134,20 @@ func resolve(d protoreflect.MessageDescriptor, parts []string) (field, error) {
 	return f, nil
 }
 
-// values calls yield for what stands at the end of the path, until it returns false.
-// Nothing is called where the path leads through something that is not there.
+// values calls yield for each value at the end of the path, until yield returns false. It does not
+// call yield if the path leads through an absent value.
 func (f field) values(m protoreflect.Message, yield func(protoreflect.Value) bool) {
 	walk(m, f.steps, yield)
 }
 
+// walk follows steps from m. It returns false after yield returned false.
 func walk(m protoreflect.Message, steps []step, yield func(protoreflect.Value) bool) bool {
 	fd := m.Descriptor().Fields().ByName(steps[0].name)
 	if fd == nil || fd.HasPresence() && !m.Has(fd) {
 		return true
 	}
 	v, rest := m.Get(fd), steps[1:]
+	// item describes the values that rest starts from: for a map, its value field.
 	item := fd
 	below := func(v protoreflect.Value) bool {
 		switch {

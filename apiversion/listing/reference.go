@@ -9,21 +9,20 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Reference is a field that holds names of resources of another service. While that one
-// changes its names each of them has two, and records hold either: a comparison is met by a
-// record just when one of the names is.
+// Reference declares a field that holds names of another service's resources. While that service
+// renames its resources, each of them has two names, and records may hold either. A filter with one
+// of the names must match records with the other.
 type Reference struct {
-	// Field is its path, as filters have it: a string, or a list of such.
+	// Field is the path of the field, in filter syntax. It is a string or a list of strings.
 	Field string
-	// Others returns the other names of what has a name: none where there is none. Nil: only
-	// Both says.
+	// Others returns the other names of a resource name, or none. Nil: only Both gives them.
 	Others func(name string) []string
-	// Both is the path of the field that lists both names of all that Field holds, for names
-	// of which one does not follow from the other. Empty: there is none.
+	// Both is the path of a list field that holds both names of everything in Field. Use it if one
+	// name does not follow from the other. Empty: there is no such field.
 	Both string
 }
 
-// Check reports what is wrong with a reference of a message.
+// Check returns an error if the reference does not fit a message type.
 func (r Reference) Check(d protoreflect.MessageDescriptor) error {
 	f, err := resolved(r.Field, d)
 	switch {
@@ -46,6 +45,7 @@ func (r Reference) Check(d protoreflect.MessageDescriptor) error {
 	return nil
 }
 
+// resolved finds a path in filter syntax below a message type.
 func resolved(path string, d protoreflect.MessageDescriptor) (field, error) {
 	parts, err := SplitPath(path)
 	if err != nil {
@@ -54,9 +54,9 @@ func resolved(path string, d protoreflect.MessageDescriptor) (field, error) {
 	return resolve(d, parts)
 }
 
-// Referring returns the filter with each comparison of a reference met by either of its names.
-// It is checked, as by Check. Both names are looked at when the filter is evaluated: as a text
-// it is what it was.
+// Referring returns the filter so that a comparison with a reference also matches the other names.
+// It checks the filter, as Check does. Without references it returns f as it is. Eval looks the
+// names up, so the filter's text does not change.
 func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil
@@ -71,16 +71,18 @@ func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Referen
 			if err != nil {
 				return Filter{}, err
 			}
+			// The condition is on another field.
 			if !own.field.within(of) {
 				continue
 			}
+			// Each call of checked makes a new field, so this changes no other filter.
 			own.field.others = r.Others
 			if r.Both == "" {
 				return own, nil
 			}
 			c := *own.Condition
 			if c.Path = r.Both; own.field.shape != list {
-				c.Path += "." + wildcard // any of the names, compared as the one is
+				c.Path += "." + wildcard // compare each of the names, as the field itself
 			}
 			both, err := checked(c, d)
 			return Any(own, both), err
@@ -89,9 +91,9 @@ func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Referen
 	})
 }
 
-// Naming returns the filter with the other names written into it, where a reference is compared
-// with whole names: for a filter that is translated into the terms of another version, which
-// holds one of them. It is checked, as by Check.
+// Naming returns the filter with the other names written into comparisons of references with whole
+// names. It serves the translation into another version, which may hold either name. It checks the
+// filter, as Check does. Without references it returns f as it is.
 func (f Filter) Naming(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil
@@ -99,6 +101,7 @@ func (f Filter) Naming(d protoreflect.MessageDescriptor, references []Reference)
 	return f.Map(func(c transform.Condition) (Filter, error) {
 		own, err := checked(c, d)
 		if err != nil || own.Condition == nil || c.Op != transform.OpEqual && c.Op != transform.OpIn && c.Op != transform.OpContains {
+			// A part of a name has no counterpart in the other names.
 			return own, err
 		}
 		for _, r := range references {
@@ -114,7 +117,7 @@ func (f Filter) Naming(d protoreflect.MessageDescriptor, references []Reference)
 	})
 }
 
-// named is a condition of a reference with the other names of those in it.
+// named adds the other names to a condition on a reference.
 func (f Filter) named(others func(string) []string, d protoreflect.MessageDescriptor) (Filter, error) {
 	c := *f.Condition
 	var more []any
@@ -128,6 +131,7 @@ func (f Filter) named(others func(string) []string, d protoreflect.MessageDescri
 	switch {
 	case len(more) == 0 || c.Op == transform.OpContains && f.field.shape != list:
 		return f, nil
+	// contains() takes one value, so each name needs a condition of its own.
 	case c.Op == transform.OpContains:
 		either := []Filter{f}
 		for _, other := range more {
@@ -144,7 +148,7 @@ func (f Filter) named(others func(string) []string, d protoreflect.MessageDescri
 	return checked(c, d)
 }
 
-// within reports whether all that a path leads to is what another one does.
+// within reports whether f selects only values of the other path.
 func (f *field) within(of field) bool {
 	return slices.EqualFunc(f.steps, of.steps, func(a, b step) bool { return a == b || b.all && a.name == "" })
 }

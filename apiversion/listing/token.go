@@ -16,18 +16,19 @@ import (
 	"dbcontroller.dev/apiversion/protodoc"
 )
 
-// Token is the place after a page.
+// Token is the place in a list after a page.
 type Token struct {
-	Name   string // of the last record that was read
-	Values []any  // what it was sorted by, one for each field of the order
-	Digest string // of the request, see Digest
+	Name   string // name of the last record that was read
+	Values []any  // its sort values, one for each field of the order
+	Digest string // digest of the request; see Digest
 }
 
-// tokenFormat is the version of the encoding. Clients keep tokens across deployments.
+// tokenFormat is the version of the encoding. Clients keep tokens across deployments, so a new
+// format needs a new number.
 const tokenFormat = 1
 
-// wireToken is the encoding of a token: JSON in base64, so that a person can look into
-// one. Values carry their type.
+// wireToken is the encoding of a token: JSON in base64, so that people can inspect it. Each value
+// carries its type.
 type wireToken struct {
 	Format int      `json:"f"`
 	Name   string   `json:"n"`
@@ -35,7 +36,7 @@ type wireToken struct {
 	Digest string   `json:"d"`
 }
 
-// String returns the token as a client gets it.
+// String returns the token in its encoded form.
 func (t Token) String() string {
 	w := wireToken{Format: tokenFormat, Name: t.Name, Digest: t.Digest}
 	for _, v := range t.Values {
@@ -43,13 +44,12 @@ func (t Token) String() string {
 	}
 	b, err := json.Marshal(w)
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // strings and a number always encode
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseToken reads a token. The error contains nothing of its content, which is the
-// service's own.
+// ParseToken decodes a token. The error does not contain any part of the token.
 func ParseToken(s string) (Token, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
@@ -70,15 +70,17 @@ func ParseToken(s string) (Token, error) {
 	return t, nil
 }
 
-// ErrOtherRequest: a page token came with another request than the one that it is of.
+// ErrOtherRequest means that a page token came with another request than the one that returned it.
+// Repeat the request of the first page.
 var ErrOtherRequest = errors.New("belongs to another request: repeat the request of the first page with its parent, filter and order_by")
 
 var errToken = fmt.Errorf("is not a token of this service: ask for the first page again")
 
+// tagged encodes a value with one letter for its type.
 func tagged(x any) string {
 	switch x := x.(type) {
 	case string:
-		return "s" + base64.RawURLEncoding.EncodeToString([]byte(x)) // may be no UTF-8
+		return "s" + base64.RawURLEncoding.EncodeToString([]byte(x)) // may not be UTF-8, which JSON requires
 	case int64:
 		return "i" + strconv.FormatInt(x, 10)
 	case uint64:
@@ -96,6 +98,7 @@ func tagged(x any) string {
 	}
 }
 
+// untagged decodes a value from tagged.
 func untagged(s string) (any, error) {
 	if s == "" {
 		return nil, errToken
@@ -116,7 +119,7 @@ func untagged(s string) (any, error) {
 		return base64.RawURLEncoding.DecodeString(body)
 	case 't':
 		t, err := time.Parse(time.RFC3339Nano, body)
-		if t = t.UTC(); err == nil && (t.Year() < 0 || t.Year() > 9999) { // no text has it
+		if t = t.UTC(); err == nil && (t.Year() < 0 || t.Year() > 9999) { // RFC 3339 has years 0 to 9999 only
 			err = errToken
 		}
 		return t, err
@@ -126,15 +129,17 @@ func untagged(s string) (any, error) {
 	return nil, errToken
 }
 
-// Digest identifies what a list request asks for: all its fields that are set, except
-// the page's size and token and the mask. A field that the service adds later does not
-// change the digest of requests that do not set it.
+// Digest returns a digest of a list request: all set fields except page size, page token and read
+// mask. A field that a later version of the service adds does not change the digest of requests
+// without it.
 func Digest(req proto.Message, names Fields) (string, error) {
-	unknown := req.ProtoReflect().GetUnknown() // of a client that is newer than the service
+	unknown := req.ProtoReflect().GetUnknown() // sent by a client newer than the service
 	if len(unknown) > 0 {
+		// protodoc refuses unknown fields, so hash their bytes instead.
 		req = proto.Clone(req)
 		req.ProtoReflect().SetUnknown(nil)
 	}
+	// The encoding is canonical: equal requests have equal digests in every process.
 	doc, err := protodoc.Marshal(req)
 	if err != nil {
 		return "", err
@@ -148,6 +153,8 @@ func Digest(req proto.Message, names Fields) (string, error) {
 	h.Write(unknown)
 	for _, e := range elements {
 		name := protoreflect.Name(e.Key())
+		// Clients may change these from page to page. A field that is unset must not count, or a
+		// new field would change the digests of old requests.
 		if name == names.PageSize || name == names.PageToken || name == names.ReadMask || !m.Has(m.Descriptor().Fields().ByName(name)) {
 			continue
 		}
@@ -156,7 +163,8 @@ func Digest(req proto.Message, names Fields) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:9]), nil
 }
 
-// resume returns the place where a request goes on, nil for its beginning.
+// resume returns the place where a request continues, or nil for the first page. It checks that the
+// token belongs to the request.
 func resume(token, digest string, order Order) (*Token, error) {
 	if token == "" {
 		return nil, nil
@@ -175,6 +183,7 @@ func resume(token, digest string, order Order) (*Token, error) {
 		if v == nil {
 			continue
 		}
+		// Clients can forge tokens, and the comparison relies on the types of values.
 		if t.Values[i], err = Coerce(v, order[i].field.fd); err != nil {
 			return nil, Invalid("page_token", "%s", errToken)
 		}

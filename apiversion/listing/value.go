@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// valueType is the type of a field as filters and orders know it.
+// valueType is the type of a field for filters and orders. Its text appears in errors.
 type valueType string
 
 const (
@@ -27,7 +27,7 @@ const (
 	otherType valueType = "a message"
 )
 
-// typeOf returns the type of the single values of a field.
+// typeOf returns the type of a field's single values. A wrapper has the type of its value.
 func typeOf(fd protoreflect.FieldDescriptor) valueType {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -55,16 +55,20 @@ func typeOf(fd protoreflect.FieldDescriptor) valueType {
 	return otherType
 }
 
+// isWrapper reports whether a message is a wrapper such as google.protobuf.StringValue.
 func isWrapper(d protoreflect.MessageDescriptor) bool {
 	name, ok := strings.CutPrefix(string(d.FullName()), "google.protobuf.")
 	return ok && name != "Value" && name != "ListValue" && strings.HasSuffix(name, "Value")
 }
 
-// ValueOf returns a field's single value as transform.Condition has it, nil for messages.
+// ValueOf returns a single value in the Go types of transform.Condition: string, int64, uint64,
+// float64, bool, []byte or time.Time. Enums are names, or numbers as text. It returns nil for other
+// messages.
 func ValueOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	switch typeOf(fd) {
 	case textType, boolType, bytesType, intType, uintType, floatType:
 		if fd.Message() != nil {
+			// Take the descriptor from the message itself: a dynamic message accepts no other.
 			only := fd.Message().Fields().ByNumber(1)
 			return ValueOf(only, v.Message().Get(v.Message().Descriptor().Fields().ByNumber(1)))
 		}
@@ -82,6 +86,7 @@ func ValueOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) any {
 		if named := fd.Enum().Values().ByNumber(v.Enum()); named != nil {
 			return string(named.Name())
 		}
+		// A value that this program does not know has no name.
 		return strconv.Itoa(int(v.Enum()))
 	case timeType:
 		m := v.Message()
@@ -92,8 +97,7 @@ func ValueOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	}
 }
 
-// Coerce returns a value in the form that a field of a type has, if that changes nothing
-// of its meaning.
+// Coerce converts a value to the Go type of a field. It fails if that would change its meaning.
 func Coerce(x any, fd protoreflect.FieldDescriptor) (any, error) {
 	t := typeOf(fd)
 	mismatch := fmt.Errorf("is %s and cannot be compared with %s", t, describe(x))
@@ -106,6 +110,7 @@ func Coerce(x any, fd protoreflect.FieldDescriptor) (any, error) {
 		switch x := x.(type) {
 		case string:
 			if fd.Enum().Values().ByName(protoreflect.Name(x)) == nil {
+				// ValueOf returns unnamed values as numbers, so accept them.
 				if _, err := strconv.ParseInt(x, 10, 32); err != nil {
 					return nil, fmt.Errorf("enum %s has no value %q", fd.Enum().FullName(), x)
 				}
@@ -125,6 +130,7 @@ func Coerce(x any, fd protoreflect.FieldDescriptor) (any, error) {
 				return int64(x), nil
 			}
 		case float64:
+			// Beyond 2^53 a double may stand for several integers.
 			if x == math.Trunc(x) && math.Abs(x) <= 1<<53 {
 				return int64(x), nil
 			}
@@ -199,8 +205,8 @@ func describe(x any) string {
 	}
 }
 
-// CompareValues orders two values of one type. Nil, which is not there, comes first, and
-// NaN before all numbers. ok is false for values of different types.
+// CompareValues compares two values of one type. nil, an absent value, comes first, and NaN comes
+// before all numbers. ok is false if the types differ.
 func CompareValues(a, b any) (c int, ok bool) {
 	if a == nil || b == nil {
 		switch {
@@ -238,6 +244,7 @@ func CompareValues(a, b any) (c int, ok bool) {
 	}
 }
 
+// ordinal sorts false before true.
 func ordinal(b bool) int {
 	if b {
 		return 1

@@ -13,8 +13,8 @@ import (
 	"dbcontroller.dev/transform/typed"
 )
 
-// Codec is that of a message for package typed, whose pairs and groups are then functions of
-// the messages themselves. M is a generated type.
+// Codec returns the codec of a message type for package typed. Its pairs and groups can then be
+// functions on messages. M must be a generated type.
 func Codec[M proto.Message]() typed.Codec[M] { return codec[M]{} }
 
 type codec[M proto.Message] struct{}
@@ -27,7 +27,7 @@ func (codec[M]) Decode(doc bson.Raw) (M, error) {
 
 func (codec[M]) Encode(m M) (bson.Raw, error) { return Marshal(m) }
 
-// Merge keeps what the document holds beyond the message, at every level (typed.Merger).
+// Merge keeps the elements that the message type does not know, at every level (typed.Merger).
 func (codec[M]) Merge(doc bson.Raw, m M) (bson.Raw, error) { return Merge(doc, m) }
 
 func (codec[M]) Shape() (typed.Shape, error) {
@@ -35,9 +35,10 @@ func (codec[M]) Shape() (typed.Shape, error) {
 	return checkedShape(none.ProtoReflect().Descriptor())
 }
 
-// Kinds are the codecs of a typed.Group whose kinds are messages: it is its CodecOf. Other
-// types have none.
+// Kinds returns the codec of a message type, for CodecOf of a typed.Group whose kinds are messages.
+// It returns false for other types.
 func Kinds(t reflect.Type) (typed.KindCodec, bool) {
+	// A nil pointer is enough to find the message type.
 	m, ok := reflect.Zero(t).Interface().(proto.Message)
 	if !ok || t.Kind() != reflect.Pointer {
 		return nil, false
@@ -45,7 +46,7 @@ func Kinds(t reflect.Type) (typed.KindCodec, bool) {
 	return typed.ForType(t, anyCodec{m.ProtoReflect().Type()}), true
 }
 
-// anyCodec is the codec of a message that is known by its type alone.
+// anyCodec is the codec of a message type that is known only at run time.
 type anyCodec struct{ t protoreflect.MessageType }
 
 func (c anyCodec) Decode(doc bson.Raw) (any, error) {
@@ -71,6 +72,7 @@ func (c anyCodec) Merge(doc bson.Raw, v any) (bson.Raw, error) {
 
 func (c anyCodec) message(v any) (proto.Message, error) {
 	m, ok := v.(proto.Message)
+	// A nil message would encode as an empty one.
 	if !ok || !m.ProtoReflect().IsValid() {
 		return nil, fmt.Errorf("it is no %s, or nil", c.t.Descriptor().FullName())
 	}
@@ -79,16 +81,19 @@ func (c anyCodec) message(v any) (proto.Message, error) {
 
 func (c anyCodec) Shape() (typed.Shape, error) { return checkedShape(c.t.Descriptor()) }
 
+// checkedShape returns the shape of a message and an error for ambiguous aliases.
 func checkedShape(d protoreflect.MessageDescriptor) (typed.Shape, error) {
 	return shapeOf(d, nil), CheckAliases(d)
 }
 
-// shapeOf is what the documents of a message look like. Messages of two versions that have
-// the same fields have equal shapes.
+// shapeOf returns the shape of a message's documents. Messages of two versions with the same fields
+// have equal shapes. around holds the enclosing messages.
 func shapeOf(d protoreflect.MessageDescriptor, around []protoreflect.MessageDescriptor) typed.Shape {
+	// A recursive message would have an infinite shape, so its name stands for it.
 	if k := wellKnownOf(d); k != none || slices.Contains(around, d) {
 		return typed.Shape{Name: string(d.FullName())}
 	}
+	// The full slice expression prevents sibling fields from sharing the array.
 	around = append(around[:len(around):len(around)], d)
 	out := typed.Shape{Fields: []typed.ShapeField{}}
 	for i := range d.Fields().Len() {
@@ -104,6 +109,7 @@ func shapeOf(d protoreflect.MessageDescriptor, around []protoreflect.MessageDesc
 		}
 		out.Fields = append(out.Fields, typed.ShapeField{Name: string(fd.Name()), Shape: s})
 	}
+	// The order of declaration has no meaning between versions.
 	slices.SortFunc(out.Fields, func(a, b typed.ShapeField) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -113,7 +119,7 @@ func valueShape(fd protoreflect.FieldDescriptor, around []protoreflect.MessageDe
 	case fd.Message() != nil:
 		return shapeOf(fd.Message(), around)
 	case fd.Enum() != nil:
-		// Stored by name: enums of the same names are alike.
+		// Documents hold the names, so two enums with the same names are alike.
 		var names []string
 		for i := range fd.Enum().Values().Len() {
 			names = append(names, string(fd.Enum().Values().Get(i).Name()))

@@ -9,25 +9,27 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Unmarshal sets msg to the content of a document. Fields of the document that msg does not
-// know are left aside: Unknown lists them, and Merge keeps them. It copies what it needs
-// of doc.
+// Unmarshal sets msg to the content of a document. It ignores elements that msg does not know:
+// Unknown lists them, and Merge keeps them. It copies all it needs, so the caller may reuse doc.
+// After an error msg is incomplete.
 func Unmarshal(doc bson.Raw, msg proto.Message) error {
 	if err := bsoncore.Document(doc).Validate(); err != nil {
 		return failf("the document is malformed: %v", err)
 	}
+	// Validate accepts trailing bytes, which would get lost.
 	if size, _, _ := bsoncore.ReadLength(doc); int(size) != len(doc) {
 		return failf("the document is malformed: %d bytes follow it", len(doc)-int(size))
 	}
 	proto.Reset(msg)
 	m := msg.ProtoReflect()
+	// A single value, such as a Timestamp, has no elements.
 	if k := wellKnownOf(m.Descriptor()); k != none && k != structKind {
 		return failf("a %s alone is no document", m.Descriptor().FullName())
 	}
 	return decodeFields(bsoncore.Document(doc), m, 1)
 }
 
-// each calls f for the elements of a document that was validated.
+// each calls f for each element of a valid document. It stops at the first error.
 func each(doc bsoncore.Document, f func(key string, v bsoncore.Value) error) error {
 	if len(doc) < 5 {
 		return failf("the document is malformed")
@@ -39,6 +41,7 @@ func each(doc bsoncore.Document, f func(key string, v bsoncore.Value) error) err
 			return failf("the document is malformed")
 		}
 		rest = after
+		// Validate has checked the sizes, so key and value are within the document.
 		key := el.Key()
 		if err := f(key, el.Value()); err != nil {
 			return err
@@ -47,14 +50,17 @@ func each(doc bsoncore.Document, f func(key string, v bsoncore.Value) error) err
 	return nil
 }
 
+// decodeFields reads the elements of a document into the fields of a message.
 func decodeFields(doc bsoncore.Document, m protoreflect.Message, depth int) error {
 	if depth > maxDepth {
 		return errDepth
 	}
 	fields := m.Descriptor().Fields()
+	// A Struct is a document whose elements are the entries of its only field.
 	if wellKnownOf(m.Descriptor()) == structKind {
 		return decodeMap(doc, fields.ByNumber(onlyField), m.Mutable(fields.ByNumber(onlyField)).Map(), depth)
 	}
+	// By field and not by key: two aliases of one field are a duplicate too.
 	seen := make([]bool, fields.Len())
 	return each(doc, func(key string, v bsoncore.Value) error {
 		fd := Field(m.Descriptor(), key)
@@ -72,15 +78,17 @@ func decodeFields(doc bsoncore.Document, m protoreflect.Message, depth int) erro
 	})
 }
 
-// isUnset reports null, where it does not stand for a value of its own.
+// isUnset reports whether v is a null that means unset. In a google.protobuf.Value null is a value.
 func isUnset(v bsoncore.Value, fd protoreflect.FieldDescriptor) bool {
 	return v.Type == bsoncore.TypeNull && (fd.IsList() || fd.IsMap() || fd.Message() == nil || wellKnownOf(fd.Message()) != valueKind)
 }
 
+// decodeField reads one element into a field: a list, a map or a single value.
 func decodeField(v bsoncore.Value, m protoreflect.Message, fd protoreflect.FieldDescriptor, depth int) error {
 	if isUnset(v, fd) {
 		return nil
 	}
+	// Setting a second member would silently clear the first one.
 	if o := fd.ContainingOneof(); o != nil && m.WhichOneof(o) != nil {
 		return failf("another field of oneof %s is set as well", o.Name())
 	}
@@ -111,6 +119,7 @@ func decodeList(arr bsoncore.Array, fd protoreflect.FieldDescriptor, l protorefl
 		return errDepth
 	}
 	return each(bsoncore.Document(arr), func(key string, v bsoncore.Value) error {
+		// Only a google.protobuf.Value item may be null. Other items cannot be absent.
 		item := l.NewElement()
 		if fd.Message() != nil {
 			if err := decodeMessage(v, item.Message(), depth+1); err != nil {
@@ -132,10 +141,12 @@ func decodeMap(doc bsoncore.Document, fd protoreflect.FieldDescriptor, m protore
 		return errDepth
 	}
 	return each(doc, func(key string, v bsoncore.Value) error {
+		// Only canonical keys are valid, so two keys cannot become one.
 		k, ok := MapKey(key, fd.MapKey())
 		if !ok {
 			return at(key, failf("the key is not a %s", fd.MapKey().Kind()))
 		}
+		// BSON allows an element twice, and the second one would win silently.
 		if m.Has(k) {
 			return at(key, failf("is there twice"))
 		}
@@ -154,6 +165,7 @@ func decodeMap(doc bsoncore.Document, fd protoreflect.FieldDescriptor, m protore
 	})
 }
 
+// decodeMessage reads a message, which may be well known.
 func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	if depth > maxDepth {
 		return errDepth
@@ -168,6 +180,7 @@ func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {
 		}
 		return setTime(m, t)
 	case durationKind:
+		// A number has no known unit, so refuse it.
 		text, ok := v.StringValueOK()
 		if !ok {
 			return wrongType(v, "a string such as \"1.5s\"")
@@ -192,6 +205,7 @@ func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {
 		return decodeList(v.Array(), only, m.Mutable(only).List(), depth)
 	case valueKind:
 		return decodeAny(v, m, depth)
+	// Both are documents.
 	case none, structKind:
 	}
 	if v.Type != bsoncore.TypeEmbeddedDocument {
@@ -200,6 +214,7 @@ func decodeMessage(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	return decodeFields(v.Document(), m, depth)
 }
 
+// decodeTime reads a date, or a string if the time has a fraction of a millisecond.
 func decodeTime(v bsoncore.Value) (time.Time, error) {
 	if ms, ok := v.DateTimeOK(); ok {
 		return time.UnixMilli(ms).UTC(), nil
@@ -225,7 +240,7 @@ const (
 	listValue
 )
 
-// decodeAny reads a google.protobuf.Value.
+// decodeAny reads a google.protobuf.Value. The BSON type decides which of its fields is set.
 func decodeAny(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	fields := m.Descriptor().Fields()
 	var number protoreflect.FieldNumber
@@ -233,6 +248,7 @@ func decodeAny(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	case bsoncore.TypeNull:
 		m.Set(fields.ByNumber(nullValue), protoreflect.ValueOfEnum(0))
 		return nil
+	// A Value has one kind of number, so all BSON numbers become doubles.
 	case bsoncore.TypeDouble, bsoncore.TypeInt32, bsoncore.TypeInt64:
 		number = numberValue
 	case bsoncore.TypeString:
@@ -254,12 +270,13 @@ func decodeAny(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	return nil
 }
 
-// Unknown returns the dotted paths of the elements of a document that messages of a type
-// do not know, in order. Well-known types know all that they hold.
+// Unknown returns the dotted paths of a document's elements that messages of a type do not know, in
+// document order. It does not look into well-known types, since they accept any content.
 func Unknown(doc bson.Raw, d protoreflect.MessageDescriptor) []string {
 	return unknownBelow(nil, "", bsoncore.Document(doc), d)
 }
 
+// unknownBelow appends the unknown elements of a document to out.
 func unknownBelow(out []string, prefix string, doc bsoncore.Document, d protoreflect.MessageDescriptor) []string {
 	_ = each(doc, func(key string, v bsoncore.Value) error {
 		fd := Field(d, key)
@@ -271,6 +288,7 @@ func unknownBelow(out []string, prefix string, doc bsoncore.Document, d protoref
 		if fd.IsMap() {
 			message = fd.MapValue().Message()
 		}
+		// Scalars have nothing below them.
 		if message == nil || wellKnownOf(message) != none {
 			return nil
 		}

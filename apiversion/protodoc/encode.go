@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Marshal returns the canonical document of a message.
+// Marshal returns the canonical document of a message. It does not keep msg. Errors are *Error.
 func Marshal(msg proto.Message) (bson.Raw, error) { return marshal(nil, msg) }
 
-// MarshalID is Marshal with a string _id in front: the document of a new record.
+// MarshalID is Marshal with a string _id as the first element: the document of a new record.
 func MarshalID(id string, msg proto.Message) (bson.Raw, error) {
 	return marshal(&id, msg)
 }
@@ -28,6 +28,7 @@ func marshal(id *string, msg proto.Message) (bson.Raw, error) {
 		return nil, failf("a %s alone is no document", m.Descriptor().FullName())
 	}
 	start, dst := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	// MongoDB expects the _id first.
 	if id != nil {
 		if !utf8.ValidString(*id) {
 			return nil, at("_id", errUTF8)
@@ -41,11 +42,11 @@ func marshal(id *string, msg proto.Message) (bson.Raw, error) {
 	return end(dst, start), nil
 }
 
-// end closes a document that starts at start.
+// end writes the length of the document that begins at start.
 func end(dst []byte, start int32) []byte {
 	dst, err := bsoncore.AppendDocumentEnd(dst, start)
 	if err != nil {
-		panic(err) // the start is where we put it
+		panic(err) // the caller took start from AppendDocumentStart
 	}
 	return dst
 }
@@ -65,6 +66,7 @@ func appendFields(dst []byte, m protoreflect.Message, depth int) ([]byte, error)
 	fields := d.Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
+		// Fields without presence are written even if zero: absent would be ambiguous.
 		if fd.HasPresence() && !m.Has(fd) {
 			continue
 		}
@@ -76,12 +78,13 @@ func appendFields(dst []byte, m protoreflect.Message, depth int) ([]byte, error)
 	return dst, nil
 }
 
-// checkKnown refuses what the program's descriptor has no name for.
+// checkKnown refuses unknown fields and extensions, since no name exists for them in the document.
 func checkKnown(m protoreflect.Message) error {
 	if b := m.GetUnknown(); len(b) > 0 {
 		number, _, _ := protowire.ConsumeTag(b)
 		return failf("protobuf field %d of %s is unknown to this program", number, m.Descriptor().FullName())
 	}
+	// Most messages allow no extensions. Do not walk all their fields.
 	if m.Descriptor().ExtensionRanges().Len() == 0 {
 		return nil
 	}
@@ -95,9 +98,10 @@ func checkKnown(m protoreflect.Message) error {
 	return err
 }
 
-// appendElement appends a whole field, be it list, map or single value.
+// appendElement appends a whole field: a list, a map or a single value.
 func appendElement(dst []byte, key string, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int) ([]byte, error) {
 	header := len(dst)
+	// The type is known only after the value, so write a placeholder.
 	dst = bsoncore.AppendHeader(dst, 0, key)
 	var t bsoncore.Type
 	var err error
@@ -117,6 +121,7 @@ func appendElement(dst []byte, key string, fd protoreflect.FieldDescriptor, v pr
 	if err != nil {
 		return nil, at(key, err)
 	}
+	// Now the type is known. AppendHeader put it first.
 	dst[header] = byte(t)
 	return dst, nil
 }
@@ -135,7 +140,7 @@ func appendList(dst []byte, fd protoreflect.FieldDescriptor, l protoreflect.List
 	return end(dst, start), nil
 }
 
-// appendItem appends an item of a list or the value of a map entry.
+// appendItem appends a list item or the value of a map entry.
 func appendItem(dst []byte, key string, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int) ([]byte, error) {
 	header := len(dst)
 	dst = bsoncore.AppendHeader(dst, 0, key)
@@ -151,6 +156,7 @@ func appendMapEntries(dst []byte, fd protoreflect.FieldDescriptor, m protoreflec
 	if depth > maxDepth {
 		return nil, errDepth
 	}
+	// Go maps have no order, and equal messages must have equal documents.
 	for _, k := range sortedKeys(m) {
 		name, err := keyName(k)
 		if err != nil {
@@ -173,7 +179,7 @@ func sortedKeys(m protoreflect.Map) []protoreflect.MapKey {
 	return keys
 }
 
-// compareKeys orders the keys of one map.
+// compareKeys compares two keys of one map.
 func compareKeys(a, b protoreflect.MapKey) int {
 	switch x := a.Interface().(type) {
 	case string:
@@ -199,9 +205,11 @@ func compareOrdered[T int64 | uint64](a, b T) int {
 
 var errUTF8 = failf("text is not UTF-8")
 
+// keyName returns the element name of a map key.
 func keyName(k protoreflect.MapKey) (string, error) {
 	name := k.String()
 	switch {
+	// BSON ends an element name with NUL, so the rest of the key would get lost.
 	case strings.ContainsRune(name, 0):
 		return "", failf("a key of the map holds a NUL byte")
 	case !utf8.ValidString(name):
@@ -210,7 +218,7 @@ func keyName(k protoreflect.MapKey) (string, error) {
 	return name, nil
 }
 
-// appendValue appends a single value and returns the type that it got.
+// appendValue appends a single value and returns its BSON type.
 func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value, depth int) ([]byte, bsoncore.Type, error) {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -225,6 +233,7 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		return bsoncore.AppendDouble(dst, v.Float()), bsoncore.TypeDouble, nil
 	case protoreflect.StringKind:
+		// proto2 strings may hold any bytes, but BSON requires UTF-8.
 		if !utf8.ValidString(v.String()) {
 			return nil, 0, errUTF8
 		}
@@ -235,6 +244,7 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 		if named := fd.Enum().Values().ByNumber(v.Enum()); named != nil {
 			return bsoncore.AppendString(dst, string(named.Name())), bsoncore.TypeString, nil
 		}
+		// A newer program set this value. Its number keeps it exact.
 		return bsoncore.AppendInt32(dst, int32(v.Enum())), bsoncore.TypeInt32, nil
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return appendMessage(dst, v.Message(), depth+1)
@@ -243,7 +253,7 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 	}
 }
 
-// appendUint keeps a uint64 exact: BSON has no type of its own for it.
+// appendUint appends a uint64. BSON has no unsigned type, so values above int64 become decimals.
 func appendUint(dst []byte, u uint64) ([]byte, bsoncore.Type) {
 	if u <= math.MaxInt64 {
 		return bsoncore.AppendInt64(dst, int64(u)), bsoncore.TypeInt64
@@ -251,10 +261,12 @@ func appendUint(dst []byte, u uint64) ([]byte, bsoncore.Type) {
 	return bsoncore.AppendDecimal128(dst, decimalZero, u), bsoncore.TypeDecimal128
 }
 
-// decimalZero is the high half of a decimal128 that is a non-negative integer below
-// 2^64: exponent 0, whose bias is 6176, at bit 49.
+// decimalZero is the high half of a decimal128 with a non-negative integer below 2^64. It encodes
+// exponent 0, which is biased by 6176 and starts at bit 49.
 const decimalZero = uint64(6176) << 49
 
+// appendMessage appends a message and returns its BSON type. Well-known types need not be
+// documents.
 func appendMessage(dst []byte, m protoreflect.Message, depth int) ([]byte, bsoncore.Type, error) {
 	switch k := wellKnownOf(m.Descriptor()); k {
 	case none, structKind:

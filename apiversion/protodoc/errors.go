@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// Error names the field that could not be converted, and why. It holds no values.
+// Error reports the field that cannot be converted, and the reason. It contains no values, so it is
+// safe to log.
 type Error struct {
-	Path   string // dotted, in proto names; "" is the message itself
+	Path   string // dotted proto names; "" is the message itself
 	Reason string
 }
 
@@ -18,9 +19,10 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.Reason
 }
 
+// failf returns an Error without a path. Callers add it with at.
 func failf(format string, args ...any) error { return &Error{Reason: fmt.Sprintf(format, args...)} }
 
-// at puts the name of the field or entry before the path of an error.
+// at prefixes the path in an error with the name of a field or entry.
 func at(name string, err error) error {
 	e := new(Error)
 	if !errors.As(err, &e) {
@@ -32,7 +34,7 @@ func at(name string, err error) error {
 	return &Error{Path: name + "." + e.Path, Reason: e.Reason}
 }
 
-// maxDepth is the database's own bound on nesting.
+// maxDepth is the nesting limit of MongoDB.
 const maxDepth = 100
 
 var errDepth = failf("more than %d levels", maxDepth)

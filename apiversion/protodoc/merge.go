@@ -9,15 +9,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Merge returns doc with the content of msg written into it. Elements that msg does not
-// know stay where they are, at every level; fields whose value is the same keep their
-// bytes; a changed one changes in its place, a new one comes after those that are there, an
-// unset one is removed.
+// Merge returns doc with the content of msg written into it. It does not change doc. At every
+// level:
 //
-// Items of a list have no identity: where as many items changed between equal ones as
-// were there before, each is merged into its predecessor; otherwise they are written anew.
+//   - Elements that msg does not know stay in their place.
+//   - Unchanged fields keep their bytes.
+//   - Changed fields are written in their place, under their own name.
+//   - New fields follow the existing ones.
+//   - Unset fields are removed.
+//
+// List items have no identity. If the changed items between equal ones are as many as before, each
+// is merged into the item at its place. Otherwise they are written anew.
 func Merge(doc bson.Raw, msg proto.Message) (bson.Raw, error) {
 	m := msg.ProtoReflect()
+	// The old message shows which fields changed.
 	old := m.New()
 	if err := Unmarshal(doc, old.Interface()); err != nil {
 		return nil, err
@@ -42,9 +47,11 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 		return nil, err
 	}
 	fields := m.Descriptor().Fields()
+	// Elements first, in the document's order. Fields that it does not have come after them.
 	there := make([]bool, fields.Len())
 	err := each(doc, func(key string, v bsoncore.Value) error {
 		fd := Field(m.Descriptor(), key)
+		// Copy unknown and unchanged elements: encoding them again could change their form.
 		if fd == nil || same(old, m, fd) {
 			if fd != nil {
 				there[fd.Index()] = true
@@ -57,7 +64,7 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 			return nil
 		}
 		var err error
-		dst, err = mergeElement(dst, string(fd.Name()), fd, v, old, m, depth) // an alias ends with the value
+		dst, err = mergeElement(dst, string(fd.Name()), fd, v, old, m, depth) // a changed field drops its alias
 		return err
 	})
 	if err != nil {
@@ -75,19 +82,20 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 	return dst, nil
 }
 
-// same reports whether a field has the same value in two messages.
+// same reports whether a field is the same in two messages.
 func same(a, b protoreflect.Message, fd protoreflect.FieldDescriptor) bool {
 	if fd.HasPresence() && (a.Has(fd) != b.Has(fd) || !a.Has(fd)) {
 		return a.Has(fd) == b.Has(fd)
 	}
 	if !fd.HasPresence() && a.Has(fd) != b.Has(fd) {
-		return false // 0 and -0 are equal, and not the same
+		return false // 0 and -0 are equal but not the same
 	}
 	return a.Get(fd).Equal(b.Get(fd))
 }
 
-// mergeElement writes a field that changed over what stands for it in the document.
+// mergeElement writes a changed field over its element in the document.
 func mergeElement(dst []byte, key string, fd protoreflect.FieldDescriptor, v bsoncore.Value, old, m protoreflect.Message, depth int) ([]byte, error) {
+	// Only a document or an array can contain unknown elements to keep.
 	mergeable := v.Type == bsoncore.TypeEmbeddedDocument || v.Type == bsoncore.TypeArray
 	if !mergeable || !fd.IsMap() && !fd.IsList() && fd.Message() == nil {
 		return appendElement(dst, key, fd, m.Get(fd), depth)
@@ -117,9 +125,10 @@ func mergeElement(dst []byte, key string, fd protoreflect.FieldDescriptor, v bso
 	return dst, nil
 }
 
-// mergeMessage writes a message over what v holds of it.
+// mergeMessage writes a message over its old value.
 func mergeMessage(dst []byte, v bsoncore.Value, old, m protoreflect.Message, depth int) ([]byte, bsoncore.Type, error) {
 	k := wellKnownOf(m.Descriptor())
+	// A well-known type has no unknown fields, so write it anew.
 	if v.Type != bsoncore.TypeEmbeddedDocument || k != none && k != structKind {
 		return appendMessage(dst, m, depth)
 	}
@@ -131,7 +140,7 @@ func mergeMessage(dst []byte, v bsoncore.Value, old, m protoreflect.Message, dep
 	return end(dst, start), v.Type, nil
 }
 
-// mergeItem writes an item of a list, or the value of an entry, over its predecessor.
+// mergeItem writes a list item or the value of an entry over its old value.
 func mergeItem(dst []byte, key string, fd protoreflect.FieldDescriptor, v bsoncore.Value, old, m protoreflect.Value, depth int) ([]byte, error) {
 	if m.Equal(old) {
 		return bsoncore.AppendValueElement(dst, key, v), nil
@@ -149,7 +158,7 @@ func mergeItem(dst []byte, key string, fd protoreflect.FieldDescriptor, v bsonco
 	return dst, nil
 }
 
-// mergeMap writes the entries in key order.
+// mergeMap writes the entries in key order, so that the result does not depend on the old order.
 func mergeMap(dst []byte, doc bsoncore.Document, fd protoreflect.FieldDescriptor, old, m protoreflect.Map, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return nil, errDepth
@@ -163,6 +172,7 @@ func mergeMap(dst []byte, doc bsoncore.Document, fd protoreflect.FieldDescriptor
 		if err != nil {
 			return nil, err
 		}
+		// An entry of the same key is the old value, wherever it stands.
 		if v, ok := values[name]; ok {
 			dst, err = mergeItem(dst, name, fd.MapValue(), v, old.Get(k), m.Get(k), depth)
 		} else {
@@ -175,6 +185,7 @@ func mergeMap(dst []byte, doc bsoncore.Document, fd protoreflect.FieldDescriptor
 	return dst, nil
 }
 
+// mergeList writes a list over its old value. Equal items at both ends keep their bytes.
 func mergeList(dst []byte, arr bsoncore.Array, fd protoreflect.FieldDescriptor, old, m protoreflect.List, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return nil, errDepth
@@ -183,6 +194,7 @@ func mergeList(dst []byte, arr bsoncore.Array, fd protoreflect.FieldDescriptor, 
 	if err := each(bsoncore.Document(arr), func(_ string, v bsoncore.Value) error { values = append(values, v); return nil }); err != nil {
 		return nil, err
 	}
+	// Count the equal items at the front and at the back.
 	front, back := 0, 0
 	for front < old.Len() && front < m.Len() && old.Get(front).Equal(m.Get(front)) {
 		front++
@@ -191,11 +203,13 @@ func mergeList(dst []byte, arr bsoncore.Array, fd protoreflect.FieldDescriptor, 
 		back++
 	}
 	for i := range m.Len() {
-		before := i // the predecessor's place
+		before := i // place of the old item
 		if i >= m.Len()-back {
 			before = i - m.Len() + old.Len()
 		}
 		var err error
+		// With equal lengths each item in the middle replaces the one at its place. Otherwise
+		// nothing says which old item it was.
 		if i < front || i >= m.Len()-back || old.Len() == m.Len() {
 			dst, err = mergeItem(dst, strconv.Itoa(i), fd, values[before], old.Get(before), m.Get(i), depth)
 		} else {

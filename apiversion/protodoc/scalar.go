@@ -14,7 +14,7 @@ func wrongType(v bsoncore.Value, want string) error {
 	return failf("is of type %s, not %s", v.Type, want)
 }
 
-// decodeScalar reads a value that is no message.
+// decodeScalar reads a value that is not a message.
 func decodeScalar(v bsoncore.Value, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -43,6 +43,7 @@ func decodeScalar(v bsoncore.Value, fd protoreflect.FieldDescriptor) (protorefle
 		return protoreflect.ValueOfUint64(n), err
 	case protoreflect.FloatKind:
 		f, err := float(v)
+		// A float is stored as a double. Only a finite value that overflows is an error.
 		narrow := float32(f)
 		if err == nil && math.IsInf(float64(narrow), 0) && !math.IsInf(f, 0) {
 			err = errRange
@@ -65,6 +66,7 @@ func decodeScalar(v bsoncore.Value, fd protoreflect.FieldDescriptor) (protorefle
 		if !ok {
 			return protoreflect.Value{}, wrongType(v, "binary")
 		}
+		// doc belongs to the caller, so the message needs its own bytes.
 		return protoreflect.ValueOfBytes(bytes.Clone(b)), nil
 	case protoreflect.EnumKind:
 		return decodeEnum(v, fd.Enum())
@@ -73,9 +75,11 @@ func decodeScalar(v bsoncore.Value, fd protoreflect.FieldDescriptor) (protorefle
 	}
 }
 
+// decodeEnum reads an enum by name, alias or number.
 func decodeEnum(v bsoncore.Value, d protoreflect.EnumDescriptor) (protoreflect.Value, error) {
 	if name, ok := v.StringValueOK(); ok {
 		named := valueNamed(d, name)
+		// Unlike a number, an unknown name cannot be kept in the message.
 		if named == nil {
 			return protoreflect.Value{}, failf("the name is not one of enum %s", d.FullName())
 		}
@@ -93,7 +97,7 @@ func decodeEnum(v bsoncore.Value, d protoreflect.EnumDescriptor) (protoreflect.V
 
 var errRange = failf("the number is out of the field's range")
 
-// integer reads any number that is a whole one.
+// integer reads a number of any BSON type that is a whole number of 64 bits.
 func integer(v bsoncore.Value) (int64, error) {
 	switch v.Type {
 	case bsoncore.TypeInt32:
@@ -102,7 +106,7 @@ func integer(v bsoncore.Value) (int64, error) {
 		return v.Int64(), nil
 	case bsoncore.TypeDouble:
 		f := v.Double()
-		// 2^63 is the first double beyond the range.
+		// 2^63 is the first double beyond the range. math.MaxInt64 would round up to it.
 		if f != math.Trunc(f) || f < math.MinInt64 || f >= 1<<63 {
 			return 0, failf("the number is not a whole one of 64 bits")
 		}
@@ -112,21 +116,24 @@ func integer(v bsoncore.Value) (int64, error) {
 	}
 }
 
+// unsigned reads a non-negative integer, also above int64.
 func unsigned(v bsoncore.Value) (uint64, error) {
 	if high, low, ok := v.Decimal128OK(); ok {
+		// Other decimals may be equal in value, but appendUint never writes them.
 		if high != decimalZero {
 			return 0, failf("the decimal is not a plain integer below 2^64")
 		}
 		return low, nil
 	}
 	n, err := integer(v)
+	// integer accepts negative numbers of any BSON type.
 	if err == nil && n < 0 {
 		err = errRange
 	}
 	return uint64(n), err
 }
 
-// float reads a number that a double holds exactly.
+// float reads a number that a double represents exactly.
 func float(v bsoncore.Value) (float64, error) {
 	if f, ok := v.DoubleOK(); ok {
 		return f, nil
@@ -135,6 +142,7 @@ func float(v bsoncore.Value) (float64, error) {
 	if err != nil {
 		return 0, wrongType(v, "a number")
 	}
+	// Above 2^53 a double does not represent every integer.
 	const exact = 1 << 53
 	if n < -exact || n > exact {
 		return 0, failf("the integer is too large to be exact as a double")
@@ -142,8 +150,8 @@ func float(v bsoncore.Value) (float64, error) {
 	return float64(n), nil
 }
 
-// MapKey returns the key of a map that is written so, in canonical form only, so that no two
-// texts are one key; false if it is none. fd is the map's key.
+// MapKey parses the name of a map entry as a key. It accepts only the canonical form, so that two
+// names never mean one key. fd is the map's key field. ok is false if the name is not a key.
 func MapKey(s string, fd protoreflect.FieldDescriptor) (protoreflect.MapKey, bool) {
 	var v protoreflect.Value
 	switch fd.Kind() {
@@ -164,5 +172,6 @@ func MapKey(s string, fd protoreflect.FieldDescriptor) (protoreflect.MapKey, boo
 		n, _ := strconv.ParseUint(s, 10, 64)
 		v = protoreflect.ValueOfUint64(n)
 	}
+	// The printed key differs from s after a parse error, and for any other way to write the key.
 	return v.MapKey(), v.MapKey().String() == s
 }

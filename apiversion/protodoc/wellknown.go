@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// wellKnown are the messages of google.protobuf that have a form of their own.
+// wellKnown is a message type of google.protobuf that has its own BSON form.
 type wellKnown int
 
 const (
@@ -23,6 +23,7 @@ const (
 	listValueKind
 )
 
+// wellKnownOf returns none for all other messages, including other types of google.protobuf.
 func wellKnownOf(d protoreflect.MessageDescriptor) wellKnown {
 	name, ok := strings.CutPrefix(string(d.FullName()), "google.protobuf.")
 	if !ok {
@@ -33,6 +34,7 @@ func wellKnownOf(d protoreflect.MessageDescriptor) wellKnown {
 		return timestampKind
 	case "Duration":
 		return durationKind
+	// Wrappers are stored as the value itself, so a query need not know about them.
 	case "BoolValue", "StringValue", "BytesValue", "Int32Value", "Int64Value", "UInt32Value", "UInt64Value", "FloatValue", "DoubleValue":
 		return wrapperKind
 	case "Struct":
@@ -46,13 +48,15 @@ func wellKnownOf(d protoreflect.MessageDescriptor) wellKnown {
 	}
 }
 
-// The fields of Timestamp and Duration, and the only one of wrappers and lists.
+// Field numbers of Timestamp and Duration. onlyField is the single field of wrappers, Struct and
+// ListValue.
 const (
 	secondsField = 1
 	nanosField   = 2
 	onlyField    = 1
 )
 
+// appendWellKnown appends a well-known message other than a Struct.
 func appendWellKnown(dst []byte, k wellKnown, m protoreflect.Message, depth int) ([]byte, bsoncore.Type, error) {
 	if depth > maxDepth {
 		return nil, 0, errDepth
@@ -68,6 +72,7 @@ func appendWellKnown(dst []byte, k wellKnown, m protoreflect.Message, depth int)
 		if err != nil {
 			return nil, 0, err
 		}
+		// A BSON date has milliseconds. Finer times would lose digits, so they become text.
 		if t.Nanosecond()%int(time.Millisecond) == 0 {
 			return bsoncore.AppendDateTime(dst, t.UnixMilli()), bsoncore.TypeDateTime, nil
 		}
@@ -83,24 +88,26 @@ func appendWellKnown(dst []byte, k wellKnown, m protoreflect.Message, depth int)
 	case valueKind:
 		set := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
 		switch {
+		// An empty Value has no BSON form: null is a value of its own.
 		case set == nil:
 			return nil, 0, failf("a google.protobuf.Value has no value")
 		case set.Kind() == protoreflect.EnumKind:
 			return dst, bsoncore.TypeNull, nil
 		}
-		return appendValue(dst, set, m.Get(set), depth-1) // the Value itself is no level
+		return appendValue(dst, set, m.Get(set), depth-1) // the Value adds no level
 	default:
 		return nil, 0, failf("%s is not supported", m.Descriptor().FullName())
 	}
 }
 
-// Bounds of Timestamp, the years 1 to 9999, and of Duration.
+// Seconds allowed by protobuf: years 1 to 9999 for Timestamp, about 10,000 years for Duration.
 const (
 	minSeconds  = -62135596800
 	maxSeconds  = 253402300799
 	maxDuration = 315576000000
 )
 
+// timeOf returns the time of a Timestamp.
 func timeOf(m protoreflect.Message) (time.Time, error) {
 	fields := m.Descriptor().Fields()
 	s, n := m.Get(fields.ByNumber(secondsField)).Int(), m.Get(fields.ByNumber(nanosField)).Int()
@@ -110,6 +117,7 @@ func timeOf(m protoreflect.Message) (time.Time, error) {
 	return time.Unix(s, n).UTC(), nil
 }
 
+// setTime sets a Timestamp.
 func setTime(m protoreflect.Message, t time.Time) error {
 	if s := t.Unix(); s < minSeconds || s > maxSeconds {
 		return failf("the time is not one of the years 1 to 9999")
@@ -118,22 +126,25 @@ func setTime(m protoreflect.Message, t time.Time) error {
 	return nil
 }
 
-// setPair sets seconds and nanos.
+// setPair sets the seconds and nanos of a Timestamp or Duration.
 func setPair(m protoreflect.Message, seconds int64, nanos int32) {
 	fields := m.Descriptor().Fields()
 	m.Set(fields.ByNumber(secondsField), protoreflect.ValueOfInt64(seconds))
 	m.Set(fields.ByNumber(nanosField), protoreflect.ValueOfInt32(nanos))
 }
 
+// durationText formats a duration as protobuf's JSON does.
 func durationText(s, n int64) (string, error) {
 	if s < -maxDuration || s > maxDuration || n <= -int64(time.Second) || n >= int64(time.Second) || s > 0 && n < 0 || s < 0 && n > 0 {
 		return "", failf("the duration is out of range")
 	}
+	// Format the absolute value: Go would put a second sign before the nanos.
 	sign := ""
 	if s < 0 || n < 0 {
 		sign, s, n = "-", -s, -n
 	}
 	text := fmt.Sprintf("%s%d.%09d", sign, s, n)
+	// Protobuf's JSON has 0, 3, 6 or 9 digits.
 	for range 3 {
 		if cut, ok := strings.CutSuffix(text, "000"); ok {
 			text = cut
@@ -142,6 +153,7 @@ func durationText(s, n int64) (string, error) {
 	return strings.TrimSuffix(text, ".") + "s", nil
 }
 
+// parseDuration is the inverse of durationText. It accepts any number of digits up to 9.
 func parseDuration(text string) (seconds int64, nanos int32, err error) {
 	bad := failf("%d characters that are not a duration such as \"1.5s\"", len(text))
 	body, ok := strings.CutSuffix(text, "s")
@@ -153,10 +165,12 @@ func parseDuration(text string) (seconds int64, nanos int32, err error) {
 	if err != nil {
 		return 0, 0, bad
 	}
+	// Pad to nanoseconds.
 	n, err := strconv.ParseInt((fraction + "000000000")[:9], 10, 32)
 	if err != nil {
 		return 0, 0, bad
 	}
+	// Both parts carry the sign, as protobuf requires.
 	if strings.HasPrefix(body, "-") {
 		s, n = -s, -n
 	}

@@ -11,11 +11,12 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// DrawFilter draws a filter over the fields at some paths of a message type. Not all of
-// them type-check.
+// DrawFilter draws a filter over the fields at the given paths. depth limits its nesting. Some
+// filters do not fit the message type, so the caller must check them.
 func DrawFilter(t *rapid.T, d protoreflect.MessageDescriptor, paths []string, depth int) listing.Filter {
 	kind := rapid.IntRange(0, 5).Draw(t, "filter")
 	if depth == 0 {
+		// At the limit only a single condition is left.
 		kind = 5
 	}
 	several := func() []listing.Filter {
@@ -40,6 +41,7 @@ func DrawFilter(t *rapid.T, d protoreflect.MessageDescriptor, paths []string, de
 	}).Draw(t, "operator")}
 	n := 1
 	switch c.Op {
+	// An "in" with no value is valid and matches nothing.
 	case transform.OpIn:
 		n = rapid.IntRange(0, 3).Draw(t, "values")
 	case transform.OpHas:
@@ -52,7 +54,8 @@ func DrawFilter(t *rapid.T, d protoreflect.MessageDescriptor, paths []string, de
 	return listing.Where(c)
 }
 
-// Find returns the descriptor of the values at a path.
+// Find returns the descriptor of the values at a path. The path must exist, and map entries need a
+// key.
 func Find(d protoreflect.MessageDescriptor, path string) protoreflect.FieldDescriptor {
 	parts, err := listing.SplitPath(path)
 	if err != nil {
@@ -61,6 +64,7 @@ func Find(d protoreflect.MessageDescriptor, path string) protoreflect.FieldDescr
 	var fd protoreflect.FieldDescriptor
 	for i := 0; i < len(parts); i++ {
 		fd = d.Fields().ByName(protoreflect.Name(parts[i]))
+		// Skip the key: it is part of the path but not a field.
 		if fd.IsMap() {
 			fd, i = fd.MapValue(), i+1
 		}
@@ -69,12 +73,14 @@ func Find(d protoreflect.MessageDescriptor, path string) protoreflect.FieldDescr
 	return fd
 }
 
-// literal draws a value as a filter on fd has it.
+// literal draws a value for fd, in the Go types of transform.Condition.
 func literal(t *rapid.T, fd protoreflect.FieldDescriptor) any {
 	if fd.Message() != nil {
 		if fd.Message().FullName() == "google.protobuf.Timestamp" {
+			// Few seconds and nanos, so that times are often equal.
 			return time.Unix(rapid.Int64Range(0, 3).Draw(t, "seconds"), rapid.SampledFrom([]int64{0, 5e6, 5e6 + 1}).Draw(t, "nanos")).UTC()
 		}
+		// All other messages on the paths are wrappers.
 		fd = fd.Message().Fields().ByNumber(1)
 	}
 	v := Scalar(t, fd)
@@ -89,6 +95,7 @@ func literal(t *rapid.T, fd protoreflect.FieldDescriptor) any {
 		if named := fd.Enum().Values().ByNumber(x); named != nil {
 			return string(named.Name())
 		}
+		// The drawn number may have no name.
 		return strconv.Itoa(int(x))
 	default:
 		return x

@@ -8,14 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// maxNesting bounds generated messages.
+// maxNesting limits the nesting of generated messages, so that recursive types end.
 const maxNesting = 3
 
-// Draw sets msg, which is empty, to random values.
+// Draw fills msg with random values. msg must be empty.
 func Draw(t *rapid.T, msg proto.Message) { draw(t, msg.ProtoReflect(), 0) }
 
 func draw(t *rapid.T, m protoreflect.Message, depth int) {
 	switch m.Descriptor().FullName() {
+	// Only values that protodoc accepts. The fixed nanos make whole milliseconds frequent.
 	case "google.protobuf.Timestamp":
 		set(m, "seconds", protoreflect.ValueOfInt64(rapid.Int64Range(-62135596800, 253402300799).Draw(t, "seconds")))
 		nanos := rapid.OneOf(rapid.Just(int32(0)), rapid.Just(int32(5_000_000)), rapid.Int32Range(0, 999_999_999)).Draw(t, "nanos")
@@ -24,16 +25,19 @@ func draw(t *rapid.T, m protoreflect.Message, depth int) {
 	case "google.protobuf.Duration":
 		seconds := rapid.Int64Range(-315576000000, 315576000000).Draw(t, "seconds")
 		nanos := rapid.OneOf(rapid.Just(int32(0)), rapid.Just(int32(5_000_000)), rapid.Int32Range(0, 999_999_999)).Draw(t, "nanos")
+		// Protobuf requires the same sign for both parts.
 		if seconds < 0 {
 			nanos = -nanos
 		}
 		set(m, "seconds", protoreflect.ValueOfInt64(seconds))
 		set(m, "nanos", protoreflect.ValueOfInt32(nanos))
 		return
+	// A Value must have exactly one field set.
 	case "google.protobuf.Value":
 		fields := m.Descriptor().Fields()
 		highest := 6
 		if depth >= maxNesting {
+			// 5 and 6 are Struct and ListValue, which would nest deeper.
 			highest = 4
 		}
 		fd := fields.ByNumber(protoreflect.FieldNumber(rapid.IntRange(1, highest).Draw(t, "kind")))
@@ -43,6 +47,7 @@ func draw(t *rapid.T, m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
+		// Most fields stay unset, so that absence is tested often.
 		if rapid.IntRange(0, 2).Draw(t, string(fd.Name())+" set") == 0 {
 			drawField(t, m, fd, depth)
 		}
@@ -62,6 +67,7 @@ func drawField(t *rapid.T, m protoreflect.Message, fd protoreflect.FieldDescript
 		draw(t, v.Message(), depth+1)
 		return v
 	}
+	// Leave the field unset: that is valid for every message field.
 	if depth >= maxNesting && fd.Message() != nil {
 		return
 	}
@@ -82,9 +88,11 @@ func drawField(t *rapid.T, m protoreflect.Message, fd protoreflect.FieldDescript
 	}
 }
 
-// text has few values, so that comparisons hit, and some odd ones.
+// text draws from a few values, so that comparisons often match. Some of the values are hard to
+// quote or to split.
 var text = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "ab", "abc", "a b", "a.b", "b/c", "ü", "\"q\"\\", "10", "9"}), rapid.StringN(0, 5, 20).Filter(noNUL))
 
+// noNUL rejects NUL, which BSON does not allow in a map key.
 func noNUL(s string) bool {
 	for i := range len(s) {
 		if s[i] == 0 {
@@ -94,7 +102,8 @@ func noNUL(s string) bool {
 	return true
 }
 
-// Scalar draws a value of a field that is no message.
+// Scalar draws a value for a field that is not a message. Small values are frequent, so that two of
+// them are often equal.
 func Scalar(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -116,9 +125,11 @@ func Scalar(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes(rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "bytes"))
 	case protoreflect.EnumKind:
+		// This enum has one value only.
 		if fd.Enum().FullName() == "google.protobuf.NullValue" {
 			return protoreflect.ValueOfEnum(0)
 		}
+		// Some of these numbers have no name.
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rapid.Int32Range(0, 4).Draw(t, "enum")))
 	default:
 		panic("no scalar: " + fd.FullName())

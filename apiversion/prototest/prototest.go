@@ -1,5 +1,6 @@
-// Package prototest has messages for tests of this folder: schemas compiled when the
-// test runs, so that no test depends on a sample service, and generators of messages.
+// Package prototest provides protobuf messages for the tests of package apiversion and its
+// subpackages. It compiles its own schemas when a test runs, so no test depends on a sample
+// service. It also generates random messages and filters. Begin to read at File and Draw.
 //
 // It is not for users and may change with any version.
 package prototest
@@ -18,7 +19,7 @@ import (
 //go:embed *.proto
 var sources embed.FS
 
-// File compiles one of the schemas of this folder.
+// File compiles one of the schemas in this folder. It fails the test on an error.
 func File(tb testing.TB, name string) protoreflect.FileDescriptor {
 	tb.Helper()
 	file, err := Compile(name)
@@ -28,14 +29,15 @@ func File(tb testing.TB, name string) protoreflect.FileDescriptor {
 	return file
 }
 
-// Compile is File for examples, which have no testing.TB. A schema is compiled once, for
-// descriptors are compared by identity.
+// Compile is File for examples, which have no testing.TB. It compiles each schema once, because
+// descriptors are compared by identity. It is safe for concurrent use.
 func Compile(name string) (protoreflect.FileDescriptor, error) {
+	// OnceValues also serves callers that arrive while the first one compiles.
 	once, _ := compiled.LoadOrStore(name, sync.OnceValues(func() (protoreflect.FileDescriptor, error) { return compile(name) }))
 	return once.(func() (protoreflect.FileDescriptor, error))()
 }
 
-var compiled sync.Map // by name, of func() (protoreflect.FileDescriptor, error)
+var compiled sync.Map // name to func() (protoreflect.FileDescriptor, error)
 
 func compile(name string) (protoreflect.FileDescriptor, error) {
 	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
@@ -48,7 +50,7 @@ func compile(name string) (protoreflect.FileDescriptor, error) {
 	return files[0], nil
 }
 
-// Message returns the descriptor of a message of a file.
+// Message returns the descriptor of a message in a schema. It fails the test if there is none.
 func Message(tb testing.TB, file, name string) protoreflect.MessageDescriptor {
 	tb.Helper()
 	d := File(tb, file).Messages().ByName(protoreflect.Name(name))

@@ -1,5 +1,6 @@
-// Package record is the contract between the engine and any database. The engine is the part that
-// copies, follows, compares and switches. It knows databases only through this package.
+// Package record is the contract between the engine and any database. The engine copies one
+// version's data into the next version, follows changes, compares both, and switches between them.
+// It knows databases only through this package.
 //
 // A namespace is the database of one version of a service. It holds kinds, which are collections.
 // Kinds hold records, and a record has a Key and a document. Documents travel as raw BSON in
@@ -38,7 +39,8 @@
 //
 // # What this package does not own
 //
-// The Deployment decides which token is current. Package transform turns records of one version
+// The Deployment, the stored state of a service and its upgrade, decides which token is current
+// (package upgradestate). Package transform turns records of one version
 // into records of another. Package shards assigns the work to controllers.
 //
 // # Where to begin

@@ -48,7 +48,6 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	if err != nil {
 		return err
 	}
-	// Before find, or a late Uphold could move a collection after find has its place.
 	ended, err := r.endFences(ctx, ns, f)
 	// Ending a fence may have changed the places.
 	if err == nil && ended {

@@ -15,8 +15,8 @@
 //
 // A change event marks its group as dirty. The engine reads the dirty groups of a batch in one
 // snapshot that is not older than the batch. It transforms them and applies them under a guard. The
-// guard consists of the direction epoch and the version of the snapshot. The target refuses a write
-// with a lower guard. A group that is gone from the source becomes a tombstone, a guarded mark of
+// guard consists of the direction epoch and the version of the snapshot. A write takes effect only
+// over a lower guard. A group that is gone from the source becomes a tombstone, a guarded mark of
 // its delete. Writes may therefore be repeated, late, reordered, or made by several controllers:
 // the newest state stands.
 //

@@ -14,7 +14,7 @@
 //   - Kind: a collection of records.
 //   - Engine: the code that copies and syncs records between two versions (package syncer).
 //   - Guard: the direction epoch and the record version that a backend stores with a target record.
-//     The backend refuses a write with a lower guard. The epoch grows with each switch.
+//     A write takes effect only over a lower guard. The epoch grows with each switch.
 //   - Anchor: the record of a group whose guard stands for the whole group.
 //   - Complement: the records that the target holds for a group. A transformer takes from them the
 //     fields that the source version cannot express.

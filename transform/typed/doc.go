@@ -14,8 +14,8 @@
 // Compile turns a Pair into a transform.Spec for the engine and a transform.Mapping for each
 // direction. A Mapping translates requests to the other version: names, paths, masks, literals of
 // filters, and order. A field that both types have at the same path with the same type needs no
-// mention. Compile refuses a pair that does not mention some other field, so that no field is left
-// out by mistake. The method Spec of a Group makes its transform.Spec. A Group has no Mapping.
+// mention. Compile refuses a pair that leaves out any other field, so that none is forgotten. The
+// method Spec of a Group makes its transform.Spec. A Group has no Mapping.
 //
 // # Guarantees
 //
@@ -27,16 +27,17 @@
 // This data is called the complement.
 //
 // A Group works on decoded records. Fields that its types do not know stay in an existing record of
-// the target. A field of type Rest carries them to the other version. KeepRest does so for all
-// records of a group, even if several of them become one record.
+// the target. If the functions copy a field of type Rest, it carries them to the other version.
+// KeepRest does so for all records of a group, even if several of them become one record.
 //
 // User functions run on a goroutine of their own. A panic or a runtime.Goexit is an error of the
 // one group. A stack overflow and exhausted memory still end the process.
 //
 // # What this package does not own
 //
-// The package does not know the layout of protobuf messages in documents: package protodoc has a
-// Codec for them. The registry in package transform chains the transformers of several versions.
+// The package does not know the layout of protobuf messages in documents: package
+// apiversion/protodoc has a Codec for them. The registry in package transform chains the
+// transformers of several versions.
 //
 // # Where to begin
 //

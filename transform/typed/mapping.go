@@ -180,6 +180,7 @@ func (m mapping) Order(dotted string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Only a monotone conversion into one field keeps the order of the records.
 	if r.run != nil && (!r.monotone || len(r.target) > 1) {
 		return "", refuse(dotted, "its values are converted, and sort in another order in the other version")
 	}

@@ -35,6 +35,7 @@ func (s side) decode(g transform.Group, into reflect.Value) error {
 			return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 		}
 		if !m.many {
+			// A second record would silently replace the first.
 			if !f.IsNil() {
 				return fmt.Errorf("%s: a group has one record, not also %s", r.Kind, r.Key)
 			}

@@ -75,6 +75,7 @@ func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 	}
 	up := &way{from: oldShape, to: newShape, names: p.Names, kind: p.NewKind.Name}
 	down := &way{from: newShape, to: oldShape, names: p.Names.inverse(), kind: p.OldKind.Name}
+	// Each field is a rule in both directions.
 	for _, f := range p.Fields {
 		up.rules = append(up.rules, rule{source: f.old, target: f.new, run: f.up, def: f.def, held: f.held, monotone: f.monotone})
 		down.rules = append(down.rules, rule{source: f.new, target: f.old, run: f.down, def: f.def, held: f.held, monotone: f.monotone})

@@ -50,6 +50,7 @@ type restOfRecord struct {
 func carry(from, to side, src transform.Group, recs []record.Record) ([]record.Record, error) {
 	var out, back []restOfRecord
 	_, gives := from.keeper()
+	// Collect the unknown fields of the source's records, and the fields that the source keeps.
 	for _, r := range src.Records {
 		m := from.member(r.Kind)
 		o, err := open(r.Doc)
@@ -86,6 +87,7 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 		}
 		return record.CompareValues(a.Key, b.Key)
 	})
+	// Restore the kept fields in the results, and store the collected ones in the keeper.
 	keeper, keeps := to.keeper()
 	placed := !keeps || len(out) == 0
 	for i, r := range recs {
@@ -155,6 +157,7 @@ func (o *object) restore(m member, restField string, fields bson.Raw) error {
 			kept.remove(with)
 		}
 	}
+	// The record no longer has the remaining fields, so they go to the end.
 	for _, e := range kept.elems {
 		// A newer type may know a field that was unknown when it was kept. Its two values may differ.
 		if in, err := o.find(string(e.name)); err != nil || in != nil {

@@ -79,6 +79,7 @@ var (
 
 // shapeIn is shapeOf for a type inside the types in around.
 func shapeIn(t reflect.Type, around []reflect.Type) (Shape, error) {
+	// The fields of a type with its own encoding say nothing about the document.
 	for _, m := range []reflect.Type{valueMarshaler, docMarshaler, textMarshaler} {
 		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {
 			return Shape{Name: strings.TrimPrefix(t.String(), "*")}, nil
@@ -95,6 +96,7 @@ func shapeIn(t reflect.Type, around []reflect.Type) (Shape, error) {
 		s, err := inner()
 		return Shape{Name: "map of " + s.String()}, err
 	case reflect.Struct:
+		// The driver encodes these structs as single values.
 		if strings.HasPrefix(t.PkgPath(), "go.mongodb.org/") || t.PkgPath() == "time" {
 			return Shape{Name: t.String()}, nil
 		}

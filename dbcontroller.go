@@ -1,24 +1,41 @@
-// Package dbcontroller is the entry point for a service written in Go. A Service value declares the
-// versions of the service's API and data, and the transformers between neighbouring versions. Two
-// programs of one call each follow from it:
+// Package dbcontroller is the entry point for a service written in Go whose API and data change
+// version while it runs. A controller copies the data into the next version and keeps the copy in
+// sync. A switch then makes that version active. Writes wait during the switch, usually for well
+// under a second, and clients of both API versions are served before and after it.
+//
+// A Service value declares the versions of the service's API and data, and the transformers between
+// neighbouring versions. A transformer turns records of one version into records of the next, and
+// back. Two programs of one call each follow from the declaration:
 //
 //	dbcontroller.Serve(service)      // a server: as many as you like
 //	dbcontroller.Controller(service) // a controller, with all commands of an operator
 //
+// # The server
+//
 // A server reads the configuration, connects to etcd and opens the databases that it needs. It
 // serves all declared versions of the API over the active version's data, except discontinued ones.
-// A switch makes another version active: the server holds writes during the switch and replaces the
-// handlers at the flip, the moment at which the new version becomes active. It also runs the
-// background work of the active version, counts the callers of each version, and serves health and
-// metrics on an operator port. It shuts down in order on SIGINT and SIGTERM. The service implements
-// none of this itself.
+// The server holds writes during a switch. At the flip, the moment at which the new version becomes
+// active, it replaces the handlers, and the held writes go to the new version.
 //
-// docs/library.md builds a service in an hour, and 'dbcontroller init service' generates one that
-// runs. The names of this package and of the packages that docs/library.md lists are stable. All
-// others may change with any version.
+// The server also runs the background work of the active version, counts the callers of each
+// version, and serves health and metrics on an operator port. It shuts down in order on SIGINT and
+// SIGTERM. The service implements none of this itself.
 //
-// The package only wires others together. Package upgradestate owns the steps of a switch, and
-// package vrunner owns the active version and the gate for writes. Begin to read at Service.
+// # Where to begin
+//
+// Begin to read at Service. docs/library.md builds a service in an hour, and 'dbcontroller init
+// service' generates one that runs.
+//
+// # Stability
+//
+// The names of this package and of the packages that docs/library.md lists are stable. All others
+// may change with any version.
+//
+// # What this package does not own
+//
+// The package only wires others together. Package upgradestate owns the steps of a switch and their
+// guarantees. Package vrunner owns the active version and the gate for writes. Package syncer
+// copies and syncs the data.
 package dbcontroller
 
 import (

@@ -16,9 +16,9 @@ import (
 // Deployment.
 type Evidence struct {
 	Deployment string
-	Found      map[string]Found // by version; only those with anything
+	Found      map[string]Found // by version; databases without a mark are left out
 
-	restored string // version of Doubt; empty if the marks decide
+	restored string // current version if Doubt applies; empty if the marks decide
 }
 
 // Found is the content of one database.
@@ -113,9 +113,10 @@ func (e Evidence) epoch() uint64 {
 	return latest
 }
 
-// Doubt adds the findings of the deployment's record, if there is one. If controllers found that the
-// served version's database was restored from a backup older than its collections' names, its mark
-// does not decide whose data count. An operator chooses.
+// Doubt adds the findings of the deployment's record, if there is one. The controllers may have
+// found that the current version's database was restored from a backup that is older than its
+// collections' names. Its mark then does not decide which version is current, and an operator
+// chooses.
 func (e *Evidence) Doubt(d upgradestate.Deployment) {
 	if r, restored := upgradestate.WasRestored(d); restored && r.Older {
 		e.restored = r.Version
@@ -142,6 +143,7 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 
 // decide reads the current version from the marks. undecided is the reason if they do not show it.
 func (e Evidence) decide() (version, why, undecided string) {
+	// The mark of a restored database may be from before a switch.
 	if e.restored != "" {
 		return "", "", fmt.Sprintf("%s was, and its database was restored from an older backup", e.restored)
 	}

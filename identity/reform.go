@@ -18,8 +18,8 @@ type Reform struct {
 	Apply func(ctx context.Context, e upgradestate.Event) error
 	// Make creates the collection of a kind that the backup lacks.
 	Make func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error)
-	// Unfence ends the fence that the record has of a kind (record.Fencer). The database has the kind
-	// under its application's name.
+	// Unfence ends the fence that the record has for a kind (record.Fencer). In the database, the
+	// kind has its application's name.
 	Unfence func(ctx context.Context, k upgradestate.Kind) error
 }
 
@@ -57,6 +57,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return fmt.Errorf("make %s anew during the switch to %s: %w", version, u.TargetVersion, upgradestate.ErrOutdated)
 	}
 	ended, err := r.endFences(ctx, ns, f)
+	// Ending a fence may have changed the places.
 	if err == nil && ended {
 		f, err = look()
 	}
@@ -85,9 +86,9 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	return renew(ctx, d, owner, db)
 }
 
-// endFences ends fences that the backup does not have yet. Another process may have read them in the
-// record and uphold them late (record.Fencer.Uphold). Without endFences it would move a collection
-// from the place that find reports.
+// endFences ends the fences that the record has and the backup lacks. Another process may still
+// read them in the record and restore them late (record.Fencer.Uphold). It would then move a
+// collection away from the place that find reports.
 func (r Reform) endFences(ctx context.Context, ns upgradestate.Namespace, f facts) (ended bool, err error) {
 	for _, k := range ns.Kinds {
 		c := f.claims[k.Kind]
@@ -102,7 +103,7 @@ func (r Reform) endFences(ctx context.Context, ns upgradestate.Namespace, f fact
 	return ended, nil
 }
 
-// isOlder refuses a database that is no earlier state of the namespace's database.
+// isOlder returns an error unless the database is an earlier state of the namespace's database.
 func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) error {
 	if err := f.isThere(d, ns); err != nil {
 		return err
@@ -117,7 +118,8 @@ func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) err
 	return nil
 }
 
-// find says where the kinds are that are not where the record has them.
+// find returns the places of the kinds that are not where the record has them. It creates the
+// collections that the backup lacks.
 func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, f facts) (found []upgradestate.Place, err error) {
 	for _, k := range ns.Kinds {
 		c := f.claims[k.Kind]

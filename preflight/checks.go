@@ -85,7 +85,8 @@ func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) er
 // switchover.ErrPasses.
 func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error {
 	var names, shapes error
-	var g sync.WaitGroup // writes are held, so that neither look waits for the other
+	// Run both checks at once, because clients' writes wait for them.
+	var g sync.WaitGroup
 	g.Go(func() { names = c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion) })
 	g.Go(func() { shapes = c.Collections.CheckSealed(ctx, d) })
 	g.Wait()

@@ -1,18 +1,19 @@
-// Package record is the contract between the engine and any database. The engine is the part that
-// copies, follows, compares and switches. It knows databases only through this package.
+// Package record is the contract between the engine and any database. The engine copies one
+// version's data into the next version, follows changes, compares both, and switches between them.
+// It knows databases only through this package.
 //
 // A namespace is the database of one version of a service. It holds kinds, which are collections.
 // Kinds hold records, and a record has a Key and a document. Documents travel as raw BSON in
 // batches. This package decodes only the fields that a caller asks for.
 //
-// # Terms
+// # Vocabulary
 //
 //   - Managed kind: only our own client reads and writes it. Fixed-name kind: an existing
 //     application uses the collection directly, under a name that the application knows.
 //   - Token: the physical name and the identity of a kind's collection. Each data command has one.
 //   - Fence: an operation on a kind after which commands with earlier tokens can no longer write.
-//   - Guard: the direction epoch and the source version that a target record was written from.
-//     The epoch grows with each switch. A write takes effect only over a lower guard.
+//   - Guard: the direction epoch and the source version that a target record was written from. The
+//     epoch grows with each switch. A write takes effect only over a lower guard.
 //   - Tombstone: a deleted record of a target, kept with its guard so that a late write cannot
 //     create the record again.
 //   - Group: the records that are transformed and written together.
@@ -38,8 +39,9 @@
 //
 // # What this package does not own
 //
-// The Deployment decides which token is current. Package transform turns records of one version
-// into records of another. Package shards assigns the work to controllers.
+// The Deployment, the stored state of a service and its upgrade, decides which token is current
+// (package upgradestate). Package transform turns records of one version into records of another.
+// Package shards assigns the work to controllers.
 //
 // # Where to begin
 //

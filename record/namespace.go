@@ -137,7 +137,7 @@ type Fencer interface {
 	// Token.Name. Prevent needs no lock on the kind itself. An index build or a transaction that
 	// blocks the rename therefore does not block Prevent. Once the kind has another name than
 	// Token.Name, the backend removes its placeholder under To.
-	// ErrNotFound: no collection has the identity, so nothing is left to rename.
+	// Prevent returns ErrNotFound if no collection has the identity. Nothing can then be renamed.
 	Prevent(ctx context.Context, f Fence) (moved bool, err error)
 	// Hindrances returns known conditions that would now delay an operation on the kinds, or lose a
 	// record meanwhile. Empty: none is known.
@@ -276,8 +276,8 @@ type SelectRequest struct {
 	// AsList accepts an answer as recent as a List (see Client). It saves the wait of a
 	// linearizable read.
 	AsList bool
-	// Bytes is how many bytes of documents are wanted at most; more are ErrTooLarge. A single record
-	// may come whatever it has. 0: any number.
+	// Bytes is the maximum size of all returned documents. A larger result is ErrTooLarge. A single
+	// record may exceed it. 0: no limit.
 	Bytes int
 }
 

@@ -1,24 +1,31 @@
-// Package refusal gives programs the reason for a refused call. A service adds a reason if a
-// switch, an API version, an unknown outcome, or a limit of the database is the cause. A controller
-// adds one if the state of the deployment does not allow an operator's request.
+// Package refusal gives programs the reason for a refused call. A service adds a reason if the
+// cause is a switch to another version, an API version, an unknown outcome, or a limit of the
+// database. A controller adds one if the state of the deployment does not allow an operator's
+// request.
 //
 // The reason is a google.rpc.ErrorInfo in the details of the error. Its domain is Domain, and its
-// reason is one of Reasons. It is the same in Connect, gRPC and gRPC-Web, and in the JSON of a
-// plain HTTP request. docs/errors.md has the table.
+// reason is one of Reasons. It is the same in Connect, gRPC and gRPC-Web, and in the JSON answer to
+// a plain HTTP request. docs/errors.md has the table.
 //
 // # Guarantees
 //
-// A Reason determines the error code, so each reason has exactly one code. Code below the handlers,
-// such as a gate or a fence, returns an error of Because. That error carries its reason up to the
-// handler, and In makes the answer from it.
+//   - Each reason has exactly one error code.
+//   - Reasons, the names in their metadata, and the domain are stable. Texts are for people and may
+//     change.
+//   - Metadata names versions and services. It never contains records or values.
 //
-// Texts are for people and may change. Reasons, the names in their metadata, and the domain are
-// stable. Metadata names versions and services, and never contains records or values.
+// # How to use it
 //
-// # What it does not own
+// A handler returns the error of New. Code below the handlers, such as a write gate, returns the
+// error of Because. That error carries its reason up to the handler, and In makes the answer from
+// it.
+//
+// # What this package does not own
 //
 // The package does not decide which calls are refused. It does not cover a service's own errors,
 // such as an invalid field or a missing record.
+//
+// # Where to begin
 //
 // Begin to read at Reason and New.
 package refusal

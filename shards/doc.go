@@ -3,10 +3,12 @@
 //
 // # Vocabulary
 //
-// A shard is a slot of the ring. The number of slots never changes. A member is a controller that
-// is registered under a lease of the coordination store. A lock is the key of a shard that its
-// owner created under that lease. The create revision of the key identifies one period of
-// ownership.
+// A controller is a process that migrates data. A shard is a slot of the ring, and the number of
+// slots never changes. The coordination store is etcd, behind package coord. A lease is a promise
+// of the store to delete keys if their owner is silent for some seconds. A member is a controller
+// that is registered under a lease. A lock is the key of a shard that its owner created under its
+// lease. The create revision of the key identifies one period of ownership. The engine is the code
+// that works on the owned shards (package syncer).
 //
 // # Life of a lock
 //
@@ -17,10 +19,10 @@
 //
 // # Guarantees
 //
-// At any instant at most one Lock of a shard passes its Condition in a commit. Every operation that
-// a former owner must not complete is committed with that Condition. Owned is only as fresh as this
-// process: after a pause a process believes in its old locks for a moment, and the store refuses
-// its commits.
+// At any instant at most one Lock of a shard passes its Condition in a commit. The engine commits
+// with that Condition every operation that a former owner must not complete. Owned may be out of
+// date: after a pause a process lists its old locks for a moment. The store then refuses its
+// commits.
 //
 // # Failure
 //
@@ -28,8 +30,12 @@
 // members take them over. When it returns, it registers again. Errors of the store are logged and
 // retried. Only a wrong configuration ends Run.
 //
-// The package does not know the work within a shard. It is no fence for databases, which refuse
-// late writers by themselves.
+// # What this package does not own
+//
+// The package does not know the work within a shard. It does not keep late writers out of
+// databases: the databases themselves refuse them.
+//
+// # Where to begin
 //
 // Begin with Pool (pool.go), then run.go and reconcile.go.
 //

@@ -334,8 +334,8 @@ func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradest
 	}
 	moved, err := f.Prevent(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: token(a.Place), To: a.Pending.To})
 	if errors.Is(err, record.ErrNotFound) {
-		// What could be renamed is gone: it was dropped, or a shard was moved. The abort must end
-		// all the same, for nothing that helps is allowed before.
+		// The collection was dropped, or its shard was moved, so no rename of it can happen. The abort
+		// must end all the same: until then the state machine refuses every other remedy.
 		r.log.Warn("a collection that is to be given back is gone", zap.String("version", a.Version), zap.String("kind", a.Place.Kind), zap.Error(err))
 	} else if err != nil {
 		return nil, fmt.Errorf("give up the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)

@@ -1,48 +1,63 @@
 // Package transform turns groups of records of one API version into the groups of the next version,
 // and back. It holds the transformers, the registry of a service's versions, and chains that run
-// several steps as one. Package lens, below it, writes transformers as YAML.
+// several steps as one. Package lens makes transformers from YAML, and package typed makes them
+// from Go types.
 //
 // Records that transform together share a group, and the engine migrates whole groups. A Spec is
 // one transformer between two adjacent versions. It declares the kinds of both sides and how their
 // records fall into groups. A group follows either from a key alone, or from the content of a
-// record. A delete event carries only a key, which is enough to find a group by key. A Direction is
-// a compiled step or chain of steps from one version to another.
+// record. By key is simpler, because a delete event carries only a key. A Direction is a compiled
+// step, or chain of steps, from one version to another.
 //
-// Vocabulary: a kind is a collection. The anchor is the record of a group whose guard stands for
-// the whole group. The guard is the order (direction epoch and record version) that a backend
-// stores with a target record; it refuses older writes. The complement is the target's present
-// content of a group, from which a transformer keeps the fields that the source version cannot
-// express. A parked record is one that could not be migrated; it blocks the switch until somebody
-// fixes or waives it.
+// # Vocabulary
+//
+//   - Kind: a collection of records.
+//   - Engine: the code that copies and syncs records between two versions (package syncer).
+//   - Guard: the direction epoch and the record version that a backend stores with a target record.
+//     A write takes effect only over a lower guard. The epoch grows with each switch.
+//   - Anchor: the record of a group whose guard stands for the whole group.
+//   - Complement: the records that the target holds for a group. A transformer takes from them the
+//     fields that the source version cannot express.
+//   - Parked: a group that could not be migrated is set aside with its error. It blocks the switch
+//     until it is fixed or waived.
 //
 // # Groups by content
 //
-// A record's present content does not show the group that the record left, its siblings, or the
-// target records that it became. Lineage does. Lineage is a hidden kind in the target, written in
-// the same transactions as the records. It has three kinds of entries:
+// The present content of a record does not show the group that the record left, its siblings, or
+// the target records that were made from it. Lineage does. Lineage is a hidden kind in the target.
+// Each transaction that writes records of a group also writes their lineage. It has three kinds of
+// entries:
 //
 //   - for each source record, its group;
 //   - for each group, its members and its records in the target;
 //   - for each target record, its group.
 //
-// For such specs the engine works with units. A unit is a single record, of the source or of the
-// target. Resolver turns units into components. A component is a set of groups, named by lineage
-// and by content, that a moving record links. The target writes a component whole or not at all,
-// and only if every lineage entry behind it is unchanged. A group by name is a component of its
-// own, so Transfer migrates both sorts of groups in one way.
+// The engine names its work by units for such specs. A unit is a single record of the source or of
+// the target. Resolver finds the components of units, by lineage and by content. A component is a
+// set of groups that must be written together, for example because a record moves from one to
+// another. The target writes a component whole or not at all, and only if every lineage entry
+// behind it is unchanged. A group by key is a component of its own, so Transfer migrates both sorts
+// of groups in one way.
 //
 // # Guarantees
 //
-// Taking a result back over its group gives the same group again, or the group fails with an error
-// (Reversal). A transformer must be pure and deterministic. It must neither keep nor modify the
-// bytes that it gets. Transform returns a transformer's panic as an error with its stack.
-// Direction.Hash changes when any declared part changes.
+//   - Each result is reversible: the other direction turns it into the source's group again.
+//     Otherwise the group fails with an error. Reversal selects the way to make sure of that.
+//   - A panic of a transformer becomes an error of its group, with the stack.
+//   - Direction.Hash changes when any declared part changes.
+//
+// In return, a transformer must be pure and deterministic. It must neither keep nor modify the
+// bytes that it gets.
+//
+// # What this package does not own
 //
 // The package opens no database: callers pass in a record.Reader and a write function. It does not
 // decide when to migrate a group; package syncer does.
 //
-// Begin with Spec and Direction here, then Registry in registry.go, Transfer in transfer.go, and
-// lineage.go for groups by content.
+// # Where to begin
+//
+// Read Spec and Direction in transform.go, then Registry in registry.go, Transfer in transfer.go,
+// and lineage.go for groups by content.
 package transform
 
 import (

@@ -9,11 +9,13 @@
 // A flip makes the target the current version. A rollback is the same machine with the roles
 // swapped. The epoch counts flips.
 //
-// A shard is one part of the records, of a fixed number (the ring). A fence is a change at the
-// database after which it refuses writes under earlier tokens: a rename, or a mark such as a
-// validator. A seal is a rename of a target that keeps out its controllers. An operation is
-// announced in Kind.Pending before a driver sends it. The record moves on only with the event that
-// confirms it. A driver is the controller that executes the actions.
+// A shard is one part of the records, of a fixed number (the ring). A token is the name and the
+// identity of a kind's collection; each command to a database carries one. A fence is a change at
+// the database after which it refuses writes under earlier tokens. The fence class of a kind says
+// how: by a rename (uuid, view, role), or by a mark (validator, writeBlock). A seal is a rename of
+// a target that keeps out its controllers. A driver is the controller that executes the actions. An
+// operation is announced in Kind.Pending before a driver sends it. The record moves on only with
+// the event that confirms it.
 //
 // # Lifecycle
 //
@@ -23,12 +25,15 @@
 // INITIAL_SYNCING for another attempt (Abort.Again). docs/state-diagram.md is drawn from the
 // machine.
 //
-// Two kinds of operations outlive their upgrade. An announced seal of a target is completed after
-// an abort, before controllers apply to the target again and before the next SWITCHING. And a kind
-// that clients write under its own name (every fence class but uuid) is opened after the flip: it
-// is built under a hidden name, and its seal moves it to another hidden name. It gets its own name,
-// or loses its old fence, only as part of the current version. Until that is confirmed WritePlaces
-// returns nothing. So no write of an application can reach a target that may still be given up.
+// Two sorts of operations outlive their upgrade:
+//
+//   - An announced seal of a target is completed after an abort. This comes before controllers
+//     apply to the target again, and before the next SWITCHING.
+//   - A kind that clients write under its own name (every fence class but uuid) is opened after the
+//     flip. It is built under a hidden name, and its seal moves it to another hidden name. It gets
+//     its own name, or loses its old fence, only as part of the current version. Until that is
+//     confirmed WritePlaces returns nothing. So no write of an application can reach a target that
+//     an abort may still discard.
 //
 // # Requests of operators
 //
@@ -40,10 +45,10 @@
 //   - An operation is pending.
 //   - A difference or a restore waits for a decision.
 //
-// A version that was left can be retired (Complete, Dropped). Then it is gone for good. A rollback
-// to a snapshot gives up all writes since the switch. A later upgrade compares the other namespace
-// as a whole. A repeated request changes nothing. Note records in History each request, its time
-// and its author. No decision depends on the history.
+// An operator can retire a version after a switch has left it (Complete, Dropped). It is then gone
+// for good. A rollback to a snapshot gives up all writes since the switch, and a later upgrade
+// compares the other namespace as a whole. A repeated request changes nothing. Note adds each
+// request to History, with its time and its author. No decision depends on the history.
 //
 // # Guarantees
 //
@@ -73,22 +78,27 @@
 //   - Where a target may be compared, no controller can insert into it without guards
 //     (FenceLoaders). A guard is the version stored with a record that makes the target refuse
 //     older writes.
-//   - From every state drivers alone reach rest, with the same or the other version.
+//   - From every state, the drivers alone can bring the upgrade to its end, with the same or the
+//     other version.
 //
 // # Late operations
 //
-// A late rename by identity does nothing: it does not find its old name, or an abort has taken its
-// destination. A late view fence that was removed is refused. A late Unfence ends only the fence in
-// its From. Two commands cannot be made harmless when a paused driver sends them after an abort: a
-// mark (validator, writeBlock), and a confirmed view fence repeated much later. The kind then
-// refuses writes although the record shows it open. No data is lost, and the backends narrow the
-// case by remembering removed fences.
+// A paused driver may send a command after the record has moved on. Most such commands are
+// harmless. A late rename by identity does nothing: it does not find its old name, or an abort has
+// taken its destination. The backend refuses a late view fence that was removed. A late Unfence
+// ends only the fence in its From.
+//
+// Two commands do harm after an abort: a mark (validator, writeBlock), and a confirmed view fence
+// repeated much later. The kind then refuses writes although the record shows it open. No data is
+// lost, and the backends make the case rare, because they remember removed fences.
 //
 // # What this package does not own
 //
 // It does not own how an operation is executed (switchover), stored (deployment) or followed
 // (vrunner, syncer). It does not decide when to switch (lag, verification, parked groups, time
 // windows, the predicted pause), and it keeps no deadlines.
+//
+// # Where to begin
 //
 // Begin with types.go (the record), machine.go (the events), actions.go, and switching.go.
 //

@@ -18,9 +18,9 @@ type Restored struct {
 	Older bool `json:"older,omitempty"`
 }
 
-// FoundRestored records a restore, once, and fences the following version, so that it stays as it
-// is. It aborts a running switch. Of an existing entry it changes only Older. For a version that is
-// not current it is ErrOutdated. Use Rebuild.
+// FoundRestored records a restore of the current version, once, and fences the following version,
+// so that it stays as it is. It aborts a running switch. In an existing entry it changes only
+// Older. For another version it is ErrOutdated; the event for that is Rebuild.
 type FoundRestored struct{ Restored Restored }
 
 // FollowRestored decides for the restored state: it starts another epoch, in which the following
@@ -78,7 +78,7 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 		return nil
 	}
 	if i >= 0 {
-		d.Restored[i].Older = r.Older // it was restored again, or a switch was given up since
+		d.Restored[i].Older = r.Older // a further restore, or an abort of a switch, may change it
 		return nil
 	}
 	if u := d.Upgrade; u != nil && !u.Snapshot {

@@ -112,7 +112,7 @@ type Kind struct {
 	Physical string `json:"physical"`
 	ID       string `json:"id,omitempty"`
 	NextSeq  uint64 `json:"nextSeq"`
-	Fence    string `json:"fence"`             // class: uuid, view, writeBlock, validator
+	Fence    string `json:"fence"`             // class: uuid, view, role, writeBlock, validator
 	Restore  string `json:"restore,omitempty"` // data for lifting the fence
 	Fenced   string `json:"fenced,omitempty"`  // name or mark of the confirmed fence in force, see StepDrain
 	Hidden   bool   `json:"hidden,omitempty"`  // a fixed-name kind under another name than its own

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Backup is the state of the cluster at one moment, as a copy of its data folder is.
+// Backup is the state of the cluster at one moment, like a copy of its data directory.
 type Backup struct {
 	revision, compacted int64
 	keys                []string
@@ -16,8 +16,8 @@ type Backup struct {
 	events              []*clientv3.Event
 }
 
-// Backup copies everything. at is called at the moment of the copy: no request is half done then,
-// and none ends before it returns.
+// Backup copies the whole state. The copy and the call of at happen at one moment: no request is
+// partly done, and none ends before at returns.
 func (s *Server) Backup(at func()) *Backup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,9 +25,9 @@ func (s *Server) Backup(at func()) *Backup {
 	return &Backup{s.revision, s.compacted, slices.Clone(s.keys), cloned(s.history), slices.Clone(s.events)}
 }
 
-// Restore gives the cluster the state of a backup. Its revisions go back, and come again with other
-// changes behind them. A watch that has come further is told of none of these. at is called as by
-// Backup. A backup may be restored several times.
+// Restore sets the cluster to the state of a backup. Revisions go back, and later changes reuse the
+// numbers. A watch that has seen higher revisions does not get the changes that reuse them. Restore
+// calls at as Backup does. A backup may be restored several times.
 func (s *Server) Restore(b *Backup, at func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *Server) Restore(b *Backup, at func()) {
 	s.wake()
 }
 
-// cloned shares the values, which are never modified.
+// cloned copies the lists of a history. The copy shares the values, which are never modified.
 func cloned(history map[string][]*mvccpb.KeyValue) map[string][]*mvccpb.KeyValue {
 	out := maps.Clone(history)
 	for key, versions := range out {

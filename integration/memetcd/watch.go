@@ -39,6 +39,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	}
 	on.begin[&op] = op.Rev()
 	next, seen, restores := op.Rev(), on.asked, s.restores
+	// Without a revision a watch begins with the next change.
 	if next == 0 {
 		next = s.revision + 1
 	}
@@ -58,7 +59,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		for {
 			s.mu.Lock()
 			if restores != s.restores {
-				// As clientv3 does without a word, it connects again from where it was.
+				// clientv3 silently reconnects and resumes at its next revision.
 				on.begin[&op], restores = next, s.restores
 			}
 			resp, some := s.since(op, next)

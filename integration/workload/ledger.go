@@ -47,7 +47,7 @@ type entry[S comparable] struct {
 	maybe   []S  // states of writes with unknown outcome; if writing, the last one is in progress
 	refused []S  // states of writes refused since the last acknowledged one
 	writing bool // a write is in progress
-	undone  bool // that write began before the database was restored (GoneBack)
+	undone  bool // that write began before a restore of the database (GoneBack)
 	loaded  bool // the record exists, but its content is unknown here
 	changes int  // number of changes to this entry; a read uses it to detect concurrent writes
 }
@@ -90,7 +90,7 @@ func (l *Ledger[S]) Begin(key string, next S) {
 func (l *Ledger[S]) Ack(key string) {
 	l.change(key, func(e *entry[S]) {
 		if e.undone {
-			e.writing, e.undone = false, false // it may have been done before the place went back
+			e.writing, e.undone = false, false // it may have happened before the restore, so its state is only possible
 			return
 		}
 		*e = entry[S]{acked: e.maybe[len(e.maybe)-1], changes: e.changes}

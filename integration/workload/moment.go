@@ -2,10 +2,10 @@ package workload
 
 import "slices"
 
-// Moment is what was known of all records at one moment.
+// Moment is a copy of everything that a ledger knows at one moment.
 type Moment[S comparable] map[string]entry[S]
 
-// Now returns what is known now. The place must not change meanwhile.
+// Now returns the present knowledge. The database must not change during the call.
 func (l *Ledger[S]) Now() Moment[S] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -18,14 +18,14 @@ func (l *Ledger[S]) Now() Moment[S] {
 	return m
 }
 
-// GoneBack notes that the place is as it was at a moment, by a backup that was restored. Writes
-// that were acknowledged since are undone. The place must not change meanwhile. A write that is
-// under way remains possible, whatever its client is told of it: it may have been done before.
+// GoneBack records that the database was restored from a backup of a moment. Writes acknowledged
+// since then are undone. A write in progress stays possible, whatever answer its client gets,
+// because it may have happened before the restore. The database must not change during the call.
 func (l *Ledger[S]) GoneBack(to Moment[S]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, e := range l.entries {
-		then := to[key] // the zero entry is a record that was not there
+		then := to[key] // the zero entry is an absent record
 		e.changes++
 		under := e.maybe
 		e.acked, e.loaded, e.refused = then.acked, then.loaded, nil

@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Backup is the state of a whole cluster at one moment, as a copy of its data folder is.
+// Backup is the state of a whole cluster at one moment, like a copy of its data directory.
 type Backup struct {
 	clock     uint64
 	databases map[string]*database // copies
@@ -17,8 +17,8 @@ type Backup struct {
 	blocked   map[string]string
 }
 
-// Backup copies everything. at is called at the moment of the copy: no command
-// is half done then, and none ends before it returns.
+// Backup copies the whole state. The copy and the call of at happen at one moment: no command is
+// partly done, and none ends before at returns.
 func (c *Cluster) Backup(at func()) *Backup {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,16 +33,17 @@ func (c *Cluster) Backup(at func()) *Backup {
 	return b
 }
 
-// Restore gives the cluster the state of a backup: documents, fences, marks, the log of changes and
-// the clock. So the versions and positions of before come again with other changes behind them.
-// Open streams end, as those of a server that stops do. Identities of collections never come
-// again. at is called as by Backup. A backup may be restored several times.
+// Restore sets the cluster to the state of a backup: documents, fences, marks, the change log and
+// the clock. Later changes therefore reuse versions and positions. Open streams end, as when a
+// server stops. Identities of collections are never reused. Restore calls at as Backup does. A
+// backup may be restored several times.
 func (c *Cluster) Restore(b *Backup, at func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at()
 	c.clock, c.log, c.forgotten, c.blocked = b.clock, slices.Clone(b.log), b.forgotten, maps.Clone(b.blocked)
-	for name, db := range c.databases { // stores and the log keep pointing at them
+	// Change the databases in place, because stores and the log point to them.
+	for name, db := range c.databases {
 		was := newDatabase(name)
 		if of := b.databases[name]; of != nil {
 			was = of.clone()
@@ -69,7 +70,8 @@ func (db *database) clone() *database {
 	return out
 }
 
-// clone copies what commands change in place. Documents are never modified.
+// clone copies everything that commands change in place. Documents are shared, because they are
+// never modified.
 func (c *collection) clone() *collection {
 	out := *c
 	out.rows = make([]*row, len(c.rows))
@@ -86,7 +88,7 @@ func (c *collection) clone() *collection {
 	return &out
 }
 
-// interrupted is what ends a stream that was opened before a restore.
+// interrupted is the error of a stream that was opened before a restore.
 func interrupted() error {
 	return fmt.Errorf("the server has stopped: %w", record.ErrUnavailable)
 }

@@ -71,7 +71,7 @@ type stream struct {
 	// match translates an entry into a change for the stream. An error ends the stream.
 	match func(entry) (change record.Change, ok bool, err error)
 	next  int
-	// restores is the cluster's count when the stream was opened.
+	// restores is the cluster's number of restores when the stream was opened.
 	restores int
 	broken   error
 	closed   chan struct{}
@@ -112,9 +112,11 @@ func (st *stream) take(ctx context.Context, waited bool) (record.ChangeBatch, <-
 	}
 	c := st.store.cluster
 	defer c.mu.Unlock()
+	// After a restore, next is a position in another history.
 	if st.broken == nil && st.restores != c.restores {
 		st.broken = interrupted()
 	}
+	// LoseHistory has removed entries that this stream still needs.
 	if st.broken == nil && st.next < c.forgotten {
 		st.broken = fmt.Errorf("change %d: %w", st.next, record.ErrHistoryLost)
 	}

@@ -133,7 +133,7 @@ func (c *Cluster) LoseHistory() {
 	c.signal()
 }
 
-// DropDatabase drops everything that the database has, its marks included, as an administrator can.
+// DropDatabase drops the whole database, including its marks, as an administrator can.
 func (s *Store) DropDatabase() {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()

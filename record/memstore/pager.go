@@ -17,8 +17,10 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 	}
 	defer s.cluster.mu.Unlock()
 	most := list.Bytes
+	// The list must not be cut short at the limit: a larger result is an error.
 	list.Bytes = 0
 	listed = s.listed(col, list)
+	// rest is the part of the limit that the list leaves for the selected records. 0 means no limit.
 	rest := 0
 	if most > 0 {
 		for _, r := range listed {
@@ -28,6 +30,7 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 			return nil, nil, record.ErrTooLarge
 		}
 	}
+	// The lock is still held, so both parts show one moment.
 	sels, err := also(listed)
 	if err != nil {
 		return nil, nil, err

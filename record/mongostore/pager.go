@@ -20,7 +20,7 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 		return nil, nil, err
 	}
 	most := list.Bytes
-	list.Bytes = 0 // nothing is cut
+	list.Bytes = 0 // the bound refuses a larger result; the list must not be cut short
 	err = reading(ctx, func() error {
 		var refused error // an error that a retry does not change
 		// Start the second find before the first: its wait is most of the time of a small page.

@@ -36,9 +36,11 @@ func (a *Adapter) ListBounded(ctx context.Context, kind, prefix, after string, l
 		next, err := a.List(ctx, kind, prefix, after, n)
 		switch {
 		case errors.Is(err, record.ErrTooLarge) && n > 1:
+			// The stored records of these groups do not fit in memory at once. Ask for fewer.
 			keep(recs)
 			most = n / 2
 			continue
+		// Not even one more group fits next to the records so far. The next page begins with it.
 		case errors.Is(err, record.ErrTooLarge) && len(recs) > 0:
 			return recs, true, nil
 		case err != nil:

@@ -56,7 +56,7 @@ func newIndex(kind string, kinds []string, total *atomic.Int64) *index {
 	return &index{kind: kind, kinds: kinds, total: total, turn: make(chan struct{}, 1)}
 }
 
-// sized notes how many bytes the index has. mu is held.
+// sized sets the size of the index and adjusts the total. The caller holds mu.
 func (x *index) sized(bytes int) {
 	x.total.Add(int64(bytes - x.bytes))
 	x.bytes = bytes
@@ -116,7 +116,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		return a.unknown(ctx, err)
 	}
 	var all []entry
-	bytes := 0 // counted as they come: others fill theirs
+	bytes := 0 // total grows with each name, because other indexes may fill at the same time
 	for _, kind := range x.kinds {
 		err := a.names(ctx, kind, "", func(name string) error {
 			c, ok := a.candidate(x.kind, kind, name)
@@ -133,6 +133,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 			return nil
 		})
 		if err != nil {
+			// Give back the bytes of the names that this index drops.
 			x.total.Add(int64(-bytes))
 			x.mu.Lock()
 			x.large = errors.Is(err, errNoIndex)

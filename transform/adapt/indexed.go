@@ -54,6 +54,7 @@ func (a *Adapter) ListIndexed(ctx context.Context, kind string, req record.Index
 		if !errors.Is(err, record.ErrTooLarge) || req.Limit < 2 {
 			return page, err
 		}
+		// The groups of this many records do not fit in memory at once.
 		keep(nil)
 	}
 }

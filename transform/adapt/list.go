@@ -158,8 +158,8 @@ func (a *Adapter) storedPrefix(names transform.Mapping, parent string) string {
 	return ""
 }
 
-// keeper returns a function that releases the memory of all reads since, except for the shown
-// records.
+// keeper returns a function that gives back the memory of all reads since the call of keeper,
+// except for the shown records.
 func keeper(ctx context.Context) func(shown []record.Record) {
 	read := memory.ReadsOf(ctx)
 	held := read.Held()
@@ -188,6 +188,7 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 	for limit := p.limit; ; {
 		members, more, err := a.members(ctx, p.kind, lead, prefix, after, limit)
 		if errors.Is(err, record.ErrTooLarge) && limit > 1 {
+			// Groups may be much larger than the records that they show. Read fewer at a time.
 			keep(p.recs)
 			limit, large = limit/2, true
 			continue
@@ -220,7 +221,7 @@ func (a *Adapter) follow(ctx context.Context, lead, prefix, after string, p page
 		}
 		keep(p.recs)
 		if !large {
-			limit = min(2*limit, max(limit, fullPage)) // what shows nothing is passed in larger steps
+			limit = min(2*limit, max(limit, fullPage)) // larger steps over records that show nothing
 		}
 	}
 }

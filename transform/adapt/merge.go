@@ -126,6 +126,8 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) (recs []reco
 			of := w.of[:n]
 			stored, err := from.load(ctx, of)
 			if errors.Is(err, record.ErrTooLarge) && n > 1 {
+				// These groups do not fit in memory at once. w.of is unchanged, so the next round reads
+				// fewer.
 				keep(p.recs)
 				most = n / 2
 				continue
@@ -148,6 +150,8 @@ func (a *Adapter) mergeOf(ctx context.Context, p page, from source) (recs []reco
 				p.add(recs)
 			}
 			keep(p.recs)
+			// Records at or after the next candidate's name may still be missing, so they do not count
+			// yet.
 			if end, ends := w.next(); ends {
 				if p.until(end) >= p.limit {
 					return p.sorted(), nil

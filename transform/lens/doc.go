@@ -2,6 +2,18 @@
 // records of one API version into records of the next. Every operation can be undone. So the same
 // text also gives the transformation in the other direction, which the package calls the reverse.
 //
+// # Vocabulary
+//
+// A kind is a collection, and a record is a document in it. A key is a record's _id. A group is a
+// set of records that transform together. The engine is the code that copies and syncs records
+// between two versions. A parked record is one that the engine could not transform; it blocks the
+// switch until it is fixed or waived. The complement is the record that the other side already
+// holds, from which a lens takes the fields that the source cannot express.
+//
+// # A lens
+//
+// This example has one of each operation. docs/lens.md explains lenses step by step.
+//
 //	lens: 1
 //	kinds: {from: packages, to: packages}
 //	key: {from: "packages/{name}", to: "regions/{region}/packages/{name}", with: {region: us-west2}}
@@ -37,6 +49,8 @@
 //	  - reference: {field: source, kind: self}
 //	  - fanOut: {field: releases, as: list, kind: releases, key: "{_key}/{id}", id: version, order: position, parent: package}
 //	  - gather: {kind: ratings, field: rating, as: object, key: "{_key}/rating"}
+//
+// # Operations
 //
 // Up applies the operations in order. Down undoes them in reverse order. Paths are dotted and name
 // one value each. Only an each leads a path through a list.
@@ -143,14 +157,13 @@
 // UpMapping and DownMapping translate requests between the versions by the same operations, and
 // refuse requests that have no exact translation. Schema returns the format as a JSON Schema.
 //
+// # What this package does not own
+//
 // The package does not read collections. It does not copy indexes or validators either: MapIndex
 // returns an index spec for the other side, and TouchesValidator reports whether a validator names
 // fields that the lens changes.
 //
-// Vocabulary: a kind is a collection, and a record is a document in it. A key is a record's _id. A
-// group is a set of records that transform together. The engine is the code that copies and syncs
-// records between two versions. A parked record is one that the engine could not transform; it
-// blocks the switch until somebody fixes or waives it.
+// # Where to begin
 //
 // Begin with Parse, Lens and op.go. Most operations are in the files op*.go. program.go runs them.
 // fan.go is the start for several kinds.

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// check holds one direction's rules against the types: every field that they name is
-// there, with the type that functions take, and every field of the type goes somewhere.
-// The other direction checks the other type.
+// check validates the rules of one direction against both types. Every named field must exist with
+// the type that its function takes, and every field of the source type must go somewhere. The check
+// of the other direction covers the fields of the target type.
 func (w *way) check(from, to string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -46,12 +46,13 @@ func (w *way) check(from, to string) error {
 		if !r.held || r.def == nil || len(r.target) == 0 {
 			continue
 		}
-		// That there is such a field is checked with the other direction.
+		// The other direction reports a missing field, so it is not an error here.
 		shape, ok := w.to.at(r.target[0].path)
 		if def, err := shapeOf(reflect.TypeOf(r.def)); err != nil || ok && !equalShapes(def, shape) {
 			fail("field %s of %s is %s, and its default %s", r.target[0].path, to, shape, def)
 		}
 	}
+	// Two rules for one field, or for a field and a part of it, would overwrite each other.
 	for i, p := range named {
 		for _, q := range named[i+1:] {
 			if p.within(q) || q.within(p) {
@@ -65,7 +66,8 @@ func (w *way) check(from, to string) error {
 	return errors.Join(errs...)
 }
 
-// lost lists the fields that no rule names and that do not go by themselves.
+// lost lists the fields of from that no rule names and that cannot stay where they are. taken holds
+// the target paths that rules write.
 func (w *way) lost(from, to Shape, at path, named, taken []path) (out []string) {
 	for _, f := range from.Fields {
 		p := append(slices.Clone(at), f.Name)
@@ -73,10 +75,11 @@ func (w *way) lost(from, to Shape, at path, named, taken []path) (out []string) 
 			continue
 		}
 		other, there := to.field(f.Name)
+		// Descend into an object only if the target has one too, or if a rule names a field inside it.
 		inside := f.Shape.Fields != nil && (other.Fields != nil || slices.ContainsFunc(named, func(q path) bool { return q.within(p) }))
 		switch {
 		case slices.ContainsFunc(taken, func(q path) bool { return p.within(q) }):
-			out = append(out, p.String()) // another field has its place
+			out = append(out, p.String()) // a rule writes another field to this path
 		case inside:
 			out = append(out, w.lost(f.Shape, other, p, named, taken)...)
 		case !there || !equalShapes(f.Shape, other):

@@ -9,26 +9,26 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Codec turns documents into values of a type and back. BSON is that of Go structs; one
-// for protobuf messages is made where it is known how they lie in documents.
+// Codec converts between documents and values of type T. BSON returns the Codec of a Go struct.
+// Package protodoc has a Codec for protobuf messages.
 type Codec[T any] interface {
 	// Decode reads the fields that T knows. It must not keep doc.
 	Decode(doc bson.Raw) (T, error)
-	// Encode writes the fields of v, the _id among them if T has one.
+	// Encode writes the fields of v, including _id if T has one.
 	Encode(v T) (bson.Raw, error)
-	// Shape is the shape of T, an object.
+	// Shape returns the shape of T. It must be an object.
 	Shape() (Shape, error)
 }
 
-// Merger is a Codec that writes a value over a document which holds more than T knows, at
-// any depth, and keeps that. Without it, fields at the top of a document are kept, and what
-// T does not know within one that changed is lost.
+// Merger is an optional interface of a Codec. Merge writes a value over a document and keeps all
+// fields that T does not know, at any depth. Without a Merger only unknown fields at the top of a
+// document are kept. Unknown fields inside a changed field are lost.
 type Merger[T any] interface {
 	Merge(doc bson.Raw, v T) (bson.Raw, error)
 }
 
-// BSON is the Codec of a Go struct with bson tags, as the MongoDB driver understands
-// them.
+// BSON returns the Codec of a Go struct whose bson tags have the meaning that the MongoDB driver
+// gives them.
 func BSON[T any]() Codec[T] { return structCodec[T]{} }
 
 type structCodec[T any] struct{}
@@ -48,12 +48,13 @@ func (structCodec[T]) Shape() (Shape, error) {
 	return s, err
 }
 
-// Rest is a field of a struct (of any name, tagged bson:"-") that takes the fields of a
-// document which the struct does not know, byte for byte. Set in the other version's
-// struct, it takes them along; without it they stay behind.
+// Rest is the type of a struct field that collects the fields of a document that the struct does
+// not know, byte for byte. The field may have any name and needs the tag bson:"-". To carry the
+// fields to the other version, copy the Rest to the other version's struct. Otherwise they do not
+// reach it. The zero value holds no fields.
 type Rest struct{ elements [][]byte }
 
-// Len is the number of fields.
+// Len returns the number of fields.
 func (r Rest) Len() int { return len(r.elements) }
 
 func decodeStruct(doc bson.Raw, into any) error {
@@ -75,7 +76,9 @@ func decodeStruct(doc bson.Raw, into any) error {
 	}
 	var r Rest
 	for _, e := range elems {
+		// The _id is the key of the record, so it is never part of the rest.
 		if _, ok := known.field(e.Key()); !ok && e.Key() != "_id" {
+			// Decode must not keep doc.
 			r.elements = append(r.elements, bytes.Clone(e))
 		}
 	}
@@ -97,8 +100,10 @@ func encodeStruct(v any) (bson.Raw, error) {
 		return doc, nil
 	}
 	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, 2*len(doc)))
+	// The elements of doc, without its length and its final zero byte.
 	out = append(out, doc[4:len(doc)-1]...)
 	for _, e := range rest.Interface().(Rest).elements {
+		// A second field of the same name would make the document ambiguous.
 		if _, err := bson.Raw(doc).LookupErr(bsoncore.Element(e).Key()); err == nil {
 			return nil, fmt.Errorf("field %s is one of %s and was unknown to the other version", bsoncore.Element(e).Key(), val.Type())
 		}
@@ -107,7 +112,7 @@ func encodeStruct(v any) (bson.Raw, error) {
 	return bsoncore.AppendDocumentEnd(out, at)
 }
 
-// restOf is the field of type Rest, if the struct has one.
+// restOf returns the struct field of type Rest. The result is invalid if there is none.
 func restOf(v reflect.Value) reflect.Value {
 	if v.Kind() != reflect.Struct {
 		return reflect.Value{}

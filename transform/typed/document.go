@@ -9,23 +9,25 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// object is a document that is being changed: only what is asked for is taken apart, and
-// all else keeps its bytes.
+// object is a document under change. It decodes nested objects only on demand; all other values
+// keep their bytes.
 type object struct{ elems []*element }
 
 type element struct {
-	name []byte // of the document, or of a rule: never written to
+	name []byte // points into the document or a rule; never written to
 	val  bson.RawValue
-	sub  *object // val taken apart; stands for it
+	sub  *object // decoded val; replaces it if set
 }
 
+// open splits a document into its elements, which share its bytes.
 func open(doc bson.Raw) (*object, error) {
 	length, rest, ok := bsoncore.ReadLength(doc)
 	if !ok || int(length) != len(doc) || length < 5 || doc[length-1] != 0 {
 		return nil, errors.New("the document is broken")
 	}
+	// One allocation for all elements. 32 bytes is a guess at the size of an average element.
 	all := make([]element, 0, 4+len(doc)/32)
-	for len(rest) > 1 {
+	for len(rest) > 1 { // the last byte is the terminator
 		e, after, ok := bsoncore.ReadElement(rest)
 		if !ok {
 			return nil, errors.New("the document is broken")
@@ -41,13 +43,14 @@ func open(doc bson.Raw) (*object, error) {
 	return o, nil
 }
 
-// find returns the element of a name, nil if there is none. A name that is there twice
-// has no one meaning.
+// find returns the element with a name, or nil. A duplicate name is an error, because it is unclear
+// which value counts.
 func (o *object) find(name string) (found *element, err error) {
 	for _, e := range o.elems {
 		if string(e.name) != name {
 			continue
 		}
+		// Do not stop at the first hit, or a duplicate would go unnoticed.
 		if found != nil {
 			return nil, fmt.Errorf("field %s is there twice", name)
 		}
@@ -56,7 +59,7 @@ func (o *object) find(name string) (found *element, err error) {
 	return found, nil
 }
 
-// inside takes an element apart; nil if it is no object.
+// inside decodes a nested object. It returns nil if the value is not an object.
 func (e *element) inside() (*object, error) {
 	if e.sub == nil && e.val.Type == bson.TypeEmbeddedDocument {
 		var err error
@@ -67,8 +70,8 @@ func (e *element) inside() (*object, error) {
 	return e.sub, nil
 }
 
-// lookup finds the element at a path and the object that it is in; nil if it, or an
-// object on the way to it, is not there.
+// lookup returns the element at a path and the object that contains it. Both are nil if the element
+// or one of its parent objects is absent.
 func (o *object) lookup(p path) (*object, *element, error) {
 	for i, name := range p {
 		e, err := o.find(name)
@@ -85,8 +88,8 @@ func (o *object) lookup(p path) (*object, *element, error) {
 	return nil, nil, nil
 }
 
-// place finds the object that a field at p is in, making those that are missing. It is
-// nil where something else stands in the way.
+// place returns the object that contains the field at p, and creates missing parents. A parent that
+// is not an object is an error.
 func (o *object) place(p path) (*object, error) {
 	for _, name := range p[:len(p)-1] {
 		e, err := o.find(name)
@@ -111,7 +114,7 @@ func (o *object) remove(e *element) {
 	o.elems = slices.DeleteFunc(o.elems, func(x *element) bool { return x == e })
 }
 
-// insert puts an element behind another one, or at the end.
+// insert puts an element after behind, or at the end if behind is nil or absent.
 func (o *object) insert(e, behind *element) {
 	at := len(o.elems)
 	if i := slices.Index(o.elems, behind); i >= 0 {
@@ -120,10 +123,11 @@ func (o *object) insert(e, behind *element) {
 	o.elems = slices.Insert(o.elems, at, e)
 }
 
-// prune removes the objects on the way to p that have become empty and that the type of
-// the result does not have.
+// prune removes empty parent objects of p, from the inside out. It keeps an object that the result
+// type has.
 func (o *object) prune(p path, result Shape) error {
 	for p = p[:len(p)-1]; len(p) > 0; p = p[:len(p)-1] {
+		// The type then has all parents of the object too.
 		if _, has := result.at(p); has {
 			return nil
 		}
@@ -139,17 +143,19 @@ func (o *object) prune(p path, result Shape) error {
 	return nil
 }
 
-// orderAs gives fields the order that have has them in, where it has the same ones: what
-// did not change comes out as the same bytes, whatever was moved on the way.
+// orderAs puts the fields into the order of have, if both have the same fields. A record that comes
+// back unchanged then has the same bytes, even if rules moved fields on the way.
 func (o *object) orderAs(have *object) error {
 	place := make(map[string]int, len(have.elems))
 	for i, h := range have.elems {
 		place[string(h.name)] = i
 	}
+	// Duplicate names give no order, and then the fields stay where they are.
 	same := len(o.elems) == len(have.elems) && len(place) == len(have.elems)
 	for _, e := range o.elems {
 		i, there := place[string(e.name)]
 		same = same && there
+		// A value that was not decoded already has its original order.
 		if e.sub == nil || !there {
 			continue
 		}
@@ -177,6 +183,6 @@ func (o *object) encode(dst []byte) []byte {
 			dst = append(dst, e.val.Value...)
 		}
 	}
-	dst, _ = bsoncore.AppendDocumentEnd(dst, at) // the start is where we put it
+	dst, _ = bsoncore.AppendDocumentEnd(dst, at) // cannot fail: at is our own start
 	return dst
 }

@@ -10,14 +10,16 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// edit is the work on one document.
+// edit transforms one document along a way.
 type edit struct {
 	*way
 	src  bson.Raw
 	o    *object
-	have *object // nil: the target holds nothing
+	have *object // nil if the target holds no record
 }
 
+// document transforms src. have is the record that the target holds, or nil, and key is the key of
+// the result.
 func (w *way) document(src, have bson.Raw, key record.Key) (bson.Raw, error) {
 	e := edit{way: w, src: src}
 	var err error
@@ -29,12 +31,14 @@ func (w *way) document(src, have bson.Raw, key record.Key) (bson.Raw, error) {
 			return nil, fmt.Errorf("complement: %w", err)
 		}
 	}
+	// A rule would overwrite such a field, and the way back would not restore it.
 	for _, p := range w.foreign {
 		if _, found, err := e.o.lookup(p); err != nil || found != nil {
 			return nil, errors.Join(err, fmt.Errorf("field %s belongs to the other version", p))
 		}
 	}
 	if w.names != nil {
+		// Set the new _id before a function of Whole decodes the record.
 		id, err := e.o.find("_id")
 		if err != nil || id == nil {
 			return nil, errors.Join(err, errors.New("no _id"))
@@ -47,11 +51,13 @@ func (w *way) document(src, have bson.Raw, key record.Key) (bson.Raw, error) {
 	if err := e.complement(); err != nil {
 		return nil, err
 	}
+	// Whole gets a record with all other fields set, so it runs after the rules and the complement.
 	if w.whole != nil {
 		if err := e.runWhole(); err != nil {
 			return nil, err
 		}
 	}
+	// Last, because each step before may move fields.
 	if e.have != nil {
 		if err := e.o.orderAs(e.have); err != nil {
 			return nil, fmt.Errorf("complement: %w", err)
@@ -60,16 +66,16 @@ func (w *way) document(src, have bson.Raw, key record.Key) (bson.Raw, error) {
 	return e.o.encode(make([]byte, 0, len(src)+64)), nil
 }
 
-// change is a rule that met something: what it found, and what it becomes.
+// change is one rule with the values that it read from a document and the values to write.
 type change struct {
 	rule
-	in    []*element // nil where it is absent
+	in    []*element // nil for an absent field
 	where []*object
 	out   []bson.RawValue
 }
 
-// changed applies the rules. All values are read before any is written, for two rules
-// may exchange names.
+// changed applies the rules. It reads all values before it writes any, because two rules may swap
+// names.
 func (e *edit) changed() error {
 	var changes []change
 	for _, r := range e.rules {
@@ -88,10 +94,11 @@ func (e *edit) changed() error {
 				values[i], there = found.val, true
 			}
 		}
+		// Absent fields stay absent: no function runs for them.
 		if !there {
 			continue
 		}
-		c.out = values // as they are, if there is no run
+		c.out = values // unchanged if the rule has no run
 		if r.run != nil {
 			var err error
 			if c.out, err = r.run(values); err != nil {
@@ -105,6 +112,7 @@ func (e *edit) changed() error {
 			return err
 		}
 	}
+	// Prune only after all writes, because another rule may have filled an object that was empty.
 	for _, c := range changes {
 		for _, v := range c.source {
 			if err := e.o.prune(v.path, e.to); err != nil {
@@ -115,8 +123,8 @@ func (e *edit) changed() error {
 	return nil
 }
 
-// write replaces what a rule found. The first value takes the place of the first one
-// found if it stays in that object; the others follow it.
+// write replaces the fields that a rule read. If the first target is in the same object as the
+// first field found, it takes its place. The other targets follow it.
 func (e *edit) write(c change) error {
 	var behind *element
 	var around *object
@@ -124,6 +132,7 @@ func (e *edit) write(c change) error {
 		if in == nil {
 			continue
 		}
+		// Taking the old place keeps the order of fields in the document.
 		stays := behind == nil && len(c.target) > 0 && slices.Equal(c.source[i].path[:len(c.source[i].path)-1], c.target[0].path[:len(c.target[0].path)-1])
 		if stays {
 			behind, around = in, c.where[i]
@@ -140,6 +149,7 @@ func (e *edit) write(c change) error {
 		switch {
 		case i == 0 && behind != nil && keep:
 			behind.name, behind.val = name, val
+			// encode prefers sub, which is the value before the conversion.
 			if c.run != nil {
 				behind.sub = nil
 			}
@@ -155,6 +165,7 @@ func (e *edit) write(c change) error {
 			return err
 		}
 		made := &element{name: name, val: val}
+		// A moved object may hold changes of other rules. They are in sub, not in val.
 		if c.run == nil {
 			made.sub = firstOf(c.in).sub
 		}
@@ -167,9 +178,10 @@ func firstOf(in []*element) *element {
 	return in[slices.IndexFunc(in, func(e *element) bool { return e != nil })]
 }
 
-// as is a value as the target encodes it: one that it holds already with another width
-// stays, and of several values a zero one that it leaves out stays left out, unless none
-// would be there; keep is false then.
+// as returns the value to write for target i. If the target holds an equal value in another
+// encoding, such as another integer width, that encoding stays. If a rule has several targets, a
+// zero value stays out where the target has no such field; keep is then false. If that would leave
+// out all of them, the first one is written.
 func (e *edit) as(c change, i int) (val bson.RawValue, keep bool, err error) {
 	val = c.out[i]
 	if e.have == nil || c.run == nil {
@@ -188,7 +200,7 @@ func (e *edit) as(c change, i int) (val bson.RawValue, keep bool, err error) {
 	}
 }
 
-// allLeftOut: the target has none of a rule's fields, and all would be zero.
+// allLeftOut reports whether the target has none of a rule's fields and all their values are zero.
 func (e *edit) allLeftOut(c change) bool {
 	for i, v := range c.target {
 		if _, held, err := e.have.lookup(v.path); err != nil || held != nil || !c.out[i].Equal(v.zero) {
@@ -198,8 +210,8 @@ func (e *edit) allLeftOut(c change) bool {
 	return true
 }
 
-// complement adds the fields that only the target has: as it holds them, and their
-// defaults if it holds nothing.
+// complement adds the fields that only the target's version has. It takes them from the target's
+// record, or else their defaults if the target has no record.
 func (e *edit) complement() error {
 	for _, r := range e.rules {
 		if !r.held || len(r.target) == 0 {
@@ -213,7 +225,7 @@ func (e *edit) complement() error {
 				return fmt.Errorf("complement: %w", err)
 			}
 			if held == nil {
-				continue
+				continue // the default must not restore a field that the target removed
 			}
 			val = held.val
 		} else if r.def == nil {
@@ -254,8 +266,9 @@ func (e *edit) drop(p path) error {
 	return nil
 }
 
-// runWhole lets the function for whole records set its fields.
+// runWhole calls the user's function for whole records and writes the fields that belong to it.
 func (e *edit) runWhole() error {
+	// These source fields are not copied. The function reads them from the source record.
 	for _, p := range e.opaque {
 		if err := e.drop(p); err != nil {
 			return err
@@ -264,6 +277,7 @@ func (e *edit) runWhole() error {
 			return err
 		}
 	}
+	// The function starts from the values that the target holds.
 	if e.have != nil {
 		for _, p := range e.opaqueTarget {
 			if _, held, err := e.have.lookup(p); err != nil {
@@ -280,9 +294,10 @@ func (e *edit) runWhole() error {
 		return err
 	}
 	for _, p := range e.opaqueTarget {
+		// Write only the fields that the function changed. An encoder may drop or widen the others.
 		was, now := before.Lookup(p...), after.Lookup(p...)
 		switch {
-		case was.Equal(now): // stays as it is held, whatever the type leaves out
+		case was.Equal(now): // keeps the bytes that the target holds
 		case now.Type == 0:
 			err = e.drop(p)
 		default:

@@ -8,22 +8,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Field is something that changed between two versions, in terms of dotted paths. It is
-// made by the functions of this package.
+// Field is one difference between the fields of two versions. Paths are dotted. Rename, Convert,
+// Monotone, Split, Join, OldOnly and NewOnly make Fields.
 type Field struct {
-	old, new []value // one each for most
+	old, new []value // empty on the side that does not have the field
 	up, down func(in []bson.RawValue) ([]bson.RawValue, error)
-	// def is what a field that one side has alone is written as where nothing is known of it.
+	// def is the first value of a field that only one side has. Nil leaves the field out.
 	def      any
-	held     bool // one side has it alone
+	held     bool // only one side has the field
 	monotone bool
 }
 
-// value is a field's value on one side, with its type as functions take it.
+// value is one field on one side, with the type that the functions take.
 type value struct {
 	path path
-	typ  reflect.Type // nil: as the versions' types have it
-	// same reports whether two encodings are of one value, as a number of another width.
+	typ  reflect.Type // nil: the type that the versions give the field
+	// same reports whether two encodings hold an equal value, for example in integers of different
+	// widths.
 	same func(a, b bson.RawValue) bool
 	zero bson.RawValue
 }
@@ -35,7 +36,7 @@ func named(p string) value {
 func valueOf[T any](p string) value {
 	var none T
 	v := value{path: parsePath(p), typ: reflect.TypeFor[T]()}
-	v.zero, _ = encodeValue(none) // a type that cannot be encoded fails with its first value
+	v.zero, _ = encodeValue(none) // a type that cannot be encoded fails at its first value
 	v.same = func(a, b bson.RawValue) bool {
 		x, errX := decodeValue[T](a)
 		y, errY := decodeValue[T](b)
@@ -44,14 +45,15 @@ func valueOf[T any](p string) value {
 	return v
 }
 
-// Rename gives a field another name, or another place: its value stays as it is. Both
-// types must have it with the same type.
+// Rename gives a field another path. Its value stays as it is. Both types must have the field with
+// the same type.
 func Rename(old, new string) Field {
 	return Field{old: []value{named(old)}, new: []value{named(new)}}
 }
 
-// Convert changes a field's value, and its path if old and new differ. Absence stays, and
-// so does null unless the functions take a pointer.
+// Convert changes the value of a field, and its path if old and new differ. Each result is
+// converted back at once, and a value that differs then is an error of the record. An absent field
+// stays absent. Null stays null, unless the function takes a pointer.
 func Convert[A, B any](old, new string, up func(A) (B, error), down func(B) (A, error)) Field {
 	return Field{
 		old: []value{valueOf[A](old)}, new: []value{valueOf[B](new)},
@@ -60,17 +62,16 @@ func Convert[A, B any](old, new string, up func(A) (B, error), down func(B) (A, 
 	}
 }
 
-// Monotone is Convert for functions that keep the order of values, strictly: of two values
-// the greater one becomes the greater one. Requests may then order by the field, and
-// compare it by less and greater.
+// Monotone is a Convert whose functions are strictly increasing. Requests may therefore order by
+// the field, and compare it with less and greater.
 func Monotone[A, B any](old, new string, up func(A) (B, error), down func(B) (A, error)) Field {
 	f := Convert(old, new, up, down)
 	f.monotone = true
 	return f
 }
 
-// Split makes two fields of one. Where a record of the new version has only one of them,
-// the other counts as the zero value.
+// Split turns one field into two. If a record of the new version has only one of the two, the other
+// one counts as the zero value.
 func Split[A, B, C any](old, new1, new2 string, up func(A) (B, C, error), down func(B, C) (A, error)) Field {
 	return Field{
 		old: []value{valueOf[A](old)}, new: []value{valueOf[B](new1), valueOf[C](new2)},
@@ -79,7 +80,8 @@ func Split[A, B, C any](old, new1, new2 string, up func(A) (B, C, error), down f
 	}
 }
 
-// Join makes one field of two: Split the other way.
+// Join turns two fields into one. It is the reverse of Split: an absent field counts as the zero
+// value if the other one is present.
 func Join[A, B, C any](old1, old2, new string, up func(A, B) (C, error), down func(C) (A, B, error)) Field {
 	return Field{
 		old: []value{valueOf[A](old1), valueOf[B](old2)}, new: []value{valueOf[C](new)},
@@ -88,22 +90,24 @@ func Join[A, B, C any](old1, old2, new string, up func(A, B) (C, error), down fu
 	}
 }
 
-// OldOnly is a field that the new version does not have. Records that came from there and
-// that the old version never had get def; nil leaves it out.
+// OldOnly declares a field that only the old version has. The new version's records do not hold it;
+// it survives in the old version's record as the complement. A record that the old version never
+// had gets def, or no such field if def is nil.
 func OldOnly(path string, def any) Field {
 	return Field{old: []value{named(path)}, def: def, held: true}
 }
 
-// NewOnly is a field that the old version does not have. Records that come from there for
-// the first time get def; nil leaves it out.
+// NewOnly declares a field that only the new version has. A record that the new version never had
+// gets def, or no such field if def is nil.
 func NewOnly(path string, def any) Field {
 	return Field{new: []value{named(path)}, def: def, held: true}
 }
 
-// errBack reports that a value is not what it was after a conversion there and back.
+// errBack reports that a value differs after a conversion there and back.
 var errBack = errors.New("the value does not come back the same")
 
 func convert[A, B any](in bson.RawValue, there func(A) (B, error), back func(B) (A, error)) ([]bson.RawValue, error) {
+	// Only a pointer can be null in Go, so other functions cannot convert null.
 	if in.Type == bson.TypeNull && reflect.TypeFor[A]().Kind() != reflect.Pointer {
 		return []bson.RawValue{in}, nil
 	}
@@ -115,6 +119,7 @@ func convert[A, B any](in bson.RawValue, there func(A) (B, error), back func(B) 
 	if err != nil {
 		return nil, err
 	}
+	// Convert back at once: a value that does not survive must fail now, not after a rollback.
 	again, err := back(b)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBack, err)
@@ -135,6 +140,7 @@ func split[A, B, C any](in bson.RawValue, there func(A) (B, C, error), back func
 	if err != nil {
 		return nil, err
 	}
+	// As in convert, a value that does not survive must fail now.
 	again, err := back(b, c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBack, err)
@@ -158,6 +164,7 @@ func join[A, B, C any](in1, in2 bson.RawValue, there func(A, B) (C, error), back
 	if err != nil {
 		return nil, err
 	}
+	// As in convert, values that do not survive must fail now.
 	a2, b2, err := back(c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBack, err)
@@ -189,8 +196,8 @@ func encodeValue(v any) (bson.RawValue, error) {
 	return bson.RawValue{Type: t, Value: data}, nil
 }
 
-// decodeValue is strict about null, of which the driver makes the zero value. What is
-// absent is zero.
+// decodeValue returns the zero value for an absent field. It refuses null, which the driver would
+// silently decode as the zero value.
 func decodeValue[T any](v bson.RawValue) (out T, err error) {
 	if v.Type == 0 {
 		return out, nil
@@ -207,7 +214,7 @@ func decodeValue[T any](v bson.RawValue) (out T, err error) {
 	return out, nil
 }
 
-// known decodes the common case without the driver's reflection.
+// known decodes the common types without reflection, which is faster.
 func known(v bson.RawValue, into any) (ok bool) {
 	switch into := into.(type) {
 	case *string:
@@ -228,7 +235,7 @@ func equal[T any](a, b T) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}
-	x, errX := encodeValue(a) // NaN, time zones
+	x, errX := encodeValue(a) // equal bytes for NaN and for times in different zones
 	y, errY := encodeValue(b)
 	return errX == nil && errY == nil && x.Equal(y)
 }

@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Group is a transformer of several kinds. Old and New are structs whose fields are the
-// kinds of each side:
+// Group is a transformer of several kinds. Old and New are structs whose fields are the kinds of
+// each side:
 //
 //	type OldGroup struct {
 //		Job *Job `typed:"kind=jobs"`
@@ -23,45 +23,49 @@ import (
 //		Steps map[string]Step `typed:"kind=steps,key={group}/{key}"`
 //	}
 //
-// A pointer is the one record of the group, nil if there is none; its key is the group's
-// name, or what key= makes of it. A map is any number of records, by what {key} stands for
-// in their names. At least one field of each side is a pointer, by which the group is
-// known where nothing is left of it. A string tagged "name" is set to the group's name. The
-// option fixed marks a kind that an application reaches by its name.
+// A pointer field is the one record of the group in that kind, or nil if there is none. Its key is
+// the name of the group, or follows from the pattern in key=. A map field holds any number of
+// records, by the part of their names that {key} stands for. Each side needs at least one pointer
+// field, unless groups go by content. The guard of its record stands for the whole group, even when
+// no record is left. A string field with the tag "name" receives the name of the group. The option
+// fixed marks a fixed-name kind: an existing application uses the collection directly, under that
+// name.
 //
-// With group=FIELD in place of key=, records are grouped by what their document has in
-// that field (a string, at a dotted path): the map is by their whole names then, and all
-// groups of the transformer go by content.
+// With group=FIELD instead of key=, records are grouped by the content of the field at that dotted
+// path, which must be a string. The map is then by whole record names, and all groups of the
+// transformer go by content.
 //
-// Up gets what the new version holds in have, empty if it holds nothing, and returns what
-// it must hold: a record that is left out is deleted. Down is the same the other way.
-// Fields of a document that its struct does not know stay as the target holds them; those
-// of the source get there in a field of type Rest alone.
+// Up gets the old version's records, and in have the records that the new version holds. have is
+// empty if there are none. Up returns the records that the new version must hold, and the engine
+// deletes the others. Down does the same in the other direction. Fields of a document that its
+// struct does not know stay as the target holds them. Unknown fields of the source reach the target
+// only in a field of type Rest, or with KeepRest.
 type Group[Old, New any] struct {
 	Name     string // unique in its registry
 	Revision string // the author changes it when a function's result changes
 	Up       func(old Old, have New) (New, error)
 	Down     func(new New, have Old) (Old, error)
-	// OneWay declares that Down does not give back what Up was made of, and the other way
-	// round. Otherwise each result is taken back, and one that does not come back the same is
-	// an error of its group (transform.Reversal).
+	// OneWay declares that Down does not restore the input of Up, or Up the input of Down. Otherwise
+	// each result is converted back at once, and a result that differs is an error of its group
+	// (transform.Reversal).
 	OneWay bool
-	// Codecs are those of kinds whose types are no structs with bson tags.
+	// Codecs are the codecs of kinds, by kind name, whose types are not structs with bson tags.
 	Codecs map[string]KindCodec
-	// CodecOf returns the codec of such a type, for kinds that are not in Codecs:
-	// protodoc.Kinds for groups whose kinds are protobuf messages.
+	// CodecOf returns the codec of a type, for kinds that Codecs does not have. For protobuf messages
+	// use protodoc.Kinds. Nil means none.
 	CodecOf func(reflect.Type) (KindCodec, bool)
-	// KeepRest is the field in which a group's one record (a pointer) takes along what the
-	// types of the other version's records do not know of them, for each record by itself:
-	// several records may become one, and each gets its own back. The handlers of that version
-	// must leave the field alone, as those of fields that they do not know do. Empty: fields
-	// that are not known stay where they are, and do not get to the other version.
+	// KeepRest is the name of a field that carries unknown fields to the other version. The one
+	// record of a group (a pointer field) holds in it the fields that the other version's types do
+	// not know, for each record separately. So several records may become one, and each gets its own
+	// fields back. Handlers must leave this field alone, like any field that they do not know. If
+	// KeepRest is empty, unknown fields stay where they are and do not reach the other version.
 	KeepRest string
-	// Shapes are the indexes and options of kinds that have any.
+	// Shapes holds the indexes and options of kinds, by kind name. It may be nil.
 	Shapes map[string]record.Shape
 }
 
-// Spec checks the group's declarations and makes its transformer.
+// Spec checks the declarations of the group and returns its transformer. The error lists the faults
+// of both structs together.
 func (g Group[Old, New]) Spec() (transform.Spec, error) {
 	out, err := g.spec()
 	if err != nil {
@@ -89,19 +93,22 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 			return none, err
 		}
 	}
+	// Group names with a separator of either side are refused: both sides use the same names.
 	var separators []string
 	for _, m := range slices.Concat(old.members, fresh.members) {
 		if m.many && m.key.middle != "" {
 			separators = append(separators, m.key.middle)
 		}
 	}
+	// If one side groups by content, so does the other, because a transformer has one kind of group.
 	byContent := old.byContent() || fresh.byContent()
+	// Groups by content are found through lineage, not through keys, so their names are free.
 	if byContent {
 		separators = nil
 	}
 	revision := g.Revision
 	if g.KeepRest != "" {
-		revision += ", rest in " + g.KeepRest // it changes what is stored, as a function would
+		revision += ", rest in " + g.KeepRest // it changes the stored records
 	}
 	return transform.Spec{
 		Name: g.Name, Revision: revision,
@@ -111,7 +118,8 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	}, nil
 }
 
-// reversal is how the results of functions of the user are known to come back.
+// reversal returns how the engine makes sure that results can be converted back. tried is true if a
+// user function sees whole records.
 func reversal(oneWay, tried bool) transform.Reversal {
 	switch {
 	case oneWay:
@@ -123,7 +131,8 @@ func reversal(oneWay, tried bool) transform.Reversal {
 	}
 }
 
-// checkName refuses the name of a group that could be taken for a part of another one.
+// checkName refuses a group name that contains a separator: its records could be taken for parts of
+// another group.
 func checkName(group string, separators []string) error {
 	name, ok := record.Key(group).Name()
 	if !ok {
@@ -137,15 +146,17 @@ func checkName(group string, separators []string) error {
 	return nil
 }
 
-// run makes a transformer of a function over whole groups.
+// run makes a transformer from a function over whole groups.
 func run[From, To any](from, to side, separators []string, f func(From, To) (To, error)) transform.Func {
 	return func(src, have transform.Group) ([]record.Record, error) {
+		// An empty source group deletes the target's records; the user's function has no part in it.
 		if len(src.Records) == 0 {
 			return nil, nil
 		}
 		if err := checkName(src.Name, separators); err != nil {
 			return nil, err
 		}
+		// A panic in the user's function must not end the process.
 		return transform.Isolated(func() ([]record.Record, error) {
 			var a From
 			var b To
@@ -168,26 +179,27 @@ func run[From, To any](from, to side, separators []string, f func(From, To) (To,
 	}
 }
 
-// side is a struct whose fields are kinds.
+// side is a parsed struct whose fields are kinds.
 type side struct {
 	members []member
-	name    int    // the field that is set to the group's name, -1 if there is none
-	rest    string // KeepRest of the group
+	name    int    // index of the field for the group's name, or -1
+	rest    string // the group's KeepRest
 }
 
-// member is a field that is a kind.
+// member is one field of a side: a kind.
 type member struct {
 	field   int
 	kind    record.KindSpec
 	many    bool
 	key     pattern
-	content path // of the field that names the group; nil for groups by name
+	content path // path of the field that names the group; nil for groups by name
 	codec   KindCodec
 	shape   Shape
-	rest    bool // its type takes unknown fields along
+	rest    bool // the type has a field of type Rest
 }
 
-// declare makes the side of the Spec. The first kind is the anchor's.
+// declare returns the transform.Side. Kinds with one record come first, because the first kind is
+// the anchor.
 func (s side) declare(byContent bool, shapes map[string]record.Shape) transform.Side {
 	var out transform.Side
 	members := slices.Clone(s.members)
@@ -207,7 +219,7 @@ func (s side) declare(byContent bool, shapes map[string]record.Shape) transform.
 		switch {
 		case m.content != nil:
 			k.Content = m.groupByContent
-		case m.many || m.key != groupAlone: // others are scanned whole
+		case m.many || m.key != groupAlone: // for others the key is the group
 			k.Single = !m.many
 			k.GroupOf = func(key record.Key) (string, error) {
 				group, _, err := m.key.match(key)
@@ -220,6 +232,7 @@ func (s side) declare(byContent bool, shapes map[string]record.Shape) transform.
 		}
 		out.Kinds = append(out.Kinds, k)
 	}
+	// For groups by content the lineage entries are the anchors.
 	if anchor := members[0]; !byContent {
 		out.Anchor = func(group string) (string, record.Key) {
 			name, _ := record.Key(group).Name()

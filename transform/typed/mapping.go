@@ -10,7 +10,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// mapping expresses requests along a way.
+// mapping translates requests along a way.
 type mapping struct{ *way }
 
 var _ transform.Mapping = mapping{}
@@ -23,6 +23,7 @@ func (m mapping) Name(name string) (string, error) {
 	if m.names == nil {
 		return name, nil
 	}
+	// A panic in a user function must not end the server.
 	out, err := transform.Isolated(func() (string, error) { return m.names.Up(name) })
 	if err != nil {
 		return "", refuse(name, "the other version has no such name: %v", err)
@@ -32,6 +33,7 @@ func (m mapping) Name(name string) (string, error) {
 
 func (m mapping) Parent(parent string) (string, error) {
 	switch {
+	// An empty parent lists all records, in both versions.
 	case m.names == nil || parent == "":
 		return parent, nil
 	case m.names.UpParent == nil:
@@ -44,8 +46,8 @@ func (m mapping) Parent(parent string) (string, error) {
 	return out, nil
 }
 
-// hit finds the rule that a path is part of, and what of the path lies inside of the
-// rule's field. ok is false for a path that no rule has to do with.
+// hit finds the rule whose source field contains the path. inside is the part of the path within
+// that field. ok is false if no rule concerns the path.
 func (m mapping) hit(dotted string, p path) (r rule, v value, inside path, ok bool, err error) {
 	for _, r := range m.rules {
 		for _, v := range r.source {
@@ -62,8 +64,8 @@ func (m mapping) hit(dotted string, p path) (r rule, v value, inside path, ok bo
 	return r, v, nil, false, m.known(dotted, p)
 }
 
-// known refuses fields that only the other version has: a record of this one that has
-// them is not migrated either.
+// known refuses a field that only the other version has. A record with such a field is not
+// transformed either.
 func (m mapping) known(dotted string, p path) error {
 	if slices.ContainsFunc(m.foreign, p.within) {
 		return refuse(dotted, "there is no such field in this version")
@@ -71,7 +73,9 @@ func (m mapping) known(dotted string, p path) error {
 	return nil
 }
 
-// single is the one path that holds what p does, for what cannot be expressed with several.
+// single returns the one path that stands for a path in the other version. It refuses a field that
+// the other version lacks, computes, or joins with another one. For a split field it returns the
+// first part, and callers check the rule for more.
 func (m mapping) single(dotted string) (to string, r rule, err error) {
 	p := parsePath(dotted)
 	r, v, inside, ok, err := m.hit(dotted, p)
@@ -79,6 +83,7 @@ func (m mapping) single(dotted string) (to string, r rule, err error) {
 	case err != nil:
 		return "", r, err
 	case !ok:
+		// A field inside the object may have moved. Then no single path holds the whole object.
 		for _, r := range m.rules {
 			for _, v := range r.source {
 				if v.path.within(p) {
@@ -106,12 +111,12 @@ func otherOf(r rule, v value) path {
 	return v.path
 }
 
-// Field maps the path of a mask. A field that holds others which have moved is all of
-// them.
+// Field maps a path in a mask. A field maps to all the fields that hold parts of it.
 func (m mapping) Field(dotted string) ([]string, error) {
 	p := parsePath(dotted)
 	for _, q := range m.opaque {
 		if p.within(q) || q.within(p) {
+			// Whole computes these fields together, so a change of one may change all.
 			out := make([]string, len(m.opaqueTarget))
 			for i, t := range m.opaqueTarget {
 				out[i] = t.String()
@@ -132,6 +137,7 @@ func (m mapping) Field(dotted string) ([]string, error) {
 	switch {
 	case len(r.target) == 0:
 		return nil, refuse(dotted, "the other version does not have it")
+	// The functions take the whole value, so its parts have no counterparts.
 	case r.run != nil && len(inside) > 0:
 		return nil, refuse(dotted, "%s is converted as a whole", v.path)
 	}
@@ -142,10 +148,12 @@ func (m mapping) Field(dotted string) ([]string, error) {
 	return out, nil
 }
 
-// around is the mask for a field that no rule names itself.
+// around returns the mask for a field that no rule names: the field itself if it stays, and the
+// targets of rules for fields inside it.
 func (m mapping) around(dotted string, p path) []string {
 	var out []string
 	_, typed := m.from.at(p)
+	// A field that the types do not know has the same path in both versions.
 	if _, stays := m.to.at(p); stays || !typed {
 		out = append(out, dotted)
 	}
@@ -154,6 +162,7 @@ func (m mapping) around(dotted string, p path) []string {
 			continue
 		}
 		for _, t := range r.target {
+			// A target inside p is in the mask already, and each path must be there once.
 			if s := t.path.String(); !t.path.within(p) && !slices.Contains(out, s) {
 				out = append(out, s)
 			}
@@ -165,19 +174,20 @@ func (m mapping) around(dotted string, p path) []string {
 	return out
 }
 
-// Order maps a field to the one that sorts the same.
+// Order maps a field to the field that sorts the same records in the same order.
 func (m mapping) Order(dotted string) (string, error) {
 	to, r, err := m.single(dotted)
 	if err != nil {
 		return "", err
 	}
+	// Only a monotone conversion into one field keeps the order of the records.
 	if r.run != nil && (!r.monotone || len(r.target) > 1) {
 		return "", refuse(dotted, "its values are converted, and sort in another order in the other version")
 	}
 	return to, nil
 }
 
-// Compare maps a comparison, its literals converted as the field's values are.
+// Compare maps a comparison. It converts the literals like the values of the field.
 func (m mapping) Compare(c transform.Condition) ([]transform.Condition, error) {
 	to, r, err := m.single(c.Path)
 	switch {
@@ -190,9 +200,11 @@ func (m mapping) Compare(c transform.Condition) ([]transform.Condition, error) {
 	}
 	switch c.Op {
 	case transform.OpHas:
+		// Presence does not depend on the value.
 		return []transform.Condition{{Path: to, Op: c.Op}}, nil
 	case transform.OpEqual, transform.OpIn:
 	case transform.OpLess, transform.OpLessEqual, transform.OpGreater, transform.OpGreaterEqual:
+		// Only a monotone conversion keeps the order of values.
 		if !r.monotone {
 			return nil, refuse(c.Path, "its values are converted, and %s does not mean the same in the other version", c.Op)
 		}
@@ -212,8 +224,10 @@ func (m mapping) Compare(c transform.Condition) ([]transform.Condition, error) {
 	return []transform.Condition{out}, nil
 }
 
-// compareSplit: a value is equal when all its parts are.
+// compareSplit maps an equality to one equality for each part. Only all parts together equal the
+// value.
 func (m mapping) compareSplit(c transform.Condition, r rule) ([]transform.Condition, error) {
+	// The returned conditions must all hold. Several values would need alternatives of such lists.
 	if (c.Op != transform.OpEqual && c.Op != transform.OpIn) || len(c.Values) != 1 || c.Values[0] == nil {
 		return nil, refuse(c.Path, "it is split into %s in the other version, and can only be compared for being equal to one value", targetsOf(r))
 	}
@@ -236,8 +250,9 @@ func targetsOf(r rule) string {
 	return out
 }
 
-// literals converts a literal as the field's value would be.
+// literals converts a literal like a value of the field.
 func literals(field string, r rule, v any) ([]any, error) {
+	// Rounding the literal would compare with another date than the request names.
 	if t, ok := v.(time.Time); ok && t.Nanosecond()%int(time.Millisecond) != 0 {
 		return nil, refuse(field, "dates are stored in milliseconds, and %s is none", t.Format(time.RFC3339Nano))
 	}

@@ -10,15 +10,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ordered is the driver's way of writing BSON but for Go maps, whose entries it writes in
-// random order: a transformer must make equal bytes of equal records.
+// ordered is the registry of the driver, except that it encodes Go maps in the order of their keys.
+// The driver's order is random, but a transformer must return equal bytes for equal records.
 var ordered = func() *bson.Registry {
 	r := bson.NewRegistry()
 	r.RegisterKindEncoder(reflect.Map, bson.ValueEncoderFunc(encodeMap))
 	return r
 }()
 
-// encodeMap writes a map as a document in the order of its keys, nil as null.
+// encodeMap writes a map as a document in the order of its keys. A nil map becomes null.
 func encodeMap(ec bson.EncodeContext, vw bson.ValueWriter, m reflect.Value) error {
 	if m.IsNil() {
 		return vw.WriteNull()
@@ -38,6 +38,7 @@ func encodeMap(ec bson.EncodeContext, vw bson.ValueWriter, m reflect.Value) erro
 		d = append(d, bson.E{Key: key, Value: entries.Value().Interface()})
 	}
 	slices.SortFunc(d, func(a, b bson.E) int { return cmp.Compare(a.Key, b.Key) })
+	// The encoder of bson.D uses the same registry for the values, so nested maps are ordered too.
 	enc, err := ec.LookupEncoder(reflect.TypeFor[bson.D]())
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func marshal(v any) (bson.Raw, error) {
 	return b.Bytes(), nil
 }
 
-// marshalValue is marshal for a value that need not be a document.
+// marshalValue encodes any value. marshal encodes documents only.
 func marshalValue(v any) (bson.Type, []byte, error) {
 	doc, err := marshal(bson.D{{Key: "v", Value: v}})
 	if err != nil {

@@ -19,6 +19,7 @@ func (s side) decode(g transform.Group, into reflect.Value) error {
 		into.Field(s.name).SetString(name)
 	}
 	for _, m := range s.members {
+		// User functions must be able to write to a map without creating it.
 		if m.many {
 			into.Field(m.field).Set(reflect.MakeMap(into.Field(m.field).Type()))
 		}
@@ -34,6 +35,7 @@ func (s side) decode(g transform.Group, into reflect.Value) error {
 			return fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
 		}
 		if !m.many {
+			// A second record would silently replace the first.
 			if !f.IsNil() {
 				return fmt.Errorf("%s: a group has one record, not also %s", r.Kind, r.Key)
 			}
@@ -49,7 +51,7 @@ func (s side) decode(g transform.Group, into reflect.Value) error {
 	return nil
 }
 
-// nameIn is what a record is called in its map.
+// nameIn returns the map key of a record.
 func (m member) nameIn(k record.Key) (string, error) {
 	if m.content == nil {
 		_, name, err := m.key.match(k)
@@ -62,7 +64,7 @@ func (m member) nameIn(k record.Key) (string, error) {
 	return name, nil
 }
 
-// encode makes the records of a struct, over those that the target holds.
+// encode returns the records of a struct, merged into the records that the target holds.
 func (s side) encode(group string, v reflect.Value, have transform.Group) ([]record.Record, error) {
 	name, _ := record.Key(group).Name()
 	var out []record.Record
@@ -98,6 +100,7 @@ func (s side) encode(group string, v reflect.Value, have transform.Group) ([]rec
 		for it := f.MapRange(); it.Next(); {
 			key := it.Key().String()
 			if m.content == nil {
+				// Such a key would be the bare prefix, in which match finds no record name.
 				if key == "" {
 					return nil, fmt.Errorf("%s: a record of group %s has no name", m.kind.Name, name)
 				}
@@ -111,8 +114,8 @@ func (s side) encode(group string, v reflect.Value, have transform.Group) ([]rec
 	return out, nil
 }
 
-// over writes a record's fields over what the target holds of it: fields that the type
-// does not know stay, and those whose value is the same keep their bytes.
+// over merges an encoded record into the record that the target holds. Fields that the type does
+// not know stay, and fields with an unchanged value keep their bytes.
 func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.Raw, error) {
 	if held != nil {
 		merged, ok, err := m.codec.merge(held, v)
@@ -120,7 +123,7 @@ func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.
 			return nil, fmt.Errorf("complement: %w", err)
 		}
 		if ok {
-			doc, held = merged, nil // all that is held is in there
+			doc, held = merged, nil // the codec has kept all other fields of held
 		}
 	}
 	made, err := open(doc)
@@ -137,10 +140,13 @@ func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.
 	} else if s, ok := id.val.StringValueOK(); !ok || s != "" && record.StringKey(s) != key {
 		return nil, fmt.Errorf("its _id is %s", id.val)
 	}
+	// A struct without _id, or with an empty one, gets the key that follows from its group.
 	id.val = key.Value()
 	if held == nil {
 		return made.encode(nil), nil
 	}
+	// Compare fields as the codec encodes them. The held document may have the same value in another
+	// encoding, and then keeps it.
 	before, err := m.codec.decode(held)
 	if err != nil {
 		return nil, fmt.Errorf("complement: %w", err)
@@ -159,6 +165,8 @@ func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.
 		if err != nil {
 			return nil, err
 		}
+		// A held field stays if its value has not changed, if the type does not know it, or if the
+		// encoder leaves it out. Otherwise the user's function has removed it.
 		_, known := m.shape.field(string(h.name))
 		before := again.Lookup(string(h.name))
 		switch {

@@ -11,54 +11,56 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Pair is a transformer of single records: each of the old version is one of the new
-// version. Name, both kinds and whatever the types differ in are required.
+// Pair is a transformer of single records: one record of the old version becomes one record of the
+// new version. Name and both kinds are required, and so is a Field for each difference between the
+// types.
 type Pair[Old, New any] struct {
 	Name             string // unique in its registry
 	Revision         string // the author changes it when a function's result changes
 	OldKind, NewKind record.KindSpec
 	Fields           []Field
-	// Names is how the records are named, if they change their names.
+	// Names changes the names of the records. Nil leaves them as they are.
 	Names *Names
-	// Whole is for what cannot be declared field by field.
+	// Whole computes fields that cannot be declared one by one.
 	Whole *Whole[Old, New]
-	// OneWay declares that Whole does not give back what it was given. Otherwise each of its
-	// results is taken back, as those of all other functions are, and one that does not come
-	// back the same is an error of its record.
+	// OneWay declares that Whole does not restore its input. Otherwise each of its results is
+	// converted back at once, and a result that differs is an error of its record. The functions of
+	// Fields are always checked like that.
 	OneWay bool
-	// OldCodec and NewCodec are how the types lie in documents; BSON by default.
+	// OldCodec and NewCodec define the layout of the types in documents. Nil means BSON.
 	OldCodec Codec[Old]
 	NewCodec Codec[New]
 }
 
-// Names changes the names of records, all of which are strings. A name that cannot be
-// changed is an error. Up and Down are each other's inverse.
+// Names changes the names of records. All keys must be strings. Up and Down must be inverse to each
+// other, and return an error for a name that the other version cannot have.
 type Names struct {
 	Up, Down func(name string) (string, error)
-	// UpParent and DownParent do the same for the beginnings of names that list requests
-	// ask for. Without them such requests cannot be expressed in the other version.
+	// UpParent and DownParent change the parent in a list request, which is the first part of the
+	// names. Without them such a request is refused in the other version.
 	UpParent, DownParent func(parent string) (string, error)
 }
 
-// Whole computes fields from the whole record, which is decoded for it.
+// Whole computes fields from the whole record, which it decodes for this.
 type Whole[Old, New any] struct {
-	// OldFields and NewFields are the dotted paths that only Up and Down deal with: Up sets
-	// NewFields in new, which has all other fields, and those as the new version holds them
-	// already. OldFields are not in it. Down does it the other way. What else they set is
-	// ignored. Requests cannot filter or order by these fields in the other version.
+	// OldFields and NewFields are the dotted paths that only Up and Down write. Up gets new with all
+	// other fields already set and with NewFields as the new version holds them, but without
+	// OldFields. It sets NewFields; all other changes are ignored. Down does the same in the other
+	// direction. In the other version, requests cannot filter or order by these fields.
 	OldFields, NewFields []string
 	Up                   func(old Old, new *New) error
 	Down                 func(new New, old *Old) error
 }
 
-// Transformer is a compiled Pair.
+// Transformer is a compiled Pair. It is safe for concurrent use if the functions of the pair are.
 type Transformer struct {
 	Spec transform.Spec
-	// Up expresses requests of the old version in terms of the new one, Down the other way.
+	// Up translates requests of the old version to the new one. Down does the reverse.
 	Up, Down transform.Mapping
 }
 
-// Compile checks a pair and makes its transformer. All that is wrong is reported at once.
+// Compile checks a pair and returns its transformer. The error lists all faults that it finds in
+// the fields of both types.
 func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 	if p.OldCodec == nil {
 		p.OldCodec = BSON[Old]()
@@ -73,6 +75,7 @@ func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 	}
 	up := &way{from: oldShape, to: newShape, names: p.Names, kind: p.NewKind.Name}
 	down := &way{from: newShape, to: oldShape, names: p.Names.inverse(), kind: p.OldKind.Name}
+	// Each field is a rule in both directions.
 	for _, f := range p.Fields {
 		up.rules = append(up.rules, rule{source: f.old, target: f.new, run: f.up, def: f.def, held: f.held, monotone: f.monotone})
 		down.rules = append(down.rules, rule{source: f.new, target: f.old, run: f.down, def: f.def, held: f.held, monotone: f.monotone})
@@ -89,6 +92,7 @@ func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 	}
 	up.index()
 	down.index()
+	// Each direction checks the fields of its own source type, so both are needed.
 	errs = append(errs, up.check(p.OldKind.Name, p.NewKind.Name), down.check(p.NewKind.Name, p.OldKind.Name))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("pair %s: %w", cmp.Or(p.Name, p.OldKind.Name), err)
@@ -100,9 +104,11 @@ func Compile[Old, New any](p Pair[Old, New]) (*Transformer, error) {
 		New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: p.NewKind}}},
 		Up:  up.transform, Down: down.transform,
 		UpNeedsHave: up.needsHave(), DownNeedsHave: down.needsHave(),
-		// The functions of fields are tried by themselves.
+		// Functions of fields convert each value back themselves, so only Whole needs the check.
 		Reversal: reversal(p.OneWay, p.Whole != nil),
 	}
+	// Records that change their names need a function from the new name to the group, which is the
+	// old key.
 	if p.Names != nil {
 		t.Spec.New = p.Names.side(p.NewKind)
 	}
@@ -130,7 +136,7 @@ func parsePaths(dotted []string) []path {
 	return out
 }
 
-// inverse is how names change on the way down.
+// inverse returns the names for the other direction.
 func (n *Names) inverse() *Names {
 	if n == nil {
 		return nil
@@ -138,12 +144,12 @@ func (n *Names) inverse() *Names {
 	return &Names{Up: n.Down, Down: n.Up, UpParent: n.DownParent, DownParent: n.UpParent}
 }
 
-// side groups the new version's records under the keys of the old one.
+// side groups the records of the new version by their old keys.
 func (n *Names) side(kind record.KindSpec) transform.Side {
 	keyOf := func(group string) record.Key {
 		k, err := rename(record.Key(group), n.Up)
 		if err != nil {
-			return record.Key(group) // no record has such a name: it selects nothing
+			return record.Key(group) // no record of the new version has this name, so it selects nothing
 		}
 		return k
 	}
@@ -174,8 +180,8 @@ func rename(k record.Key, f func(string) (string, error)) (record.Key, error) {
 	return record.StringKey(out), nil
 }
 
-// wholeUp makes the part of a transformation that sees whole records: it returns what the
-// target's type is encoded as, before and after f.
+// wholeUp makes a function that calls f on decoded records. It returns the encoded target before
+// and after f, so that the caller can find the changed fields.
 func wholeUp[From, To any](from Codec[From], to Codec[To], f func(From, *To) error) func(src, made bson.Raw) (before, after bson.Raw, err error) {
 	return func(src, made bson.Raw) (before, after bson.Raw, err error) {
 		a, err := from.Decode(src)
@@ -186,6 +192,8 @@ func wholeUp[From, To any](from Codec[From], to Codec[To], f func(From, *To) err
 		if err != nil {
 			return nil, nil, err
 		}
+		// Encode twice with one codec: a field that the codec drops or widens must not count as
+		// changed.
 		if before, err = to.Encode(b); err != nil {
 			return nil, nil, err
 		}

@@ -7,10 +7,11 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// pattern is how a record's name is made of its group's: before, the group, and for a
-// kind with several records middle, the record's own name, and after.
+// pattern is the form of record names in a group: before, the group's name, and after. A kind with
+// several records has middle and the record's own name in front of after.
 type pattern struct{ before, middle, after string }
 
+// groupAlone is the pattern of a record whose name is the group's name.
 var groupAlone = pattern{}
 
 func parsePattern(s string, many bool) (p pattern, err error) {
@@ -29,6 +30,8 @@ func parsePattern(s string, many bool) (p pattern, err error) {
 		p.after = rest
 		return p, nil
 	}
+	// An empty separator is refused: the group's name could not be told apart from the record's own
+	// name.
 	middle, after, ok := strings.Cut(rest, "{key}")
 	if !ok || middle == "" {
 		return p, fmt.Errorf("key=%s: the records of a map are called {group}, something, {key}", s)
@@ -37,7 +40,7 @@ func parsePattern(s string, many bool) (p pattern, err error) {
 	return p, nil
 }
 
-// begin is the name of a single record of a group, and what those of several begin with.
+// begin returns the name of a group's one record, or the prefix of its many records.
 func (p pattern) begin(group string) string {
 	if p.middle == "" {
 		return p.before + group + p.after
@@ -45,7 +48,7 @@ func (p pattern) begin(group string) string {
 	return p.before + group + p.middle
 }
 
-// match takes a key apart.
+// match splits a key into the group's name and the record's own name.
 func (p pattern) match(k record.Key) (group, key string, err error) {
 	name, ok := k.Name()
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// keepRest checks the field of KeepRest against a side.
+// keepRest sets the field of KeepRest on a side and checks that no type uses its name.
 func (s *side) keepRest(field string) error {
 	if strings.ContainsAny(field, ".$\x00") || field == "_id" || field == record.ReservedField {
 		return fmt.Errorf("KeepRest: %q cannot be the name of a field", field)
@@ -26,8 +26,8 @@ func (s *side) keepRest(field string) error {
 	return nil
 }
 
-// keeper is the kind whose one record keeps the rest of the other version's records; ok is
-// false for a side of maps alone, whose records may go to other groups.
+// keeper returns the kind whose one record stores the unknown fields of the other version. ok is
+// false for a side that has only maps, because their records may move to other groups.
 func (s side) keeper() (m member, ok bool) {
 	i := slices.IndexFunc(s.members, func(m member) bool { return !m.many })
 	if i < 0 {
@@ -36,19 +36,21 @@ func (s side) keeper() (m member, ok bool) {
 	return s.members[i], true
 }
 
-// restOfRecord is what a record holds beyond what its type knows.
+// restOfRecord holds the fields of one record that its type does not know. It is stored in the
+// record of the keeper.
 type restOfRecord struct {
 	Kind   string        `bson:"kind"`
 	Key    bson.RawValue `bson:"key"`
 	Fields bson.Raw      `bson:"fields"`
 }
 
-// carry takes the rest of the source's records along, in the record of the target that
-// keeps it, and gives those of the target what the source has kept for them. Where the
-// source has no record that could keep it, the target's records stay as they are.
+// carry stores the unknown fields of the source's records in the target's keeper. It also restores
+// to the target's records the fields that the source's keeper stored for them. If the source has no
+// keeper, the target's records stay as they are.
 func carry(from, to side, src transform.Group, recs []record.Record) ([]record.Record, error) {
 	var out, back []restOfRecord
 	_, gives := from.keeper()
+	// Collect the unknown fields of the source's records, and the fields that the source keeps.
 	for _, r := range src.Records {
 		m := from.member(r.Kind)
 		o, err := open(r.Doc)
@@ -60,13 +62,15 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 			return nil, err
 		}
 		if kept != nil {
+			// The kept fields belong to other records, so they must not travel on as unknown fields of
+			// this one.
 			o.remove(kept)
 			if err := kept.val.Unmarshal(&back); err != nil {
 				return nil, fmt.Errorf("%s %s: %s is not what a group keeps: %w", r.Kind, r.Key, from.rest, err)
 			}
 		}
 		if m.rest {
-			continue // a field of type Rest has them, and the functions of the group
+			continue // the group's functions pass on the field of type Rest
 		}
 		o.elems = slices.DeleteFunc(o.elems, func(e *element) bool {
 			_, known := m.shape.field(string(e.name))
@@ -76,12 +80,14 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 			out = append(out, restOfRecord{r.Kind, r.Key.Value(), o.encode(nil)})
 		}
 	}
+	// Equal records must give equal bytes, whatever the order of the source.
 	slices.SortFunc(out, func(a, b restOfRecord) int {
 		if c := strings.Compare(a.Kind, b.Kind); c != 0 {
 			return c
 		}
 		return record.CompareValues(a.Key, b.Key)
 	})
+	// Restore the kept fields in the results, and store the collected ones in the keeper.
 	keeper, keeps := to.keeper()
 	placed := !keeps || len(out) == 0
 	for i, r := range recs {
@@ -90,6 +96,7 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 		if err != nil {
 			return nil, err
 		}
+		// Without a keeper the source has no opinion on the target's unknown fields.
 		if gives && !m.rest {
 			if err := o.restore(m, to.rest, restFor(back, r)); err != nil {
 				return nil, fmt.Errorf("%s %s: %w", r.Kind, r.Key, err)
@@ -103,6 +110,7 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 		}
 		recs[i].Doc = o.encode(nil)
 	}
+	// The unknown fields have no place in the target. Dropping them would lose data.
 	if !placed {
 		return nil, fmt.Errorf("%s: there is no record of %s to keep, in %s, fields of other records that their types do not know", transform.ShowGroup(src.Name), keeper.kind.Name, to.rest)
 	}
@@ -123,8 +131,8 @@ func restFor(all []restOfRecord, r record.Record) bson.Raw {
 	return nil
 }
 
-// restore gives a record the fields that its type does not know: those that were kept for
-// it, each in its place where it has one, and no others.
+// restore sets the fields that the type does not know to exactly those that were kept for the
+// record. A kept field takes its old place if the record still has it.
 func (o *object) restore(m member, restField string, fields bson.Raw) error {
 	kept := &object{}
 	if fields != nil {
@@ -149,7 +157,9 @@ func (o *object) restore(m member, restField string, fields bson.Raw) error {
 			kept.remove(with)
 		}
 	}
+	// The record no longer has the remaining fields, so they go to the end.
 	for _, e := range kept.elems {
+		// A newer type may know a field that was unknown when it was kept. Its two values may differ.
 		if in, err := o.find(string(e.name)); err != nil || in != nil {
 			return fmt.Errorf("field %s was unknown when it was kept, and is known now", e.name)
 		}
@@ -159,7 +169,7 @@ func (o *object) restore(m member, restField string, fields bson.Raw) error {
 	return nil
 }
 
-// keep sets the field that holds the rest of other records, or removes it.
+// keep sets the field for unknown fields of other records. It removes the field if there are none.
 func (o *object) keep(field string, rest []restOfRecord) error {
 	e, err := o.find(field)
 	if err != nil {

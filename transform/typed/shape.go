@@ -10,16 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Shape is what a type looks like in a document. Values of equal shapes are encoded
-// alike.
+// Shape describes how a type is encoded in a document. Values of types with equal shapes are
+// encoded alike.
 type Shape struct {
-	// Name is that of a type whose fields cannot be named one by one: "string", "[]int32".
+	// Name identifies a type that is not an object, for example "string" or "[]int32".
 	Name string
-	// Fields are those of an object, ordered by name; nil for any other type.
+	// Fields are the fields of an object, ordered by name. Nil means that the type is not an object.
 	Fields []ShapeField
 }
 
-// ShapeField is a field of an object, under the name that it has in the document.
+// ShapeField is a field of an object. Name is its name in the document.
 type ShapeField struct {
 	Name  string
 	Shape Shape
@@ -37,7 +37,6 @@ func (s Shape) String() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// field finds a field of an object.
 func (s Shape) field(name string) (Shape, bool) {
 	i := slices.IndexFunc(s.Fields, func(f ShapeField) bool { return f.Name == name })
 	if i < 0 {
@@ -46,7 +45,7 @@ func (s Shape) field(name string) (Shape, bool) {
 	return s.Fields[i].Shape, true
 }
 
-// at finds the shape at a path.
+// at returns the shape at a path.
 func (s Shape) at(p path) (Shape, bool) {
 	for _, name := range p {
 		var ok bool
@@ -57,18 +56,18 @@ func (s Shape) at(p path) (Shape, bool) {
 	return s, true
 }
 
-// path is a field of a document, from the outside in.
+// path names a field of a document by the names of its parents, from the outside in, and its own.
 type path []string
 
 func parsePath(dotted string) path { return strings.Split(dotted, ".") }
 
 func (p path) String() string { return strings.Join(p, ".") }
 
-// within reports whether p is q or a field inside of it.
+// within reports whether p is q or a field inside q.
 func (p path) within(q path) bool { return len(p) >= len(q) && slices.Equal(p[:len(q)], q) }
 
-// shapeOf is the shape of a Go type as the bson package encodes it. Types that encode
-// themselves are known by their name.
+// shapeOf returns the shape of a Go type as the bson package encodes it. A type with its own
+// encoding is identified by its name.
 func shapeOf(t reflect.Type) (Shape, error) { return shapeIn(t, nil) }
 
 var (
@@ -78,7 +77,9 @@ var (
 	restType       = reflect.TypeFor[Rest]()
 )
 
+// shapeIn is shapeOf for a type inside the types in around.
 func shapeIn(t reflect.Type, around []reflect.Type) (Shape, error) {
+	// The fields of a type with its own encoding say nothing about the document.
 	for _, m := range []reflect.Type{valueMarshaler, docMarshaler, textMarshaler} {
 		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {
 			return Shape{Name: strings.TrimPrefix(t.String(), "*")}, nil
@@ -95,11 +96,12 @@ func shapeIn(t reflect.Type, around []reflect.Type) (Shape, error) {
 		s, err := inner()
 		return Shape{Name: "map of " + s.String()}, err
 	case reflect.Struct:
+		// The driver encodes these structs as single values.
 		if strings.HasPrefix(t.PkgPath(), "go.mongodb.org/") || t.PkgPath() == "time" {
 			return Shape{Name: t.String()}, nil
 		}
 		if slices.Contains(around, t) {
-			return Shape{Name: t.String()}, nil // within itself
+			return Shape{Name: t.String()}, nil // a recursive type would have an infinite shape
 		}
 		return structShape(t, append(around[:len(around):len(around)], t))
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128, reflect.Uintptr, reflect.Invalid:
@@ -122,9 +124,10 @@ func structShape(t reflect.Type, around []reflect.Type) (Shape, error) {
 			return out, fmt.Errorf("%s.%s: %w", t, f.Name, err)
 		}
 		if slices.Contains(strings.Split(options, ","), "inline") {
-			out.Fields = append(out.Fields, s.Fields...) // a map of unknown fields has none
+			out.Fields = append(out.Fields, s.Fields...) // an inline map holds unknown fields and adds none
 			continue
 		}
+		// The driver names a field without a tag like this.
 		if name == "" {
 			name = strings.ToLower(f.Name)
 		}
@@ -134,5 +137,5 @@ func structShape(t reflect.Type, around []reflect.Type) (Shape, error) {
 	return out, nil
 }
 
-// equalShapes compares shapes; fields are in order.
+// equalShapes compares shapes by their text, which lists fields in order of their names.
 func equalShapes(a, b Shape) bool { return a.String() == b.String() }

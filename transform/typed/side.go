@@ -9,18 +9,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// KindCodec is the Codec of a kind of a Group, made by ForKind.
+// KindCodec is the Codec of one kind of a Group. ForKind and ForType make it.
 type KindCodec interface {
 	decode(doc bson.Raw) (reflect.Value, error)
 	encode(v reflect.Value) (bson.Raw, error)
-	// merge writes v over a document, for codecs that are a Merger; ok is false for others.
+	// merge writes v over a document if the codec is a Merger. Otherwise ok is false.
 	merge(doc bson.Raw, v reflect.Value) (merged bson.Raw, ok bool, err error)
 	shape() (Shape, error)
 	typ() reflect.Type
 }
 
-// ForKind makes the codec of a kind whose field is of type T, or a map of T. Of a field of
-// its own, T is a pointer, as messages are.
+// ForKind makes the codec of a kind whose struct field has type T or is a map of T. For a kind with
+// one record T is a pointer, as the types of protobuf messages are.
 func ForKind[T any](c Codec[T]) KindCodec { return kindCodec[T]{c} }
 
 type kindCodec[T any] struct{ c Codec[T] }
@@ -46,7 +46,8 @@ func (k kindCodec[T]) merge(doc bson.Raw, v reflect.Value) (bson.Raw, bool, erro
 func (k kindCodec[T]) shape() (Shape, error) { return k.c.Shape() }
 func (k kindCodec[T]) typ() reflect.Type     { return reflect.TypeFor[T]() }
 
-// ForType is ForKind for a type that is known at run time: c is the codec of its values.
+// ForType is ForKind for a type known only at run time. c is the codec of its values, and must
+// return values of type t.
 func ForType(t reflect.Type, c Codec[any]) KindCodec { return typeCodec{kindCodec[any]{c}, t} }
 
 type typeCodec struct {
@@ -56,6 +57,7 @@ type typeCodec struct {
 
 func (c typeCodec) decode(doc bson.Raw) (reflect.Value, error) {
 	v, err := c.c.Decode(doc)
+	// Setting a struct field to another type would panic.
 	if err == nil && reflect.TypeOf(v) != c.t {
 		err = fmt.Errorf("its codec makes a %T", v)
 	}
@@ -64,7 +66,7 @@ func (c typeCodec) decode(doc bson.Raw) (reflect.Value, error) {
 
 func (c typeCodec) typ() reflect.Type { return c.t }
 
-// structKind is the codec of a struct, or of a pointer to one.
+// structKind is the codec of a struct with bson tags, or of a pointer to one.
 type structKind struct{ t reflect.Type }
 
 func (k structKind) elem() reflect.Type {
@@ -97,13 +99,13 @@ func (k structKind) merge(bson.Raw, reflect.Value) (bson.Raw, bool, error) { ret
 func (k structKind) shape() (Shape, error) { return shapeOf(k.t) }
 func (k structKind) typ() reflect.Type     { return k.t }
 
-// codecs are those that a group declares.
+// codecs finds the codecs that a group declares.
 type codecs struct {
 	byKind map[string]KindCodec
 	byType func(reflect.Type) (KindCodec, bool) // may be nil
 }
 
-// of is the codec of a kind whose field is of a type, nil where it is a struct with bson tags.
+// of returns the declared codec of a kind and its type. Nil means a struct with bson tags.
 func (c codecs) of(kind string, t reflect.Type) KindCodec {
 	if of := c.byKind[kind]; of != nil || c.byType == nil {
 		return of
@@ -120,6 +122,7 @@ func parseSide(t reflect.Type, codecs codecs) (side, error) {
 	}
 	var errs []error
 	single := false
+	// Collect the errors of all fields, so that the author sees them at once.
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, ok := f.Tag.Lookup("typed")
@@ -140,6 +143,7 @@ func parseSide(t reflect.Type, codecs codecs) (side, error) {
 			s.members = append(s.members, m)
 		}
 	}
+	// The anchor of a group must be a record whose key follows from the group's name.
 	if len(errs) == 0 && !single && !s.byContent() {
 		errs = append(errs, fmt.Errorf("%s: one of its kinds must be a pointer, one record that stands for the group", t))
 	}
@@ -161,6 +165,7 @@ func parseMember(f reflect.StructField, tag string, codecs codecs) (member, erro
 		case "fixed":
 			m.kind.Fixed = true
 		default:
+			// A misspelled option must not be ignored: it could change the keys of all records.
 			return m, fmt.Errorf("unknown option %q; allowed: kind, key, group, fixed", option)
 		}
 	}
@@ -186,6 +191,7 @@ func parseMember(f reflect.StructField, tag string, codecs codecs) (member, erro
 			return m, err
 		}
 	}
+	// Only structs with bson tags can have a field of type Rest. A codec keeps unknown fields itself.
 	m.codec = codecs.of(m.kind.Name, typ)
 	if m.codec == nil {
 		m.codec = structKind{typ}
@@ -195,6 +201,7 @@ func parseMember(f reflect.StructField, tag string, codecs codecs) (member, erro
 		return m, fmt.Errorf("its codec is for %s, not %s", m.codec.typ(), typ)
 	}
 	var err error
+	// Fields of a document are compared one by one, so the type must be an object.
 	if m.shape, err = m.codec.shape(); err == nil && m.shape.Fields == nil {
 		err = fmt.Errorf("%s is no struct", typ)
 	}

@@ -10,21 +10,21 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// way is a pair in one direction.
+// way is a pair in one direction: from the source's version to the target's.
 type way struct {
 	from, to Shape
 	rules    []rule
-	names    *Names // Up leads along this way
+	names    *Names // its Up converts a source name to a target name
 	kind     string // of the target
-	// opaque and opaqueTarget are what only whole deals with.
+	// opaque and opaqueTarget are the source and target fields that only whole handles.
 	opaque, opaqueTarget []path
 	whole                func(src, made bson.Raw) (before, after bson.Raw, err error)
 
-	foreign []path // fields of the target alone, which a source record must not have
-	runs    bool   // functions of the user are called
+	foreign []path // fields that only the target has; an error in a source record
+	runs    bool   // the way calls user functions
 }
 
-// rule is a Field in one direction. One that has no run keeps its value.
+// rule is a Field in one direction. Without run the value stays as it is.
 type rule struct {
 	source, target []value
 	run            func([]bson.RawValue) ([]bson.RawValue, error)
@@ -32,7 +32,7 @@ type rule struct {
 	held, monotone bool
 }
 
-// index derives what a way needs at every record.
+// index computes foreign and runs once, because every record needs them.
 func (w *way) index() {
 	w.runs = w.whole != nil || w.names != nil
 	sources := slices.Clone(w.opaque)
@@ -43,6 +43,7 @@ func (w *way) index() {
 		}
 	}
 	for _, p := range w.targets() {
+		// A path that another rule reads, as in a swap, may be in a source record.
 		if !slices.ContainsFunc(sources, func(s path) bool { return p.within(s) || s.within(p) }) {
 			w.foreign = append(w.foreign, p)
 		}
@@ -59,13 +60,14 @@ func (w *way) targets() []path {
 	return ps
 }
 
-// needsHave: something comes from what the target holds, or is left out as it leaves it
-// out.
+// needsHave reports whether the result depends on the record that the target holds. A field of the
+// target alone comes from there, and so does the absence of one of several fields.
 func (w *way) needsHave() bool {
 	return w.whole != nil || slices.ContainsFunc(w.rules, func(r rule) bool { return r.held && len(r.target) > 0 || len(r.target) > 1 })
 }
 
 func (w *way) transform(src, have transform.Group) ([]record.Record, error) {
+	// The source record is deleted, so the target must hold none.
 	if len(src.Records) == 0 {
 		return nil, nil
 	}
@@ -88,6 +90,7 @@ func (w *way) transform(src, have transform.Group) ([]record.Record, error) {
 		rec.Doc, err = w.document(src.Records[0].Doc, held, rec.Key)
 		return []record.Record{rec}, err
 	}
+	// Only user functions can panic. Without them the extra goroutine would cost time for nothing.
 	if !w.runs {
 		return work()
 	}

@@ -69,8 +69,8 @@ type Options struct {
 	Insecure       bool // allow other machines to connect without TLS or identities
 	// Listening, if not nil, is called with both addresses once the ports are open.
 	Listening func(api, operator string)
-	// RequestsBytes limits the memory of all requests; tests use less. 0 means
-	// limits.ServerRequestsBytes.
+	// RequestsBytes limits the total memory of all requests, in bytes. Tests set a smaller limit. 0
+	// means limits.ServerRequestsBytes.
 	RequestsBytes int64
 	// Wrap, if not nil, wraps the client of a version's database. Tests use it to stop a server at
 	// a chosen point.

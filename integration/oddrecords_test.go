@@ -117,7 +117,7 @@ func TestOddRecords(t *testing.T) {
 	docs, refused := oddDocuments(t)
 	insert := func(c *mongo.Collection, doc bson.Raw) {
 		t.Helper()
-		if _, err := c.InsertOne(ctx, doc); err != nil {
+		if err := undisturbed(func() error { _, err := c.InsertOne(ctx, doc); return err }); err != nil {
 			t.Fatalf("insert %.200s: %v", doc.Lookup("_id"), err)
 		}
 	}
@@ -179,11 +179,14 @@ func TestOddRecords(t *testing.T) {
 		byID := bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: doc.Lookup("_id")}}}}
 		if i%3 != 0 {
 			if len(doc) < 1<<20 {
-				c.ok(odd.UpdateOne(ctx, byID, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: true}}}}))
+				c.ok(nil, undisturbed(func() error {
+					_, err := odd.UpdateOne(ctx, byID, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: true}}}})
+					return err
+				}))
 			}
 			continue
 		}
-		c.ok(odd.DeleteOne(ctx, byID))
+		c.ok(nil, undisturbed(func() error { _, err := odd.DeleteOne(ctx, byID); return err }))
 		delete(refused, doc.Lookup("_id").String())
 		if i%2 == 0 {
 			again, other := lookalike(doc)
@@ -243,6 +246,20 @@ func TestOddRecords(t *testing.T) {
 	}
 	exchanged()
 	c.has(s.db["v2"], "lines", fmt.Sprintf(`{"_id":`+id+`,"order":`+id+`,"at":0,"n":1}`, 14, 7))
+}
+
+// undisturbed repeats a write that a fence of another test on the shared server has interrupted. Such a
+// fence kills the sessions of open transactions. A driver uses the session of a transaction for the
+// next write, which the kill can meet.
+func undisturbed(write func() error) error {
+	const interrupted = 11601
+	for {
+		err := write()
+		var refused mongo.ServerError
+		if !errors.As(err, &refused) || !refused.HasErrorCode(interrupted) {
+			return err
+		}
+	}
 }
 
 // lookalike is a document whose _id is a symbol in place of the string of the same text. A server

@@ -84,7 +84,7 @@ type lateEntry struct {
 	tries int    // comparisons that found it different, with this state of the source
 	state uint64 // transform.Difference.Source
 	found bool   // found by the comparison of a range, not by a change
-	noted uint64 // seq when found or target was last set
+	noted uint64 // seq of the latest addAgain; a later seq is a change of the source
 	from  place  // position of the shard before the change
 	// target is the shard's position in the target's changes before a foreign change of the group.
 	// Zero means that no foreign change was seen.

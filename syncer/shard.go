@@ -104,12 +104,13 @@ func (s *shard) addLate(id transform.GroupID) {
 func (s *shard) addAgain(id transform.GroupID) {
 	before, late := s.late[id]
 	s.addLate(id)
-	if entry := s.late[id]; late {
+	entry := s.late[id]
+	// No change of the source comes that a round could leave the notes to.
+	entry.noted = entry.seq
+	if late {
 		entry.from = before.from
-		// No change of the source comes that a round could leave the notes to.
-		entry.noted = entry.seq
-		s.late[id] = entry
 	}
+	s.late[id] = entry
 }
 
 // moveCompared advances compared up to the earliest late group, and reports whether it moved.
@@ -137,7 +138,7 @@ func (s *shard) addDifferent(id transform.GroupID) {
 	if !entry.found {
 		s.found++
 	}
-	entry.found, entry.noted = true, entry.seq
+	entry.found = true
 	s.late[id] = entry
 }
 

@@ -297,7 +297,6 @@ func (s *shard) addForeign(id transform.GroupID) {
 		entry.target = s.watched
 		s.foreign++
 	}
-	entry.noted = entry.seq
 	s.late[id] = entry
 }
 

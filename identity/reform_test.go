@@ -73,6 +73,32 @@ func TestLateFenceOfARestoredDatabase(t *testing.T) {
 	}
 }
 
+// TestRefusedRebuildEndsNoFence: an ended fence is never restored, so that a rebuild which cannot
+// happen now must leave it.
+func TestRefusedRebuildEndsNoFence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, record.FenceView)
+	db := w.db["v1"]
+	night := db.Cluster().Backup(func() {})
+	noted := map[string]bool{}
+	w.apply(upgradestate.Begin{ID: "first", TargetVersion: "v2", TransformHash: "h"})
+	for w.step(noted) != "" {
+	}
+	db.Cluster().Restore(night, func() {})
+	w.d.Upgrade = &upgradestate.Upgrade{TargetVersion: "v3", State: upgradestate.Switching}
+	reform := identity.Reform{
+		Deployments: w,
+		Unfence: func(context.Context, upgradestate.Kind) error {
+			t.Error("the fence is ended")
+			return nil
+		},
+		Apply: func(context.Context, upgradestate.Event) error { return upgradestate.ErrOutdated },
+	}
+	if err := reform.Do(t.Context(), "v1", db, "restored"); !errors.Is(err, upgradestate.ErrOutdated) {
+		t.Errorf("during a switch to another version: %v", err)
+	}
+}
+
 // TestChoiceAfterARestore: the served version's database was restored from an older backup. Its mark
 // is brought up to date, and would decide for it. A person chooses, and either version is rebuilt.
 func TestChoiceAfterARestore(t *testing.T) {

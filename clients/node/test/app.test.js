@@ -53,7 +53,7 @@ test('opened during a switch it waits', async t => {
   assert.equal(await seen(app), 'v2')
 })
 
-test('the time within a write is no wait', async t => {
+test('the time within a refused write is no wait', async t => {
   const { d, app } = await opened(t)
   const now = Date.now
   t.after(() => { Date.now = now })
@@ -68,6 +68,18 @@ test('the time within a write is no wait', async t => {
 
 const code = (n, ...labels) => Object.assign(new MongoServerError({ code: n, message: `code ${n}`, errorLabels: labels }), {})
 const bulk = counts => new MongoBulkWriteError({ code: 166, message: 'bulk', writeErrors: [] }, { insertedCount: 0, ...counts })
+
+test('a transaction that keeps failing ends with the patience', async t => {
+  const { app } = await opened(t)
+  const now = Date.now
+  t.after(() => { Date.now = now })
+  let runs = 0
+  await assert.rejects(app.write(() => {
+    if (++runs > 1) throw new Error('it ran again')
+    Date.now = () => now() + 120_000 // as long as a driver repeats it
+    throw code(112, 'TransientTransactionError')
+  }), NotWrittenError)
+})
 
 // failing is a client whose collections fail by an error.
 function failing (err) {

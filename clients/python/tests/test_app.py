@@ -115,7 +115,7 @@ class Following(Case):
         d.set(at("v2", 3))
         self.assertEqual(seen(app), "v2")
 
-    def test_the_time_within_a_write_is_no_wait(self):
+    def test_the_time_within_a_refused_write_is_no_wait(self):
         d = Deployment()
         app = self.connect(Controller(self, d))
         now, slept, runs = time.monotonic, [0], []
@@ -130,6 +130,20 @@ class Following(Case):
 
         with mock.patch.object(time, "monotonic", lambda: now() + slept[0]):
             self.assertEqual(app.write(write), "v2")
+
+    def test_a_transaction_that_keeps_failing_ends_with_the_patience(self):
+        app = self.connect(Controller(self, Deployment()))
+        now, took, runs = time.monotonic, [0], []
+
+        def write(place):
+            runs.append(1)
+            took[0] += 120  # as long as a driver repeats it
+            raise code(112, "TransientTransactionError")
+
+        with mock.patch.object(time, "monotonic", lambda: now() + took[0]):
+            with self.assertRaises(NotWrittenError):
+                app.write(write)
+        self.assertEqual(len(runs), 1)
 
     def test_a_read_that_a_rename_ended_waits_for_where_it_went(self):
         for n in (26, 43, 175):

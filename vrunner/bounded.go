@@ -32,7 +32,7 @@ func (e fullError) Is(target error) bool { return target == record.ErrTooLarge }
 // retry could ever succeed.
 func noRoomToRead(r *memory.Reads, bytes int64) error {
 	if r.Possible(bytes) {
-		return fullError{refusal.New(refusal.Busy, errNoRoom)}
+		return fullError{refusal.New(refusal.Busy, memory.ErrNoRoom)}
 	}
 	return fullError{connect.NewError(connect.CodeResourceExhausted, errors.New("what is asked for is larger than the server can hold for one request: ask for less"))}
 }

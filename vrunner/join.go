@@ -169,7 +169,7 @@ func (j *joinedStore) Write(ctx context.Context, ms []record.Mutation) error {
 		if !w.held.Possible(bytes) {
 			return connect.NewError(connect.CodeResourceExhausted, errors.New("what is written together is larger than the server can hold for one request: write less at a time"))
 		}
-		return refusal.New(refusal.Busy, errNoRoom)
+		return refusal.New(refusal.Busy, memory.ErrNoRoom)
 	}
 	w.bytes = bytes
 	for _, k := range order {

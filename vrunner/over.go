@@ -125,7 +125,7 @@ func (c *overChanges) noRoom(ctx context.Context) error {
 	if req := requestOf(ctx); req != nil && c.began {
 		req.lost.Store(true)
 	}
-	return refusal.New(refusal.Busy, errNoRoom)
+	return refusal.New(refusal.Busy, memory.ErrNoRoom)
 }
 
 // list reads the known names again. It runs before the caller's own list, so that a name that

@@ -137,12 +137,9 @@ func noRoomFor(out *capture) *connect.Error {
 	case out.never: // Connect uses this code for messages that are too large
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("the answer is larger than the server can hold for one request: ask for less"))
 	default:
-		return refusal.New(refusal.Busy, errNoRoom)
+		return refusal.New(refusal.Busy, memory.ErrNoRoom)
 	}
 }
-
-// errNoRoom means that other requests hold the memory that this one needs.
-var errNoRoom = memory.ErrNoRoom
 
 // capture keeps a response until the request is known to count, and while the client reads it. sent
 // holds the headers at the time of the status. Headers set later are trailers.
@@ -180,14 +177,14 @@ func (c *capture) WriteHeader(status int) {
 func (c *capture) Write(b []byte) (int, error) {
 	c.WriteHeader(http.StatusOK)
 	if c.full {
-		return 0, errNoRoom
+		return 0, memory.ErrNoRoom
 	}
 	if need := len(c.body) + len(b); need > cap(c.body) {
 		size, ok := c.grow(need)
 		if !ok {
 			c.full, c.never = true, !c.held.Possible(int64(need))
 			c.drop()
-			return 0, errNoRoom
+			return 0, memory.ErrNoRoom
 		}
 		// append would choose a capacity that the counter does not know.
 		c.body = append(make([]byte, 0, size), c.body...)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Access holds who may use the listeners, and how. The zero value asks nobody for an identity, and
+// Access configures TLS, logins and roles of the listeners. The zero value requires no identity, and
 // is for listeners on loopback.
 type Access struct {
 	Cert, Key string // certificate files of the listeners; empty: no TLS

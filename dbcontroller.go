@@ -48,9 +48,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	controllercli "dbcontroller.dev/cmd/dbcontroller/cli"
-	serverapp "dbcontroller.dev/cmd/server/app"
-	servercli "dbcontroller.dev/cmd/server/cli"
+	controllercli "dbcontroller.dev/internal/program/dbcontroller/cli"
+	serverapp "dbcontroller.dev/internal/program/server/app"
+	servercli "dbcontroller.dev/internal/program/server/cli"
 )
 
 // Serve is the main function of a service's server. It returns after an orderly shutdown on SIGINT

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/secrets"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/resource"
-	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/vrunner"
 )

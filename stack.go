@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
-	serverapp "dbcontroller.dev/cmd/server/app"
+	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
 )
 
-// Server returns the service in the form that package cmd/server/app serves. Tests of this project
+// Server returns the service in the form that package internal/program/server/app serves. Tests of this project
 // start it with their own stores. It is not part of the stable API.
 func (s Service) Server() serverapp.Service {
 	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Watches: s.Watches}

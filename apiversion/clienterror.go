@@ -10,7 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
 )
 
 // clientError translates an error of the new handler for the client of the old procedure. It keeps

@@ -15,7 +15,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/prototest"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/transform/lens"
 )
 

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"dbcontroller.dev/internal/inprocess"
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/refusal"
 )
 

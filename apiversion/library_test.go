@@ -22,7 +22,7 @@ import (
 
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/prototest"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 func init() { raced.DrawFewer() }

@@ -15,7 +15,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/prototest"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
 )
 
 // partLens is what became of a part from v1 to v2: its weight is in milligrams.

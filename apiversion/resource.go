@@ -12,7 +12,7 @@ import (
 
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/transform"
 )
 

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
 )
 
 // connectHandler serves the library with Connect.

@@ -9,8 +9,8 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/sealed"
 	"dbcontroller.dev/refusal"
 )
 

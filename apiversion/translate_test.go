@@ -15,7 +15,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/prototest"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
 )
 

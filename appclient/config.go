@@ -10,7 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller.dev/access/client"
+	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 )
 

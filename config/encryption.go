@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/watchedfile"
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // Encryption holds the keys that encrypt the managed kinds of a database.

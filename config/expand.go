@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"dbcontroller.dev/watchedfile"
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // expand replaces variables in s. $(NAME) becomes the value of NAME. $(file:PATH) becomes the

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // Defaults of hooks.

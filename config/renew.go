@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/watchedfile"
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // Renewed returns the entry with its endpoint from the current contents of its $(file:) files. It

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // Limits of numbers. They are wide; a value outside is a typing error.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"dbcontroller.dev"
-	"dbcontroller.dev/sample/sampletest"
+	"dbcontroller.dev/examples/sampletest"
 )
 
 // NewStore returns an empty store for a version with these kinds of records. Writes take effect at

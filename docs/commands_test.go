@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/integration/page"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 )
 
 var (
@@ -87,7 +87,7 @@ func TestCommandsAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = append(all, "../starter/service/README.md")
+	all = append(all, "../examples/starter/service/README.md")
 	seen := map[string]int{}
 	for _, name := range slices.Concat(all, more) {
 		if filepath.Base(name) == "CHANGELOG.md" {

@@ -4,8 +4,8 @@
 //
 // In a page, a comment before a block says where it is from:
 //
-//	<!-- from: sample/secrets/stack.go StackV1 IsWrite -->   the source of these declarations
-//	<!-- from: sample/secrets/secrets.yaml -->               the whole file
+//	<!-- from: examples/secrets/stack.go StackV1 IsWrite -->   the source of these declarations
+//	<!-- from: examples/secrets/secrets.yaml -->               the whole file
 //	<!-- up: customers -->                                   JSON: a record, and what the lens of the kind makes of it
 //	<!-- message: dbcontroller.v1.Location -->               JSON: an answer of the API, with all its fields
 //	<!-- not run: WHY -->                                    of program.md and operations.md, whose blocks integration.TestGuideAsShown runs

@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 )
 
 var (
@@ -31,7 +31,7 @@ var (
 func methods(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
-	for _, dir := range []string{"../proto", "../starter/service/proto"} {
+	for _, dir := range []string{"../proto", "../examples/starter/service/proto"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".proto" {
 				return err

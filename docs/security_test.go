@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller.dev/access"
-	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/integration/page"
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 )
 
 // TestSecurityIsSetUpAsWritten executes the commands of security.md in the order of the

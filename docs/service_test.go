@@ -9,11 +9,11 @@ import (
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/dbcontrollertest"
+	"dbcontroller.dev/examples/secrets"
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
-	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"

@@ -16,14 +16,14 @@ import (
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/sampletest"
+	tasksv1 "dbcontroller.dev/examples/starter/service/gen/tasks/v1"
+	"dbcontroller.dev/examples/starter/service/gen/tasks/v1/tasksv1connect"
+	tasksv2 "dbcontroller.dev/examples/starter/service/gen/tasks/v2"
+	"dbcontroller.dev/examples/starter/service/gen/tasks/v2/tasksv2connect"
+	"dbcontroller.dev/examples/starter/service/tasks"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
-	"dbcontroller.dev/sample/sampletest"
-	tasksv1 "dbcontroller.dev/starter/service/gen/tasks/v1"
-	"dbcontroller.dev/starter/service/gen/tasks/v1/tasksv1connect"
-	tasksv2 "dbcontroller.dev/starter/service/gen/tasks/v2"
-	"dbcontroller.dev/starter/service/gen/tasks/v2/tasksv2connect"
-	"dbcontroller.dev/starter/service/tasks"
 	"dbcontroller.dev/vrunner"
 )
 

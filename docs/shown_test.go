@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/integration/page"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -67,7 +67,7 @@ func transformers(t *testing.T) *transform.Registry {
 	t.Helper()
 	dir := files(t, "program.md")
 	env := func(string) (string, bool) { return "mongodb://db.example.com", true }
-	if _, err := config.Load(filepath.Join(folder, "..", "starter", "service", "config.yaml"), env); err != nil {
+	if _, err := config.Load(filepath.Join(folder, "..", "examples", "starter", "service", "config.yaml"), env); err != nil {
 		t.Error(err)
 	}
 	cfg, err := config.Load(filepath.Join(dir, "shop.yaml"), env)

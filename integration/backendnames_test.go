@@ -20,7 +20,7 @@ var backendNames = []string{"mongo", "mongodb", "etcd"}
 
 // knowBackends are the packages that may depend on which backend a database has: they read its
 // configuration, open it, or are it.
-var knowBackends = []string{"config", "cmd/internal/databases", "record", "coord", "internal/etcdconn"}
+var knowBackends = []string{"config", "internal/program/databases", "internal/store", "internal/coord"}
 
 // TestNobodyAsksWhichBackend: what depends on a backend is decided behind databases.Space and its
 // engine, by what it can do. So nothing compares the name of one.
@@ -49,7 +49,7 @@ func TestNobodyAsksWhichBackend(t *testing.T) {
 			return err
 		}
 		for _, found := range comparedBackends(set, parsed) {
-			t.Errorf("%s: ask what the database can do, in cmd/internal/databases, and not which backend it has", found)
+			t.Errorf("%s: ask what the database can do, in internal/program/databases, and not which backend it has", found)
 		}
 		return nil
 	})

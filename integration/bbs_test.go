@@ -13,12 +13,12 @@ import (
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/examples/bbs/cell"
+	"dbcontroller.dev/examples/bbs/converge"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
-	"dbcontroller.dev/sample/bbs/cell"
-	"dbcontroller.dev/sample/bbs/converge"
 	"dbcontroller.dev/upgradestate"
 )
 

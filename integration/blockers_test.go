@@ -20,7 +20,7 @@ import (
 func blockerSources(t *testing.T) (product, tests map[string]*ast.File) {
 	t.Helper()
 	product, tests = map[string]*ast.File{}, map[string]*ast.File{}
-	for _, dir := range []string{"upgradestate", "switchover", "syncer", "preflight", "collections", "controller", "deployment", "identity", "cmd/dbcontroller"} {
+	for _, dir := range []string{"upgradestate", "syncer", "internal/engine", "internal/control", "internal/program/dbcontroller"} {
 		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || filepath.Ext(path) != ".go" {
 				return err

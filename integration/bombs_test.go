@@ -22,7 +22,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // bombing is one way in which requests become large.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )

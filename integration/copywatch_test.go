@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

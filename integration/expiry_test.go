@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller.dev/deployment"
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/record"
 )
 

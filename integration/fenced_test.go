@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/examples/bbs"
 	"dbcontroller.dev/upgradestate"
 )
 

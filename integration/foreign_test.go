@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -11,9 +11,9 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/coord"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/upgradestate"
 )
 

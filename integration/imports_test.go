@@ -17,39 +17,43 @@ import (
 
 const module = "dbcontroller.dev"
 
-// layers are the top-level folders from the bottom up. A package imports only
-// folders of lower layers, and its own.
+// layers are the rooms from the bottom up: folders, of which the deepest one that a package lies in
+// is its room. A package imports only rooms of lower layers, and its own.
 var layers = [][]string{
-	{"limits", "watchedfile", "refusal", "internal"},
-	{"gen", "record", "coord", "upgradestate", "config"},
-	{"shards", "transform", "throttle", "access"},
-	{"syncer", "switchover", "verify", "vrunner", "apiversion", "backfill", "identity", "appclient", "hooks"},
+	{"internal/base", "refusal"},
+	{"gen", "record", "internal/coord", "upgradestate", "config"},
+	{"shards", "transform", "internal/store", "internal/access", "internal/engine/throttle"},
+	{"appclient/client"},
+	{
+		"syncer", "vrunner", "apiversion", "appclient",
+		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks",
+	},
 	{"resource"},
-	{"deployment", "collections", "sample"},
-	{"preflight", "rehearsal"},
-	{"controller"},
-	{"starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
-	{"cmd"},
+	{"internal/control/deployment", "internal/engine/collections", "examples"},
+	{"internal/control/preflight", "internal/control/rehearsal"},
+	{"internal/control/controller"},
+	{"examples/starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
+	{"internal/program", "cmd"},
 }
 
-// wired are the packages that only cmd and tests may name: everybody else works
+// wired are the packages that only programs and tests may name: everybody else works
 // with the interfaces, so that a backend or a configuration can be exchanged.
 var wired = []string{
 	"config",
-	"coord/embedetcd", "coord/etcdcoord", "coord/memcoord",
-	"record/etcdstore", "record/faultstore", "record/memstore", "record/mongostore",
+	"internal/coord/embedetcd", "internal/coord/etcdcoord", "internal/coord/memcoord",
+	"internal/store/etcdstore", "internal/store/faultstore", "internal/store/memstore", "internal/store/mongostore",
 }
 
-// commands are the packages of cmd from the bottom up, by the same rule: a package imports
+// commands are the packages that programs are made of, from the bottom up, by the same rule: a package imports
 // only those of lower layers. Programs consist of an app, which tests run as well, and what
 // reads flags and starts it.
 var commands = [][]string{
-	{"cmd/internal/etcdlogin"},
-	{"cmd/internal/build", "cmd/internal/databases", "cmd/internal/lock", "cmd/internal/adminport", "cmd/internal/process", "cmd/internal/traces"},
-	{"cmd/dbcontroller/app", "cmd/server/app"},
-	{"cmd/dbcontroller/cli", "cmd/server/cli"},
+	{"internal/program/etcdlogin"},
+	{"internal/program/build", "internal/program/databases", "internal/program/lock", "internal/program/adminport", "internal/program/process", "internal/program/traces"},
+	{"internal/program/dbcontroller/app", "internal/program/server/app"},
+	{"internal/program/dbcontroller/cli", "internal/program/server/cli"},
 	{face},
-	{"cmd/server/samples", "cmd/demo/app"},
+	{"internal/program/server/samples", "internal/program/demo"},
 	{"cmd/dbcontroller", "cmd/server", "cmd/demo"},
 }
 
@@ -59,25 +63,28 @@ var commands = [][]string{
 // Whatever imports it gets all that a process is made of, which nothing but a program may.
 const face = "."
 
-// wirers are the packages of cmd that may name backends, and which of them, so that there is
-// one place each that opens a database and a coordination store. All of cmd may name config.
+// wirers are the packages of programs that may name backends, and which of them, so that there is
+// one place each that opens a database and a coordination store. All of them may name config.
 var wirers = map[string][]string{
-	"cmd/internal/databases": {"record/mongostore", "record/etcdstore"}, // opens the databases of a configuration, whatever backend each has
-	"cmd/internal/process":   {"coord/etcdcoord"},                       // opens the coordination store of a configuration
-	"cmd/dbcontroller":       {"coord/embedetcd"},                       // has an etcd for one machine in it, which a service's own programs have not
-	"cmd/dbcontroller/app":   {"coord/memcoord"},                        // deployments of rehearsals
-	"cmd/demo/app":           {"coord/embedetcd", "coord/etcdcoord"},    // plays all parts in one process
+	"internal/program/databases":        {"internal/store/mongostore", "internal/store/etcdstore"}, // opens the databases of a configuration, whatever backend each has
+	"internal/program/process":          {"internal/coord/etcdcoord"},                              // opens the coordination store of a configuration
+	"cmd/dbcontroller":                  {"internal/coord/embedetcd"},                              // has an etcd for one machine in it, which a service's own programs have not
+	"internal/program/dbcontroller/app": {"internal/coord/memcoord"},                               // deployments of rehearsals
+	"internal/program/demo":             {"internal/coord/embedetcd", "internal/coord/etcdcoord"},  // plays all parts in one process
 }
 
 // shipped is what the program dbcontroller is made of. It carries neither a sample nor
 // what starts databases for tests, with all that these link.
-var shipped = []string{"cmd/dbcontroller", "cmd/internal"}
+var shipped = []string{
+	"cmd/dbcontroller", "internal/program/dbcontroller", "internal/program/adminport", "internal/program/build", "internal/program/databases",
+	"internal/program/etcdlogin", "internal/program/lock", "internal/program/process", "internal/program/traces",
+}
 
 // light is what applications and tools carry along: what they import of ours, and nothing of
 // the engine.
-var light = map[string][]string{"appclient": {"access/client", "gen"}}
+var light = map[string][]string{"appclient": {"appclient/client", "gen"}}
 
-// testFolders hold what tests need; cmd may use it for its demonstration.
+// testFolders hold what tests need; programs may use it for the demonstration.
 var testFolders = []string{"integration", "scripts"}
 
 // importer is one Go package with what its non-test files import of ours,
@@ -110,55 +117,55 @@ func TestViolationsAreSeen(t *testing.T) {
 		made importer
 		want []string
 	}{
-		{"down is allowed", importer{"syncer", []string{"record", "coord", "transform"}}, nil},
-		{"own folder is allowed", importer{"record/recordtest", []string{"record"}}, nil},
-		{"cmd wires", importer{"cmd/demo/app", []string{"config", "cmd/internal/databases", "coord/etcdcoord", "integration/localmongo", "sample/bbs"}}, nil},
-		{"the controller is a library", importer{"controller", []string{"deployment", "syncer", "cmd/internal/databases", "record/etcdstore"}},
-			[]string{"controller imports cmd/internal/databases, which is not below it", "controller imports record/etcdstore, which only cmd and tests may"}},
-		{"an app knows no flags", importer{"cmd/server/app", []string{"cmd/dbcontroller/cli", "cmd/internal/adminport"}},
-			[]string{"cmd/server/app imports cmd/dbcontroller/cli, which is not below it"}},
-		{"programs next to each other", importer{"cmd/dbcontroller/app", []string{"cmd/server/app"}},
-			[]string{"cmd/dbcontroller/app imports cmd/server/app, which is not below it"}},
-		{"a second way to a database", importer{"cmd/server/app", []string{"record/mongostore", "config"}},
-			[]string{"cmd/server/app imports record/mongostore, which only a package that opens it may"}},
-		{"a program that depends on its backend", importer{"cmd/dbcontroller/app", []string{"record/etcdstore", "cmd/internal/databases"}},
-			[]string{"cmd/dbcontroller/app imports record/etcdstore, which only a package that opens it may"}},
-		{"a command without a place", importer{"cmd/internal/util", nil},
-			[]string{"cmd/internal/util is in no layer of cmd: give it one in this test, or a better place"}},
-		{"the face is wired from commands", importer{face, []string{"cmd/server/cli", "cmd/dbcontroller/cli", "apiversion", "vrunner"}}, nil},
-		{"a second way into a process", importer{face, []string{"config", "record/mongostore", "cmd/demo/app", "integration/localmongo"}},
-			[]string{". imports config, which only cmd and tests may", ". imports record/mongostore, which only cmd and tests may",
-				". imports cmd/demo/app, which is not below it", ". imports integration/localmongo, which only cmd and tests may"}},
-		{"programs have a face", importer{"cmd/server", []string{face, "cmd/server/samples"}}, nil},
-		{"a service of its own", importer{"starter/service/tasks", []string{face, "resource", "transform/lens", "starter/service/gen/tasks/v1"}}, nil},
-		{"what writes the service", importer{"starter", []string{face}}, []string{"starter imports ., which only a program may"}},
+		{"down is allowed", importer{"syncer", []string{"record", "internal/coord", "transform"}}, nil},
+		{"own folder is allowed", importer{"internal/store/recordtest", []string{"record"}}, nil},
+		{"cmd wires", importer{"internal/program/demo", []string{"config", "internal/program/databases", "internal/coord/etcdcoord", "integration/localmongo", "examples/bbs"}}, nil},
+		{"the controller is a library", importer{"internal/control/controller", []string{"internal/control/deployment", "syncer", "internal/program/databases", "internal/store/etcdstore"}},
+			[]string{"internal/control/controller imports internal/program/databases, which is not below it", "internal/control/controller imports internal/store/etcdstore, which only programs and tests may"}},
+		{"an app knows no flags", importer{"internal/program/server/app", []string{"internal/program/dbcontroller/cli", "internal/program/adminport"}},
+			[]string{"internal/program/server/app imports internal/program/dbcontroller/cli, which is not below it"}},
+		{"programs next to each other", importer{"internal/program/dbcontroller/app", []string{"internal/program/server/app"}},
+			[]string{"internal/program/dbcontroller/app imports internal/program/server/app, which is not below it"}},
+		{"a second way to a database", importer{"internal/program/server/app", []string{"internal/store/mongostore", "config"}},
+			[]string{"internal/program/server/app imports internal/store/mongostore, which only a package that opens it may"}},
+		{"a program that depends on its backend", importer{"internal/program/dbcontroller/app", []string{"internal/store/etcdstore", "internal/program/databases"}},
+			[]string{"internal/program/dbcontroller/app imports internal/store/etcdstore, which only a package that opens it may"}},
+		{"a command without a place", importer{"internal/program/util", nil},
+			[]string{"internal/program/util is in no layer of programs: give it one in this test, or a better place"}},
+		{"the face is wired from commands", importer{face, []string{"internal/program/server/cli", "internal/program/dbcontroller/cli", "apiversion", "vrunner"}}, nil},
+		{"a second way into a process", importer{face, []string{"config", "internal/store/mongostore", "internal/program/demo", "integration/localmongo"}},
+			[]string{". imports config, which only programs and tests may", ". imports internal/store/mongostore, which only programs and tests may",
+				". imports internal/program/demo, which is not below it", ". imports integration/localmongo, which only programs and tests may"}},
+		{"programs have a face", importer{"cmd/server", []string{face, "internal/program/server/samples"}}, nil},
+		{"a service of its own", importer{"examples/starter/service/tasks", []string{face, "resource", "transform/lens", "examples/starter/service/gen/tasks/v1"}}, nil},
+		{"what writes the service", importer{"examples/starter", []string{face}}, []string{"examples/starter imports ., which only a program may"}},
 		{"a library with a face", importer{"vrunner", []string{face}}, []string{"vrunner imports ., which only a program may"}},
-		{"what the face calls", importer{"cmd/server/cli", []string{face}}, []string{"cmd/server/cli imports ., which is not below it"}},
-		{"an application carries no engine", importer{"appclient", []string{"access/client", "gen/dbcontroller/v1", "access", "record"}},
-			[]string{"appclient imports access, which applications must not carry", "appclient imports record, which applications must not carry"}},
+		{"what the face calls", importer{"internal/program/server/cli", []string{face}}, []string{"internal/program/server/cli imports ., which is not below it"}},
+		{"an application carries no engine", importer{"appclient", []string{"appclient/client", "gen/dbcontroller/v1", "internal/access", "record"}},
+			[]string{"appclient imports internal/access, which applications must not carry", "appclient imports record, which applications must not carry"}},
 		{"up", importer{"record", []string{"syncer"}},
 			[]string{"record imports syncer, which is not below it"}},
-		{"up from a sub-package", importer{"transform/lens", []string{"deployment/deploymentpb"}},
-			[]string{"transform/lens imports deployment/deploymentpb, which is not below it"}},
-		{"sideways", importer{"record", []string{"coord"}},
-			[]string{"record imports coord, which is not below it"}},
-		{"a room of the controller", importer{"collections", []string{"syncer", "controller", "deployment"}},
-			[]string{"collections imports controller, which is not below it", "collections imports deployment, which is not below it"}},
-		{"a room over another", importer{"preflight", []string{"collections", "deployment/api"}}, nil},
+		{"up from a sub-package", importer{"transform/lens", []string{"internal/control/deployment/deploymentpb"}},
+			[]string{"transform/lens imports internal/control/deployment/deploymentpb, which is not below it"}},
+		{"sideways", importer{"record", []string{"internal/coord"}},
+			[]string{"record imports internal/coord, which is not below it"}},
+		{"a room of the controller", importer{"internal/engine/collections", []string{"syncer", "internal/control/controller", "internal/control/deployment"}},
+			[]string{"internal/engine/collections imports internal/control/controller, which is not below it", "internal/engine/collections imports internal/control/deployment, which is not below it"}},
+		{"a room over another", importer{"internal/control/preflight", []string{"internal/engine/collections", "internal/control/deployment/api"}}, nil},
 		{"pure state machine", importer{"upgradestate", []string{"record"}},
 			[]string{"upgradestate imports record, which is not below it"}},
-		{"backend outside cmd", importer{"syncer", []string{"record/mongostore"}},
-			[]string{"syncer imports record/mongostore, which only cmd and tests may"}},
+		{"backend outside cmd", importer{"syncer", []string{"internal/store/mongostore"}},
+			[]string{"syncer imports internal/store/mongostore, which only programs and tests may"}},
 		{"configuration outside cmd", importer{"vrunner", []string{"config"}},
-			[]string{"vrunner imports config, which only cmd and tests may"}},
-		{"backend names its sibling", importer{"record/faultstore", []string{"record/memstore"}},
-			[]string{"record/faultstore imports record/memstore, which only cmd and tests may"}},
+			[]string{"vrunner imports config, which only programs and tests may"}},
+		{"backend names its sibling", importer{"internal/store/faultstore", []string{"internal/store/memstore"}},
+			[]string{"internal/store/faultstore imports internal/store/memstore, which only programs and tests may"}},
 		{"test infrastructure outside cmd", importer{"syncer", []string{"integration/localmongo"}},
-			[]string{"syncer imports integration/localmongo, which only cmd and tests may"}},
-		{"test infrastructure in the shipped program", importer{"cmd/dbcontroller/cli", []string{"integration/localmongo", "sample"}},
-			[]string{"cmd/dbcontroller/cli imports integration/localmongo, which the shipped program must not carry", "cmd/dbcontroller/cli imports sample, which the shipped program must not carry"}},
-		{"conformance suite outside tests", importer{"cmd/server", []string{"record/recordtest"}},
-			[]string{"cmd/server imports record/recordtest, which only tests may"}},
+			[]string{"syncer imports integration/localmongo, which only programs and tests may"}},
+		{"test infrastructure in the shipped program", importer{"internal/program/dbcontroller/cli", []string{"integration/localmongo", "examples/sample"}},
+			[]string{"internal/program/dbcontroller/cli imports integration/localmongo, which the shipped program must not carry", "internal/program/dbcontroller/cli imports examples/sample, which the shipped program must not carry"}},
+		{"conformance suite outside tests", importer{"cmd/server", []string{"internal/store/recordtest"}},
+			[]string{"cmd/server imports internal/store/recordtest, which only tests may"}},
 		{"unknown folder", importer{"util/strings", nil},
 			[]string{"util is in no layer: give it one in this test and in ARCHITECTURE.md, or a better place"}},
 	} {
@@ -174,7 +181,7 @@ func TestViolationsAreSeen(t *testing.T) {
 func violations(all []importer) []string {
 	var found []string
 	for _, p := range all {
-		folder := top(p.path)
+		folder := room(p.path)
 		if isTest(p.path) {
 			continue // may import whatever it tests
 		}
@@ -183,7 +190,7 @@ func violations(all []importer) []string {
 			continue
 		}
 		if isCommand(p.path) && commandLayerOf(p.path) < 0 {
-			found = append(found, fmt.Sprintf("%s is in no layer of cmd: give it one in this test, or a better place", p.path))
+			found = append(found, fmt.Sprintf("%s is in no layer of programs: give it one in this test, or a better place", p.path))
 			continue
 		}
 		for _, imported := range p.imports {
@@ -199,31 +206,31 @@ func forbidden(from, to string) string {
 	switch {
 	case strings.HasSuffix(to, "test"):
 		return "only tests may"
-	case light[top(from)] != nil && !slices.ContainsFunc(light[top(from)], func(l string) bool { return within(to, l) }):
+	case light[room(from)] != nil && !slices.ContainsFunc(light[room(from)], func(l string) bool { return within(to, l) }):
 		return "applications must not carry"
-	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (top(to) == "sample" || slices.Contains(testFolders, top(to))):
+	case slices.ContainsFunc(shipped, func(s string) bool { return within(from, s) }) && (room(to) == "examples" || slices.Contains(testFolders, room(to))):
 		return "the shipped program must not carry"
-	// It wires what cmd has opened, and nothing else.
+	// It wires what programs have opened, and nothing else.
 	case from == face && slices.Contains(wired, to):
-		return "only cmd and tests may"
-	case from == face && slices.Contains(testFolders, top(to)):
-		return "only cmd and tests may"
+		return "only programs and tests may"
+	case from == face && slices.Contains(testFolders, room(to)):
+		return "only programs and tests may"
 	case isCommand(from) && isCommand(to) && commandLayerOf(to) >= commandLayerOf(from):
 		return "is not below it"
 	case isCommand(from) && to != "config" && slices.Contains(wired, to) && !slices.Contains(wirers[from], to):
 		return "only a package that opens it may"
 	case isCommand(from):
 		return ""
-	case to == face && !within(from, "starter/service"):
+	case to == face && !within(from, "examples/starter/service"):
 		return "only a program may"
 	case to == face:
 		return ""
-	case slices.Contains(testFolders, top(to)):
-		return "only cmd and tests may"
+	case slices.Contains(testFolders, room(to)):
+		return "only programs and tests may"
 	// A backend may have sub-packages of its own.
 	case slices.ContainsFunc(wired, func(w string) bool { return within(to, w) && !within(from, w) }):
-		return "only cmd and tests may"
-	case top(from) != top(to) && layerOf(top(to)) >= layerOf(top(from)):
+		return "only programs and tests may"
+	case room(from) != room(to) && layerOf(room(to)) >= layerOf(room(from)):
 		return "is not below it"
 	}
 	return ""
@@ -232,17 +239,25 @@ func forbidden(from, to string) string {
 // isTest reports whether a package exists for tests only: the test folders, and
 // conformance suites such as record/recordtest.
 func isTest(p string) bool {
-	return slices.Contains(testFolders, top(p)) || strings.HasSuffix(p, "test")
+	return slices.Contains(testFolders, room(p)) || strings.HasSuffix(p, "test")
 }
 
 // isCommand reports whether a package is one of the top layer, whose order commands says.
-func isCommand(p string) bool { return top(p) == "cmd" || p == face }
+func isCommand(p string) bool { return within(p, "cmd") || within(p, "internal/program") || p == face }
 
 func within(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
 
-func top(p string) string {
-	first, _, _ := strings.Cut(p, "/")
-	return first
+// room is the deepest of the layers' folders that a package lies in, or else its top folder.
+func room(p string) string {
+	best, _, _ := strings.Cut(p, "/")
+	for _, l := range layers {
+		for _, folder := range l {
+			if within(p, folder) && len(folder) >= len(best) {
+				best = folder
+			}
+		}
+	}
+	return best
 }
 
 func layerOf(folder string) int {

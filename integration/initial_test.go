@@ -13,7 +13,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/internal/engine/switchover"
 )
 
 // TestNewServiceBeginsAtTheNewestVersion: nobody wants to begin with what is about to be

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )

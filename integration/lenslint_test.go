@@ -12,8 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 )
 
 // TestLensLintReadsACollection has the kinds, the lens and the database from a

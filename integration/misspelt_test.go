@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
 )
 
 // TestMisspeltKind: a first start with the name of a collection that is not there records nothing,

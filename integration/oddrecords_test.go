@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/store/recordtest"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/recordtest"
 )
 
 const (

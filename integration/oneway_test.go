@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/examples/bbs"
 )
 
 // TestOneWay switches with the old version disabled: whatever is written afterwards, its

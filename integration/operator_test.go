@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller.dev/internal/tracestest"
+	"dbcontroller.dev/internal/base/tracestest"
 	"dbcontroller.dev/upgradestate"
 )
 

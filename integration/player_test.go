@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // The processes of a system are what is shipped: without the race detector, with which they take

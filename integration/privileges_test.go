@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/internal/engine/switchover"
 )
 
 // TestFewPrivileges: with no more than readWrite and dbAdmin on its databases a controller

@@ -12,13 +12,13 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/cmd/server/app"
+	"dbcontroller.dev/examples/bbs"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/gen/bbs/v2/bbsv2connect"
 	"dbcontroller.dev/integration/workload"
-	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/upgradestate"
 )
 

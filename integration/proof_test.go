@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller.dev/switchover"
+	"dbcontroller.dev/internal/engine/switchover"
 )
 
 // noReverseSync is a new version that has forgotten what the old one's unique index is about.

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/switchover"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -15,17 +15,17 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"dbcontroller.dev"
-	controllerapp "dbcontroller.dev/cmd/dbcontroller/app"
-	"dbcontroller.dev/cmd/dbcontroller/cli"
-	"dbcontroller.dev/cmd/server/app"
-	"dbcontroller.dev/cmd/server/samples"
 	"dbcontroller.dev/config"
-	"dbcontroller.dev/controller"
-	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/examples/sample"
 	"dbcontroller.dev/integration/skew"
+	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/coord/etcdcoord"
+	controllerapp "dbcontroller.dev/internal/program/dbcontroller/app"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
+	"dbcontroller.dev/internal/program/server/app"
+	"dbcontroller.dev/internal/program/server/samples"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/sample"
 )
 
 // Roles.

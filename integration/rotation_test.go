@@ -22,13 +22,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/examples/bbs"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/identity"
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
-	"dbcontroller.dev/record/sealed"
-	"dbcontroller.dev/sample/bbs"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

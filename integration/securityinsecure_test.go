@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"dbcontroller.dev/access/accesstest"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/access/accesstest"
 )
 
 // TestSecurityInsecureIsVisible: whichever controller is asked, it says of every controller

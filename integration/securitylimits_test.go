@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"dbcontroller.dev/access/accesstest"
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // bomb is n bytes in few: the JSON string that a message could have, of blanks.

@@ -20,11 +20,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"dbcontroller.dev/access/accesstest"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/access/accesstest"
 )
 
 // TestSecurityUpgrade upgrades a service and takes it back with TLS and identities everywhere:

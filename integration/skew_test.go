@@ -13,13 +13,13 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	tasksv1 "dbcontroller.dev/examples/starter/service/gen/tasks/v1"
+	"dbcontroller.dev/examples/starter/service/gen/tasks/v1/tasksv1connect"
+	tasksv2 "dbcontroller.dev/examples/starter/service/gen/tasks/v2"
+	"dbcontroller.dev/examples/starter/service/gen/tasks/v2/tasksv2connect"
 	tasksv3 "dbcontroller.dev/gen/tasks/v3"
 	"dbcontroller.dev/gen/tasks/v3/tasksv3connect"
 	"dbcontroller.dev/refusal"
-	tasksv1 "dbcontroller.dev/starter/service/gen/tasks/v1"
-	"dbcontroller.dev/starter/service/gen/tasks/v1/tasksv1connect"
-	tasksv2 "dbcontroller.dev/starter/service/gen/tasks/v2"
-	"dbcontroller.dev/starter/service/gen/tasks/v2/tasksv2connect"
 )
 
 // skewed is clients of all versions of a service, at one server.

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // TestStoppedOnTheReverseSync stops a controller that has documents in its hand, read from v2

@@ -18,13 +18,13 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/etcdcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/examples/bbs"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/integration/localmongo/mongotest"
-	"dbcontroller.dev/sample/bbs"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/etcdcoord"
 	"dbcontroller.dev/upgradestate"
 )
 

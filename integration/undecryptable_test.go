@@ -12,10 +12,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/examples/bbs"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
-	"dbcontroller.dev/record/sealed"
+	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/refusal"
-	"dbcontroller.dev/sample/bbs"
 )
 
 const (

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/sampletest"
 	tasksv3 "dbcontroller.dev/gen/tasks/v3"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
-	"dbcontroller.dev/sample/sampletest"
 )
 
 // TestRenamedFields: a record that was written under former names, its revision among them, is

@@ -10,10 +10,10 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/gen/library/v1/libraryv1connect"
 	"dbcontroller.dev/resource"
-	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/vrunner"
 )
 

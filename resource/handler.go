@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // Service describes the handlers of the methods of a service.

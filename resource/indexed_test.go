@@ -12,11 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	tasksv3 "dbcontroller.dev/gen/tasks/v3"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/sampletest"
 )
 
 // taskStores are two stores with the same tasks, of which one has indexes of declared fields.

@@ -10,11 +10,11 @@ import (
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
-	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/vrunner"
 )
 

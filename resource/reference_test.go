@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	libraryv2 "dbcontroller.dev/gen/library/v2"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/transform/lens"

@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/vrunner"
 )
 

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/sampletest"
 )
 
 func apiOf() protoreflect.ServiceDescriptor {

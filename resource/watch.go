@@ -13,7 +13,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )

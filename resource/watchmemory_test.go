@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	libraryv1 "dbcontroller.dev/gen/library/v1"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/vrunner"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/examples/sampletest"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/gen/library/v1/libraryv1connect"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
-	"dbcontroller.dev/sample/sampletest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // view is the contents of the store below a prefix at a revision.

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // Campaign waits until a key is free and creates it under a lease, with id as its value. It watches

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/shards"
 )
 

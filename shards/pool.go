@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // DefaultTTL is the time after which a silent member loses its locks.

@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/shards"
 )
 

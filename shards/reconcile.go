@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // reconcile moves ownership one step towards the assignment. Its views may be late: it takes a lock

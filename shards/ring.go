@@ -10,7 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 )
 
 // Of returns the shard of a group on a ring of at least one shard: the 64-bit xxHash (seed 0) of

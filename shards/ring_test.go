@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/shards"
 )
 

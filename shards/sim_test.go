@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/shards"
 )
 

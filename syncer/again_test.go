@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 )

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
 	us "dbcontroller.dev/upgradestate"
 )

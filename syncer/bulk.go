@@ -1,6 +1,6 @@
 package syncer
 
-import "dbcontroller.dev/throttle"
+import "dbcontroller.dev/internal/engine/throttle"
 
 // setPace passes the pace of the Deployment to the Pacer, with this controller's share of it. e.mu
 // is held.

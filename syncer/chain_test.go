@@ -14,10 +14,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"

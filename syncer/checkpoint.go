@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 )
 

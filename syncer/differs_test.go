@@ -11,9 +11,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
-	"dbcontroller.dev/verify"
 )
 
 // crooked is a target that keeps one record otherwise than it was written.

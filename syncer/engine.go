@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/record/faultstore"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

@@ -11,8 +11,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )

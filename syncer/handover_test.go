@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

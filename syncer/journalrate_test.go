@@ -11,16 +11,16 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 )
 
 // measured counts what is written through it.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"

@@ -9,10 +9,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
-	"dbcontroller.dev/verify"
 )
 
 // weighed counts the bytes that reads bring, and remembers the most of several records.

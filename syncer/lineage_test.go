@@ -13,10 +13,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/store/faultstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"

@@ -12,9 +12,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/faultstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 )

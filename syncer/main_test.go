@@ -14,17 +14,17 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/shards/shardstest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
-	"dbcontroller.dev/verify"
 )
 
 // TestOrphansAreParked: a target record whose key belongs to no group is seen by the

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
-	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/upgradestate"
 )
 

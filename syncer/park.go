@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )

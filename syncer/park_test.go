@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/syncer"
 )
 

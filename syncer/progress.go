@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/upgradestate"
 )
 

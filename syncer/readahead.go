@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/throttle"
 )
 
 // readAhead is the next page of a range, which a worker reads while it writes the page before.

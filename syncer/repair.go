@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/throttle"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/faultstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

@@ -13,14 +13,14 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/shards/shardstest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 )
 
 // TestReverseSyncStartsInSync: after a switch the reverse sync follows from the position that the

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/internal/reconcile"
+	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/shards"
 )
 

@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/shards/shardstest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 )
 
 // snapshotEngine starts the engine of an upgrade from v2 to the snapshot of v1. The

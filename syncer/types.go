@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
-	"dbcontroller.dev/throttle"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )

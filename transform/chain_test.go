@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/examples/bbs"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/bbs"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 )

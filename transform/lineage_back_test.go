@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/transform"
 )
 

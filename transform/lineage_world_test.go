@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/transform"
 )
 

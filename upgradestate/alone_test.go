@@ -17,7 +17,7 @@ import (
 // import nothing that is for several of them.
 func TestNoGoroutines(t *testing.T) {
 	t.Parallel()
-	for folder, least := range map[string]int{".": 10, "../sample/packages": 4, "../transform/lens/lint": 15} {
+	for folder, least := range map[string]int{".": 10, "../examples/packages": 4, "../transform/lens/lint": 15} {
 		alone(t, folder, least)
 	}
 }

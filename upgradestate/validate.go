@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // Validate checks the invariants of every record, whichever binary wrote it. A process must not act

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )

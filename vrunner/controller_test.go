@@ -14,10 +14,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/upgradestate"

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 )
 
 // digest identifies the content of a message. The probability of a collision is negligible.

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/store/memstore"
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/vrunner"
 )
 

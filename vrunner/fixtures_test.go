@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/store/faultstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"

@@ -13,10 +13,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/examples/bbs"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/bbs"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 )
 

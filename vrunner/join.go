@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 )

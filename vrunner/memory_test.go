@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"

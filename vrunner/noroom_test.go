@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"dbcontroller.dev/access/door"
+	"dbcontroller.dev/internal/access/door"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"
 )

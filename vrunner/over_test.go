@@ -8,10 +8,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/examples/sampletest"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
-	"dbcontroller.dev/sample/sampletest"
 	"dbcontroller.dev/vrunner"
 )
 

@@ -22,13 +22,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"dbcontroller.dev/access"
-	"dbcontroller.dev/access/door"
 	"dbcontroller.dev/apiversion"
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	libraryv2 "dbcontroller.dev/gen/library/v2"
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/access/door"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
@@ -329,7 +329,7 @@ func TestReasonsInEveryProtocol(t *testing.T) {
 		"grpc":         overConnect(&only2, connect.WithGRPC()),
 		"grpc-web":     overConnect(nil, connect.WithGRPCWeb()),
 	}
-	// Controllers refuse by these, and no service: package deployment/api tests them.
+	// Controllers refuse by these, and no service: package internal/control/deployment/api tests them.
 	ofControllers := []refusal.Reason{refusal.NotInThisState, refusal.ControllerTooOld, refusal.Full, refusal.CoordinationUnavailable}
 	ofServices := slices.DeleteFunc(slices.Clone(refusal.Reasons()), func(r refusal.Reason) bool { return slices.Contains(ofControllers, r) })
 	for _, reason := range ofServices {

@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"

@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"

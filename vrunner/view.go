@@ -11,7 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"

@@ -10,9 +10,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"dbcontroller.dev/internal/inprocess"
-	"dbcontroller.dev/internal/memory"
-	"dbcontroller.dev/limits"
+	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/base/limits"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/refusal"
 )
 

@@ -14,8 +14,8 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/internal/inprocess"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"
 )

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 )
 
 // TestScansAreBoundedInBytes: a list looks through so many bytes of records, however few they are. A

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/protodoc"
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )

@@ -6,8 +6,8 @@ import (
 	// Certificate authorities where the system has none, as in a container from scratch.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
-	"dbcontroller.dev/coord/embedetcd"
+	"dbcontroller.dev/internal/coord/embedetcd"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
 )
 
 func main() { cli.Program{Etcd: embedetcd.Host}.Main() }

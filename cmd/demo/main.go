@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dbcontroller.dev/cmd/dbcontroller/cli"
-	"dbcontroller.dev/cmd/demo/app"
 	"dbcontroller.dev/config"
-	"dbcontroller.dev/sample"
+	"dbcontroller.dev/examples/sample"
+	"dbcontroller.dev/internal/program/dbcontroller/cli"
+	"dbcontroller.dev/internal/program/demo"
 	"dbcontroller.dev/transform"
 )
 

@@ -4,7 +4,7 @@ package main
 
 import (
 	"dbcontroller.dev"
-	"dbcontroller.dev/cmd/server/samples"
+	"dbcontroller.dev/internal/program/server/samples"
 )
 
 func main() { dbcontroller.Serve(samples.Service()) }

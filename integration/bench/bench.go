@@ -17,10 +17,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"dbcontroller.dev/coord/embedetcd"
-	"dbcontroller.dev/coord/etcdcoord"
 	"dbcontroller.dev/integration/bench/figures"
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/coord/embedetcd"
+	"dbcontroller.dev/internal/coord/etcdcoord"
 )
 
 // cacheGB is the storage cache of each server in GB. Ten million records of 500 B exceed it.

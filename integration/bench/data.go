@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/examples/packages"
 )
 
 // dataset is a set of collections in the source cluster. It stays from run to run, since a copy

@@ -12,10 +12,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/coord/embedetcd"
-	"dbcontroller.dev/internal/etcdconn"
+	"dbcontroller.dev/internal/coord/embedetcd"
+	"dbcontroller.dev/internal/coord/etcdconn"
+	"dbcontroller.dev/internal/store/etcdstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/etcdstore"
 )
 
 // engineRecords is the number of records copied in each direction between etcd and MongoDB.

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 )
 
 // limit copies collections with a bare reader that turns each batch it reads into an insert

@@ -13,12 +13,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/examples/secrets"
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
-	"dbcontroller.dev/sample/secrets"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/transform/lens"
@@ -343,7 +343,7 @@ func (b *bench) listed(ctx context.Context, own secretsv1connect.SecretServiceCl
 	if err != nil {
 		return err
 	}
-	const how = "%d secrets of about 500 B (sample/secrets) in MongoDB, listed by v1's own handlers from v1's data and %s, in turn, in this process: "
+	const how = "%d secrets of about 500 B (examples/secrets) in MongoDB, listed by v1's own handlers from v1's data and %s, in turn, in this process: "
 	for i, a := range over {
 		b.figure("adapt.list"+a.rows+".first", first[i+1]/first[0], how+"the first page of %d, %d times each, median %.2f and %.2f ms.", b.lists, a.how, pageOf, firsts, first[0], first[i+1])
 		b.figure("adapt.list"+a.rows+".all", all[i+1]/all[0], how+"all pages of %d, %d times each, median %.0f and %.0f ms, which is %.0f and %.0f records/s.", b.lists, a.how, allOf, walks, all[0], all[i+1], 1000*float64(b.lists)/all[0], 1000*float64(b.lists)/all[i+1])

@@ -25,7 +25,7 @@ func scenarios() []scenario {
 		{name: "large records", rows: []string{"workload.large", "memory.large"}, run: copyLarge},
 		{name: "many collections", rows: []string{"workload.collections"}, run: copyOf("workload.collections", "in 30 collections from 10 up to a third of all", func(b *bench) (dataset, error) { return b.many(), nil })},
 		{name: "shuffled ids", rows: []string{"workload.shuffled"}, run: copyOf("workload.shuffled", "inserted in random order of their ids", func(b *bench) (dataset, error) { return b.shuffled(), nil })},
-		{name: "real data", rows: []string{"workload.real"}, run: copyOf("workload.real", "of the Debian package index (sample/packages), ids of mixed types, through packages.yaml", (*bench).real)},
+		{name: "real data", rows: []string{"workload.real"}, run: copyOf("workload.real", "of the Debian package index (examples/packages), ids of mixed types, through packages.yaml", (*bench).real)},
 		{name: "one cluster", rows: []string{"workload.onecluster"}, run: copyInOne},
 		{name: "across engines", rows: []string{"engines.out", "engines.back"}, deadline: 3 * time.Minute, run: acrossEngines},
 		{name: "pause over more data", rows: []string{"pause.data"}, deadline: 100 * time.Second, run: pauseOfMore},

@@ -15,10 +15,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/internal/inprocess"
+	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/vrunner"
 )
 

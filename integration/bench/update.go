@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/upgradestate"
 )
 

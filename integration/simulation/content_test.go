@@ -18,10 +18,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 	"dbcontroller.dev/vrunner"
 )
 

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"dbcontroller.dev/controller"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/identity"
+	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

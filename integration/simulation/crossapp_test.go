@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/integration/localetcd"
-	"dbcontroller.dev/internal/etcdconn"
-	"dbcontroller.dev/record/etcdstore"
-	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/internal/coord/etcdconn"
+	"dbcontroller.dev/internal/store/etcdstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

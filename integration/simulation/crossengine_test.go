@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"dbcontroller.dev/integration/memetcd"
-	"dbcontroller.dev/internal/etcdconn"
-	"dbcontroller.dev/record/etcdstore"
-	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/internal/coord/etcdconn"
+	"dbcontroller.dev/internal/store/etcdstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"dbcontroller.dev/controller"
+	"dbcontroller.dev/internal/control/controller"
 )
 
 // What is in deploy/ for Prometheus and Grafana is compared with what the program exports

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/internal/store/memstore"
 )
 
 // TestDeposedPrimary: again and again, for a while, the databases are read from servers that

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/upgradestate"
 )
 

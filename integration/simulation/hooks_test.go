@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/hooks"
+	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/upgradestate"
 )
 

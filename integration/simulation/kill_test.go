@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )

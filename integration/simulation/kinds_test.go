@@ -16,12 +16,12 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
-	"dbcontroller.dev/verify"
 )
 
 // kindCrowd is writers of families. Any of them writes any record, one at a time each;

@@ -12,9 +12,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/collections"
+	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

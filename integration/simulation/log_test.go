@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 	"dbcontroller.dev/upgradestate"
 )
 

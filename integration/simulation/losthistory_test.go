@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/faultstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
-	"dbcontroller.dev/record/memstore"
 )
 
 // TestHistoryIsLost: two controllers lose the change history, together and one after the

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

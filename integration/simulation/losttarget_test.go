@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/integration/workload"
-	"dbcontroller.dev/record/memstore"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

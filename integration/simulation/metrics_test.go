@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	serverapp "dbcontroller.dev/cmd/server/app"
-	"dbcontroller.dev/hooks"
+	"dbcontroller.dev/internal/engine/hooks"
+	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
-	"dbcontroller.dev/record/mongostore"
+	"dbcontroller.dev/internal/store/mongostore"
 )
 
 // TestMain leaves goroutines to the tests over MongoDB, which check for them themselves.

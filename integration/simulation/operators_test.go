@@ -14,12 +14,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/upgradestate"
 )
 

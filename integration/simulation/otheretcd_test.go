@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dbcontroller.dev/controller"
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/identity"
+	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 )
 

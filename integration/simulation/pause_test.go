@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/memcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/faultstore"
 )
 
 // TestPause: every command of a database and of the coordination store takes a

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller.dev/identity"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )

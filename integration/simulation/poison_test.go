@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller.dev/deployment"
-	"dbcontroller.dev/hooks"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/syncer"

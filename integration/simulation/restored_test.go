@@ -13,12 +13,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/identity"
 	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/upgradestate"
 )
 

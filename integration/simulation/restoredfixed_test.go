@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 )
 
 // TestRestoredUnderAnApplication restores the served version's database inside a switch, to before

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // The race detector makes a system take five times as long, and needs no seeds: it looks

@@ -10,8 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"dbcontroller.dev/deployment/api"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/upgradestate"
 )
 

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev"
+	"dbcontroller.dev/examples/starter/service/tasks"
 	tasksv3 "dbcontroller.dev/gen/tasks/v3"
 	"dbcontroller.dev/resource"
-	"dbcontroller.dev/starter/service/tasks"
 	"dbcontroller.dev/transform/lens"
 )
 

@@ -1,4 +1,4 @@
-// Command makesample converts a Debian package index to the frozen sample of sample/packages:
+// Command makesample converts a Debian package index to the frozen sample of examples/packages:
 //
 //	makesample [-n 25000] -o packages.jsonl.gz < Packages
 //
@@ -7,7 +7,7 @@
 // index always gives the same bytes: a hash of the names chooses the records, and nothing depends
 // on the time.
 //
-// sample/packages/README.md describes the conversion of each field.
+// examples/packages/README.md describes the conversion of each field.
 package main
 
 import (

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"dbcontroller.dev/coord"
-	"dbcontroller.dev/coord/embedetcd"
-	"dbcontroller.dev/coord/etcdcoord"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/embedetcd"
+	"dbcontroller.dev/internal/coord/etcdcoord"
 	"dbcontroller.dev/shards"
 )
 

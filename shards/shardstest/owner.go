@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"dbcontroller.dev/coord"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/shards"
 )
 

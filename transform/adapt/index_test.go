@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
 	"dbcontroller.dev/transform/adapt"
 )
 

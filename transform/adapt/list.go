@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller.dev/internal/memory"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )

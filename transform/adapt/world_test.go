@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/memstore"
+	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/record/memstore"
-	"dbcontroller.dev/record/mongostore"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 )

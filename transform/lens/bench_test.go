@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/examples/packages"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/sample/packages"
 	"dbcontroller.dev/transform"
 )
 

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // TestForms: the new version gets the form of the lens, either side keeps its own as long as

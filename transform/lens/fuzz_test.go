@@ -14,7 +14,7 @@ import (
 
 // FuzzParse: no text makes the parser panic, and what it accepts runs both ways.
 func FuzzParse(f *testing.F) {
-	data, err := os.ReadFile("../../sample/packages/packages.yaml")
+	data, err := os.ReadFile("../../examples/packages/packages.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}

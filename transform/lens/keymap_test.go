@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
 )
 

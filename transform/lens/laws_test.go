@@ -190,7 +190,7 @@ func hasConstant(ops []op) bool {
 
 func packagesLens(t testing.TB) *Lens {
 	t.Helper()
-	const file = "../../sample/packages/packages.yaml"
+	const file = "../../examples/packages/packages.yaml"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

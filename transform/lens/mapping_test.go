@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller.dev/internal/raced"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
 )
 

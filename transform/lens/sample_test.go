@@ -5,8 +5,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/internal/raced"
-	"dbcontroller.dev/sample/packages"
+	"dbcontroller.dev/examples/packages"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // RealData is the sample's first records, 0 for all. What a lens does with a record takes the race

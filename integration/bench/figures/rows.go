@@ -116,7 +116,7 @@ func Rows() []Row {
 		{Name: "workload.large", Group: Workloads, Unit: "records/s", Title: "records of 10 KiB"},
 		{Name: "workload.collections", Group: Workloads, Unit: "records/s", Title: "30 collections of very different sizes"},
 		{Name: "workload.shuffled", Group: Workloads, Unit: "records/s", Title: "ids in random order of insertion"},
-		{Name: "workload.real", Group: Workloads, Unit: "records/s", Title: "real data (sample/packages), through its lens"},
+		{Name: "workload.real", Group: Workloads, Unit: "records/s", Title: "real data (examples/packages), through its lens"},
 		{Name: "workload.onecluster", Group: Workloads, Unit: "records/s", Title: "both databases in one cluster"},
 		{Name: "engines.out", Group: Workloads, Unit: "records/s", Title: "100,000 records from etcd to MongoDB, compared with what etcd itself reads"},
 		{Name: "engines.back", Group: Workloads, Unit: "records/s", Title: "100,000 records from MongoDB to etcd, compared with what etcd itself writes"},

@@ -1,0 +1,184 @@
+package bbs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"dbcontroller.dev/examples/bbs/converge"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource"
+	"dbcontroller.dev/vrunner"
+)
+
+// instances gives access to one version's process instances and to the cells that run them. G is
+// the message of one index, C the message of a cell. Cells report the same in both versions, and
+// package converge decides on both alike.
+type instances[G, C proto.Message] struct {
+	store vrunner.Store
+	table *resource.Table[G]
+	cells *resource.Table[C]
+	forms forms[G, C]
+}
+
+// forms converts between a version's messages and the types of converge.
+type forms[G, C proto.Message] struct {
+	slot    func(G) converge.Slot
+	set     func(G, converge.Slot)
+	group   func(name, guid string, index int) G
+	request func(name string) proto.Message // any request that names an index
+	cell    func(id string) C
+	seen    func(C, time.Time)
+	seenAt  func(C) (id string, at time.Time)
+}
+
+func newInstances[G, C proto.Message](store vrunner.Store, f forms[G, C]) instances[G, C] {
+	return instances[G, C]{
+		store: store, forms: f,
+		table: resource.New(store, resource.Config[G]{Kind: KindActualLRPs, Pattern: converge.NamePattern, MaxID: maxName}),
+		cells: resource.New(store, resource.Config[C]{Kind: KindCells, Pattern: "{cell_id}", NameField: "cell_id", MaxID: maxName}),
+	}
+}
+
+// change applies a report of a cell or a client to one instance.
+func (in instances[G, C]) change(ctx context.Context, req proto.Message, say func(*converge.Slot) error) (G, error) {
+	// Change repeats the function if another writer comes first, so each report applies to the
+	// newest state.
+	return in.table.Change(ctx, req, func(g G) error {
+		s := in.forms.slot(g)
+		if err := say(&s); err != nil {
+			return connect.NewError(connect.CodeFailedPrecondition, err)
+		}
+		in.set(g, s)
+		return nil
+	})
+}
+
+// set writes a slot to its message, and gives a new instance its placement.
+func (in instances[G, C]) set(g G, s converge.Slot) {
+	if s.Instance != nil && s.Instance.Placement == "" {
+		// The placement identifies an instance in both versions. The transformer finds definitions
+		// by it.
+		drawn := *s.Instance
+		drawn.Placement = resource.RandomID()
+		s.Instance = &drawn
+	}
+	in.forms.set(g, s)
+}
+
+// onCell is a request about an instance on a cell.
+type onCell interface {
+	proto.Message
+	GetInstanceGuid() string
+	GetCellId() string
+}
+
+func checkCell(req onCell) error {
+	if err := checkName("instance_guid", req.GetInstanceGuid()); err != nil {
+		return err
+	}
+	return checkName("cell_id", req.GetCellId())
+}
+
+// told applies a cell's report about an instance that it runs or takes.
+func (in instances[G, C]) told(ctx context.Context, req onCell, say func(s *converge.Slot, guid, cell string, now time.Time) error) (G, error) {
+	if err := checkCell(req); err != nil {
+		var none G
+		return none, err
+	}
+	return in.change(ctx, req, func(s *converge.Slot) error {
+		return say(s, req.GetInstanceGuid(), req.GetCellId(), time.Now())
+	})
+}
+
+func (in instances[G, C]) claim(ctx context.Context, req onCell) (G, error) {
+	return in.told(ctx, req, (*converge.Slot).Claim)
+}
+
+func (in instances[G, C]) start(ctx context.Context, req onCell) (G, error) {
+	return in.told(ctx, req, (*converge.Slot).Start)
+}
+
+func (in instances[G, C]) evacuate(ctx context.Context, req onCell) (G, error) {
+	return in.told(ctx, req, (*converge.Slot).Evacuate)
+}
+
+func (in instances[G, C]) remove(ctx context.Context, req onCell) (G, error) {
+	return in.told(ctx, req, func(s *converge.Slot, guid, cell string, _ time.Time) error {
+		s.Remove(guid, cell)
+		return nil
+	})
+}
+
+func (in instances[G, C]) crash(ctx context.Context, req interface {
+	onCell
+	GetCrashReason() string
+}) (G, error) {
+	return in.told(ctx, req, func(s *converge.Slot, guid, cell string, now time.Time) error {
+		return s.Crash(guid, cell, bounded(req.GetCrashReason()), now)
+	})
+}
+
+func (in instances[G, C]) fail(ctx context.Context, req interface {
+	proto.Message
+	GetPlacementError() string
+}) (G, error) {
+	return in.change(ctx, req, func(s *converge.Slot) error { return s.Fail(bounded(req.GetPlacementError())) })
+}
+
+func (in instances[G, C]) retire(ctx context.Context, req proto.Message) (G, error) {
+	return in.change(ctx, req, func(s *converge.Slot) error {
+		s.RetireInstance()
+		return nil
+	})
+}
+
+// bounded returns the part of a reason that is stored.
+func bounded(reason string) string {
+	// A cut in the middle of a character would not be valid in a proto string.
+	const most = 1024
+	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
+}
+
+// report records that a cell is alive.
+func (in instances[G, C]) report(ctx context.Context, req interface {
+	proto.Message
+	GetCellId() string
+}) error {
+	now := time.Now()
+	// A cell reports often, so its record almost always exists: change first, insert as the
+	// exception.
+	_, err := in.cells.Change(ctx, req, func(c C) error {
+		in.forms.seen(c, now)
+		return nil
+	})
+	if !errors.Is(err, record.ErrNotFound) {
+		return err
+	}
+	// This is the cell's first report, so it has no record yet.
+	c := in.forms.cell(req.GetCellId())
+	in.forms.seen(c, now)
+	if _, err = in.cells.Insert(ctx, c); errors.Is(err, record.ErrExists) {
+		return nil // another report has inserted it just now
+	}
+	return err
+}
+
+// timeOf and millisOf convert between times and the milliseconds in messages; 0 is the zero time.
+func timeOf(millis int64) time.Time {
+	if millis == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(millis)
+}
+
+func millisOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}

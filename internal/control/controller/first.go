@@ -1,0 +1,126 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+// InitialVersion returns the version at which a new deployment begins. Unless the configuration
+// names one, it looks for application data in every database, including disabled ones, because an
+// application may use any of them. It skips an unavailable database only if that is disabled and
+// another database holds documents.
+func (a *App) InitialVersion(ctx context.Context) (string, error) {
+	var found []upgradestate.Found
+	var away error // why a disabled version's database does not answer
+	for _, db := range a.cfg.Databases {
+		if a.cfg.InitialVersion != "" {
+			break
+		}
+		f, err := a.find(ctx, db.Version)
+		// A disabled version may be switched off for good. Decide below whether that is acceptable.
+		if db.Disabled && a.backend.Unavailable(err) {
+			away = err
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("where the deployment begins: database of %s: %w; or name it with initialVersion in %s",
+				db.Version, err, a.cfg.File)
+		}
+		f.Disabled = db.Disabled
+		found = append(found, f)
+	}
+	holds := func(f upgradestate.Found) bool { return len(f.Holds) > 0 }
+	if away != nil && !slices.ContainsFunc(found, holds) {
+		// The only documents may be in the unavailable database. A wrong guess here would be
+		// recorded.
+		return "", fmt.Errorf("where the deployment begins: no database that answers holds documents, and a disabled one does not answer: %w; or name the version with initialVersion in %s",
+			away, a.cfg.File)
+	}
+	// Without data, the deployment begins at a version that every registered server knows.
+	servers, err := a.deployment.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	return upgradestate.Initial(a.cfg.InitialVersion, found, servers)
+}
+
+// beginsWell refuses an initial version whose application collections do not exist. It runs before
+// anything is recorded: otherwise a misspelt kind would fix the wrong version for good.
+func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
+	version := d.CurrentVersion
+	err := syncer.Inspect(ctx, a.namespaces[version], d, version, a.registry.Kinds(upgradestate.APIVersion(version)))
+	if err == nil {
+		return nil
+	}
+	db, _ := a.cfg.Database(version)
+	return fmt.Errorf("%s would begin at %s, in %s (%s): %w, in %s", a.deployment.Name(), version, db.Location, db.Hosts, err, a.cfg.File)
+}
+
+// firstVersion corrects the initial version of a deployment that has no namespaces yet. If the
+// collections of the recorded version do not exist, it searches again with the present
+// configuration.
+func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+	if lived(d) || d.Upgrade != nil {
+		return d, nil
+	}
+	if err := a.openFor(ctx, d); err != nil {
+		return d, err
+	}
+	if a.beginsWell(ctx, d) == nil {
+		return d, nil
+	}
+	version, err := a.InitialVersion(ctx)
+	if err != nil || version == d.CurrentVersion {
+		return d, err
+	}
+	a.log.Warn("the deployment has never lived, and begins at another version", zap.String("was", d.CurrentVersion), zap.String("version", version))
+	return a.deployment.Apply(ctx, upgradestate.StartAt{Version: version})
+}
+
+var _ api.Initial = (*App)(nil)
+
+// Configured returns the configured versions, oldest first, and the number of shards.
+func (a *App) Configured() (versions []string, ringSize int) {
+	return a.cfg.Versions(), a.cfg.RingSize
+}
+
+// find lists the application collections that a version's database has, with and without documents.
+func (a *App) find(ctx context.Context, version string) (upgradestate.Found, error) {
+	f := upgradestate.Found{Version: version}
+	for _, spec := range a.registry.Kinds(upgradestate.APIVersion(version)) {
+		if !spec.Fixed {
+			continue
+		}
+		var refused *record.UnsupportedError
+		info, err := a.namespaces[version].Describe(ctx, spec, spec.Name)
+		if errors.As(err, &refused) {
+			f.Empty = append(f.Empty, spec.Name) // it exists; inspect refuses it with the reason
+			continue
+		}
+		if err != nil {
+			return f, err
+		}
+		if !info.Exists {
+			continue
+		}
+		page, err := a.namespaces[version].Scan(ctx, record.ScanRequest{Token: info.Token, Limit: 1, KeysOnly: true})
+		switch {
+		case err != nil:
+			return f, err
+		case len(page.Records) > 0:
+			f.Holds = append(f.Holds, spec.Name)
+		default:
+			f.Empty = append(f.Empty, spec.Name)
+		}
+	}
+	return f, nil
+}

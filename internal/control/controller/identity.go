@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// guard checks a version's database against the record before each stream of its changes.
+func (a *App) guard(version string, ns record.Namespace) record.Namespace {
+	return identity.Guard(ns, func(ctx context.Context) error {
+		if err := a.belongs(ctx, version); err != nil {
+			return err
+		}
+		return a.stillThere(ctx, version)
+	})
+}
+
+// stillThere returns an error if the application's names of the current version now belong to other
+// collections. Their changes would be missing from the stream.
+func (a *App) stillThere(ctx context.Context, version string) error {
+	d, err := a.deployment.Get(ctx)
+	if err != nil || version != d.CurrentVersion {
+		return err
+	}
+	found, err := identity.Replacements(ctx, d, a.scratches[version])
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	// One is enough: the engine stops, and the next check finds the others.
+	return &record.ReplacedError{Kind: found[0].Kind, What: found[0].String()}
+}
+
+// belongs returns an error if the database of a version is not the one in the record, or is an
+// older state of it.
+func (a *App) belongs(ctx context.Context, versions ...string) error {
+	return identity.Check(ctx, a.deployment, a.markers(versions...))
+}
+
+// markers returns the databases of versions that are configured here. It leaves out the others.
+func (a *App) markers(versions ...string) map[string]record.Marker {
+	out := map[string]record.Marker{}
+	for _, v := range versions {
+		if ns := a.namespaces[v]; ns != nil {
+			out[v] = ns
+		}
+	}
+	return out
+}
+
+// distinct refuses two configuration entries that reach the same database. It checks open databases
+// only.
+func (a *App) distinct(ctx context.Context) error {
+	return identity.Distinct(ctx, a.markers(a.opened()...), func(version string) string {
+		db, _ := a.cfg.Database(version)
+		return db.Name
+	})
+}
+
+// adopt records the identity of a version's database if an older binary did not record it.
+func (a *App) adopt(ctx context.Context, d upgradestate.Deployment, version string) (upgradestate.Deployment, error) {
+	ns, known := d.Namespace(version)
+	if !known || ns.Identity.Database != "" || a.opts.reads && version == d.CurrentVersion {
+		return d, nil
+	}
+	id, err := identity.Adopt(ctx, d, version, a.namespaces[version])
+	if err != nil {
+		return d, err
+	}
+	db, _ := a.cfg.Database(version)
+	return a.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+		Version: version, Location: ns.Location, Hosts: db.Hosts, Identity: id,
+	}})
+}
+
+// enter checks the owner of a version's database before collections are created there.
+func (a *App) enter(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Identity, error) {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	return identity.Enter(ctx, d, version, a.namespaces[version], names)
+}
+
+// keeper returns the Keeper that writes the marks of all configured databases.
+func (a *App) keeper() identity.Keeper {
+	return identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.cfg.Versions()...)}
+}
+
+// keepMarks keeps the marks of the open databases in line with the record.
+func (a *App) keepMarks(ctx context.Context) error {
+	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+		return 0, identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)
+	})
+}
+
+// opened lists the versions whose databases are open.
+func (a *App) opened() []string {
+	var open []string
+	for _, db := range a.cfg.Databases {
+		if a.databases[db.Version].Opened() {
+			open = append(open, db.Version)
+		}
+	}
+	return open
+}
+
+// unowned reports whether the database holds no identity any more. The last step of a retirement
+// removes it. A database with another identity is an error.
+func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, error) {
+	if ns.Identity.Database == "" {
+		return false, nil // an older binary recorded no identity
+	}
+	id, err := a.namespaces[ns.Version].Identity(ctx)
+	if err != nil || id.Database == "" {
+		return err == nil, err
+	}
+	// A drop in the wrong database would destroy the data of others.
+	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
+		return false, &identity.MismatchError{Version: ns.Version, Found: "it is another one than the deployment means, and nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
+	}
+	return false, nil
+}
+
+// release removes a retired version's marks and beat from its database.
+func (a *App) release(ctx context.Context, d upgradestate.Deployment, version string) error {
+	owner := record.Owner{Deployment: d.Name, Version: version}
+	if err := a.namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {
+		return err
+	}
+	return a.namespaces[version].Release(ctx, owner)
+}

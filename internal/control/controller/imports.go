@@ -1,0 +1,156 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+)
+
+// Import is another deployment whose records this deployment refers to.
+type Import struct {
+	preflight.Import
+	// Backend opens Databases, the databases of the other deployment. It is needed for keys that
+	// can only be looked up. Nil: no such keys exist.
+	Backend   Backend
+	Databases []Database
+}
+
+// other reads the record of another deployment in the same coordination store.
+func (a *App) other(ctx context.Context, name string) (upgradestate.Deployment, error) {
+	s, err := a.deployment.Other(name)
+	if err != nil {
+		return upgradestate.Deployment{}, err
+	}
+	return s.Get(ctx)
+}
+
+// connectImports prepares connections to the databases of other deployments. They open when a data
+// update first looks up keys.
+func (a *App) connectImports() (closeAll func(context.Context)) {
+	var disconnect []func(context.Context)
+	for _, i := range a.cfg.Imports {
+		if i.Backend == nil {
+			continue
+		}
+		all, done := i.Backend.Connect(i.Databases, Opening{Log: a.log})
+		a.imported[i.Service] = all
+		disconnect = append(disconnect, done)
+	}
+	return func(ctx context.Context) {
+		for _, done := range disconnect {
+			done(ctx)
+		}
+	}
+}
+
+// mayFollow refuses a data update that would write keys which the other deployment does not serve
+// yet. Lookups by such keys would find nothing.
+func (a *App) mayFollow(ctx context.Context, t transform.Task) error {
+	refuse := func(format string, args ...any) error {
+		return &upgradestate.RefusedError{Reason: fmt.Sprintf("update %s: %s", t.Name, fmt.Sprintf(format, args...))}
+	}
+	for _, i := range t.Imports {
+		to, known := a.cfg.imported(i.Service)
+		// Such keys need a lookup in the other deployment's lineage.
+		if i.Asks && (!known || to.Backend == nil) {
+			return refuse("keys of %s of %s do not follow from each other alone: give its databases in imports of %s", i.Kind, i.Service, a.cfg.File)
+		}
+		if !known {
+			continue
+		}
+		d, err := a.other(ctx, to.Deployment)
+		switch {
+		case errors.Is(err, deployment.ErrNotFound):
+			return refuse("%v in this etcd: correct imports of %s", err, a.cfg.File)
+		case err != nil:
+			return err
+		}
+		if serves, want := upgradestate.APIVersion(d.CurrentVersion), to.Version(i.Keys); want != "" && serves != want {
+			return refuse("it leaves %s keys of %s of %s, those of %s, and %s serves %s: wait for its switch, or hold both keys", i.Keys, i.Kind, i.Service, want, to.Deployment, serves)
+		}
+	}
+	return nil
+}
+
+func (s Settings) imported(service string) (Import, bool) {
+	for _, i := range s.Imports {
+		if i.Service == service {
+			return i, true
+		}
+	}
+	return Import{}, false
+}
+
+var _ transform.KeyFinder = (*App)(nil)
+
+// FindKeys looks up keys of records of other deployments, through their lineage.
+func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transform.Answers, error) {
+	type kind struct {
+		service, old, now string
+		up                bool
+	}
+	keys := map[kind][]record.Key{}
+	for _, q := range asked {
+		// One query for each kind and direction, instead of one for each key.
+		k := kind{q.Service, q.Old, q.New, q.Up}
+		keys[k] = append(keys[k], q.Key)
+	}
+	answers := transform.Answers{}
+	for k, of := range keys {
+		i, _ := a.cfg.imported(k.service)
+		d, err := a.other(ctx, i.Deployment)
+		if err != nil {
+			return nil, err
+		}
+		older, err := a.lineage(d, i, i.Older, k.old)
+		if err != nil {
+			return nil, err
+		}
+		newer, err := a.lineage(d, i, i.Newer, k.old)
+		if err != nil {
+			return nil, err
+		}
+		own, far, from, to := older, newer, k.old, k.now
+		if !k.up {
+			own, far, from, to = newer, older, k.now, k.old
+		}
+		found, err := transform.FarKeys(ctx, own, far, from, to, of)
+		if err != nil {
+			return nil, fmt.Errorf("keys of %s of %s: %w", from, i.Service, err)
+		}
+		for key, other := range found {
+			answers[transform.Question{Service: k.service, Old: k.old, New: k.now, Key: key, Up: k.up}] = other
+		}
+	}
+	return answers, nil
+}
+
+// lineage returns the reader and tokens of a kind's lineage in another deployment's database. A
+// lineage maps the keys of source records to the keys of target records.
+func (a *App) lineage(d upgradestate.Deployment, i Import, version, kind string) (transform.Lineage, error) {
+	l := transform.Lineage{Tokens: record.Tokens{}, Kind: transform.LineageKind(kind, i.Older, i.Newer)}
+	// The version may be the current one, the target, or the one before the latest switch.
+	followed, _ := upgradestate.Followed(d)
+	for _, name := range []string{d.CurrentVersion, followed.TargetVersion, upgradestate.PreviousVersion(d)} {
+		ns, there := d.Namespace(name)
+		if !there || upgradestate.APIVersion(name) != version {
+			continue
+		}
+		conn, configured := a.imported[i.Service][name]
+		if !configured {
+			return l, fmt.Errorf("imports of %s: dbs of %s has no entry of %s", a.cfg.File, i.Service, name)
+		}
+		l.Reader = conn
+		for _, k := range ns.Kinds {
+			l.Tokens[k.Kind] = record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
+		}
+		return l, nil
+	}
+	return l, fmt.Errorf("%s has no data of %s: wait until its upgrade has begun", i.Deployment, version)
+}

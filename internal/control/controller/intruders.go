@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"dbcontroller.dev/internal/engine/switchover"
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+// intruders detects foreign writes to the target while a switch runs. Engines watch the target up
+// to the start of the switch (upgradestate.Upgrade.TargetSince). intruders reads from there to the
+// seal, after which the target has a name that other clients do not know.
+type intruders struct{ app *App }
+
+var _ switchover.Target = intruders{}
+
+// Since returns the present position in the target's changes. The engines soon reach it.
+func (i intruders) Since(ctx context.Context, version string) (string, error) {
+	at, err := i.app.position(ctx, version)
+	if err != nil {
+		return "", err
+	}
+	// An engine without events learns only every second how far it has read. Nudge writes an event.
+	return at, i.app.namespaces[version].Nudge(ctx)
+}
+
+// Changed reads the changes between the start of the switch and the seal. It returns nil if there
+// are none, and otherwise a function that compares the changed groups.
+func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func(context.Context, upgradestate.Deployment) error, error) {
+	var from record.Position
+	if err := json.Unmarshal([]byte(d.Upgrade.TargetSince), &from); err != nil {
+		return nil, fmt.Errorf("place in the target's changes: %w", err)
+	}
+	c, err := i.comparer(d)
+	if err != nil {
+		return nil, err
+	}
+	target, _ := d.Namespace(d.Upgrade.TargetVersion)
+	// A kind may have its present name or its sealed name, depending on when the change came.
+	sealed := map[string][]string{}
+	for _, k := range target.Kinds {
+		sealed[k.Kind] = []string{k.Physical, k.Fenced}
+	}
+	in, err := c.Intruded(ctx, i.app.namespaces[target.Version], from, syncer.Tokens(d, target.Version), sealed)
+	if err != nil || len(in.Groups)+len(in.Orphans) == 0 {
+		return nil, err
+	}
+	return func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }, nil
+}
+
+// differ compares the changed groups with the source. Both sides are fenced, so the result is
+// final.
+func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) error {
+	src, err := view(ctx, i.app.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
+	if err != nil {
+		return err
+	}
+	dst, err := view(ctx, i.app.namespaces[d.Upgrade.TargetVersion], syncer.Tokens(d, d.Upgrade.TargetVersion))
+	if err != nil {
+		return err
+	}
+	differ, err := c.Groups(ctx, src, dst, in.Groups)
+	if err != nil {
+		return fmt.Errorf("compare what changed in the target: %w", err)
+	}
+	left := verify.Intruded{Orphans: in.Orphans}
+	// Waived groups may differ, whoever changed them.
+	waived, err := i.app.waived(ctx, d, d.Upgrade.TargetVersion)
+	if err != nil {
+		return err
+	}
+	for _, g := range differ {
+		if !waived.Groups[g.ID] {
+			left.Groups = append(left.Groups, g.ID)
+		}
+	}
+	if n := len(left.Groups) + len(left.Orphans); n > 0 {
+		return fmt.Errorf("%w: others changed %d groups of %s while the switch began: %s: they are made anew",
+			switchover.ErrIntruded, n, d.Upgrade.TargetVersion, strings.Join(left.Names(c), ", "))
+	}
+	return nil
+}
+
+func (i intruders) comparer(d upgradestate.Deployment) (*verify.Comparer, error) {
+	source, target := i.app.namespaces[d.CurrentVersion], i.app.namespaces[d.Upgrade.TargetVersion]
+	if source == nil || target == nil {
+		return nil, errors.New("both versions must be configured")
+	}
+	dir, err := i.app.registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
+	if err != nil {
+		return nil, err
+	}
+	return verify.New(source, target, dir), nil
+}

@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/identity"
+)
+
+// A controller keeps data from etcd in memory. If etcd is emptied, restored or replaced, it answers
+// normally: it grants leases, and locks are free. The controller would then own shards there and
+// work from a record that no other process has.
+
+// checkRecordEvery is the interval at which a controller checks that etcd still has its record.
+const checkRecordEvery = time.Second
+
+const (
+	outlivedRepair = "restore etcd or correct it in the configuration, or stop all controllers and run 'dbcontroller recover'"
+	outlivedGone   = "etcd no longer has the deployment that this controller works for: it was emptied, or another one answers: " + outlivedRepair
+	outlivedOlder  = "etcd has an older state of the deployment than this controller has read: it was restored, or another one answers: " + outlivedRepair
+	outlivedOther  = "etcd has another deployment of this name than the one that this controller works for: it was recovered or set up anew, or another etcd answers: start this controller again"
+)
+
+// outlived returns an error when etcd no longer has the record with which the controller began.
+func (a *App) outlived(ctx context.Context) error {
+	tick := time.NewTicker(checkRecordEvery)
+	defer tick.Stop()
+	var seen int64                  // highest revision of the record so far
+	var failing reconcile.Complaint // etcd may be away for long: log each problem once
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		revision, text, err := a.lookForRecord(ctx, seen)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case text != "":
+			return &identity.MismatchError{Found: text}
+		case err == nil:
+			seen = revision
+			failing.Over()
+		case failing.News(err):
+			a.log.Warn("etcd does not answer whether it has the deployment", zap.Error(err))
+		}
+	}
+}
+
+// lookForRecord describes the fault of the record in etcd, or returns "".
+func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, 10*checkRecordEvery)
+	defer cancel()
+	d, err := a.deployment.Get(bounded)
+	switch {
+	case errors.Is(err, deployment.ErrNotFound):
+		return 0, outlivedGone, nil
+	case err != nil:
+		return 0, "", err
+	case d.Revision < seen:
+		return 0, outlivedOlder, nil
+	}
+	// The incarnation is unique to each created record. It reveals a new record with the same name.
+	_, incarnation, err := a.deployment.LoadBeat(bounded, d.CurrentVersion)
+	if err == nil && incarnation != a.incarnation {
+		return 0, outlivedOther, nil
+	}
+	return d.Revision, "", err
+}
+
+// claim notes in a version's database that controllers with this etcd use it. It returns an error
+// if controllers with another etcd use it.
+func (a *App) claim(ctx context.Context, version string, use func(*identity.Pulse, context.Context) error) error {
+	if a.opts.reads || a.opts.alone {
+		return nil
+	}
+	err := use(a.pulses.get(a, version, a.namespaces[version]), ctx)
+	var restored *identity.RestoredError
+	if errors.As(err, &restored) {
+		return nil // the next beat handles it
+	}
+	return err
+}
+
+// elsewhere reports whether an error means that controllers with another etcd use the database.
+func elsewhere(err error) bool {
+	var e *identity.ElsewhereError
+	return errors.As(err, &e)
+}

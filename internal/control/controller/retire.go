@@ -1,0 +1,296 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+// clearer is a namespace that can remove the data that its backend keeps next to the kinds.
+type clearer interface {
+	// Clear returns the names of data of others, which stay in the database.
+	Clear(ctx context.Context) (left []string, err error)
+}
+
+// closer is a namespace that can make the names of a retired version return an error.
+type closer interface {
+	// CloseName gives clients that still use a kind's own name the error text said.
+	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
+}
+
+// longestWait bounds the leader's sleep before a drop, because the machine's clock may be changed
+// meanwhile.
+const longestWait = time.Minute
+
+// retryKept is the pause after a failed drop of kept data.
+const retryKept = 10 * time.Second
+
+// retire sets aside or drops the namespace that is being retired, and drops kept data after their
+// time. No other code drops an old namespace. The record names the namespace until everything is
+// gone, so the next leader can continue.
+//
+// Nothing is dropped in the remaining namespaces:
+//
+//   - Guards of managed kinds are part of the records. They are lower than those of any later
+//     direction, and its writes replace them.
+//   - Guards next to fixed-name kinds that keep their name stop a late applier of the ended
+//     direction.
+//   - Lineage moves with its namespace through switches, and the next direction uses it.
+//   - Tombstones are removed by purge.
+func (a *App) retire(ctx context.Context) error {
+	return a.follow(ctx, func(d upgradestate.Deployment) (again time.Duration, err error) {
+		if r := d.Retire; r != nil {
+			if err := a.retireVersion(ctx, d, *r); err != nil {
+				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
+			}
+			return 0, nil // the next version of the record says that it is done
+		}
+		for _, k := range d.Kept {
+			wait := untilDropped(k, time.Now())
+			if wait <= 0 {
+				err := a.dropKept(ctx, d, k.Namespace)
+				// One failure must not keep the other namespaces from being dropped.
+				if err == nil {
+					continue
+				}
+				// Nothing waits for the drop, and a person may have to act first: retry slowly.
+				wait = retryKept
+				if ctx.Err() == nil {
+					a.log.Warn("what is kept of a retired version is not dropped yet",
+						zap.String("version", k.Namespace.Version), zap.Error(err), zap.Duration("again in", wait))
+				}
+			}
+			if again == 0 || wait < again {
+				again = wait
+			}
+		}
+		return min(again, longestWait), nil
+	})
+}
+
+// untilDropped returns how long a retired namespace is still kept. If the time cannot be parsed,
+// the namespace is kept until a person sets another one.
+func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
+	if k.Until == "" {
+		return 0
+	}
+	until, err := time.Parse(time.RFC3339, k.Until)
+	if err != nil {
+		return longestWait
+	}
+	return until.Sub(now)
+}
+
+// retireVersion sets aside or drops everything of the version that is being retired. It skips parts
+// that are done already.
+func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
+	ns, _ := d.Namespace(r.Version)
+	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
+	var left []string
+	var err error
+	if r.Until != "" {
+		done = upgradestate.SetAside{Version: r.Version}
+		err = a.setAside(ctx, d, ns)
+	} else {
+		left, err = a.dropAll(ctx, d, ns, anyName)
+	}
+	if err != nil {
+		return err
+	}
+	// Before the transition: the next leader would not repeat it.
+	if err := a.deployment.ForgetVersion(ctx, d, r.Version); err != nil {
+		return err
+	}
+	if _, err := a.deployment.Apply(ctx, done); err != nil {
+		return err
+	}
+	a.log.Info("version is retired", zap.String("version", r.Version), zap.String("location", ns.Location),
+		zap.String("kept until", r.Until), zap.Strings("left in the database", left))
+	return nil
+}
+
+// dropKept drops the data that were set aside.
+func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	left, err := a.dropAll(ctx, d, ns, func(k upgradestate.Kind) string { return upgradestate.RetiredName(ns.Version, k) })
+	if err != nil {
+		return err
+	}
+	if _, err := a.deployment.Apply(ctx, upgradestate.Dropped{Version: ns.Version}); err != nil {
+		return err
+	}
+	a.log.Info("what was kept of a retired version is dropped", zap.String("version", ns.Version),
+		zap.String("location", ns.Location), zap.Strings("left in the database", left))
+	return nil
+}
+
+// retiredDatabase returns the database of a retired version, and whether it is cleared already. It
+// returns an error if it is not the database in the record.
+func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (db record.Namespace, cleared bool, err error) {
+	db = a.namespaces[ns.Version]
+	if db == nil {
+		return nil, false, fmt.Errorf("version %s is not configured here: leave it in dbs until nothing of it is kept", ns.Version)
+	}
+	cleared, err = a.unowned(ctx, ns)
+	return db, cleared, err
+}
+
+// setAside renames a version's collections to names that no process uses. The rename is a fence for
+// processes that paused while the version served or was a target.
+func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	db, cleared, err := a.retiredDatabase(ctx, ns)
+	if err != nil || cleared {
+		return err
+	}
+	if err := a.closeNames(ctx, d, ns); err != nil { // before a view's collection gets another name
+		return err
+	}
+	for _, k := range ns.Kinds {
+		if err := setAsideKind(ctx, db, ns.Version, k); err != nil {
+			return fmt.Errorf("set %s of %s aside: %w", k.Kind, ns.Version, err)
+		}
+	}
+	return a.closeNames(ctx, d, ns) // names that a collection had until now
+}
+
+// closeNames makes the names of a retired version return an error. An outdated application would
+// otherwise find no data, and its inserts would create a collection that no version reads. A name
+// that another version uses in the same database stays as it is.
+func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	db, ok := a.scratches[ns.Version].(closer)
+	if !ok {
+		return nil
+	}
+	said := fmt.Sprintf("this is the name of version %s, which was completed: ask the Deployment API where the data is", ns.Version)
+	known := knownIDs(d)
+	for _, k := range ns.Kinds {
+		if !k.Fixed || k.ID == "" || upgradestate.Namesake(d, ns, k) {
+			continue
+		}
+		found, err := db.CloseName(ctx, record.Fence{
+			Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: upgradestate.RetiredName(ns.Version, k), Ends: k.Fenced,
+		}, said, known)
+		if err != nil {
+			return err
+		}
+		if err := a.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setAsideKind renames a kind's collection, which it finds by identity, under any name. A missing
+// collection is no error. A person must drop a collection without an identity.
+func setAsideKind(ctx context.Context, db record.Namespace, version string, k upgradestate.Kind) error {
+	if k.ID == "" {
+		return droppedByHand(ctx, db, k)
+	}
+	to := upgradestate.RetiredName(version, k)
+	name, err := db.Locate(ctx, k.ID)
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return nil
+	case err != nil || name == to:
+		return err
+	}
+	tok := syncer.TokenOf(k)
+	tok.Name = name
+	return db.Fence(ctx, record.Fence{Token: tok, Class: record.FenceUUID, To: to})
+}
+
+// anyName lets dropAll drop a kind under any name.
+func anyName(upgradestate.Kind) string { return "" }
+
+// dropAll drops a version's data in its database, and its marks last. named returns the name that a
+// kind's collection must have; "" allows any name. A collection with another name stays.
+func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, named func(upgradestate.Kind) string) (left []string, err error) {
+	db, cleared, err := a.retiredDatabase(ctx, ns)
+	if err != nil || cleared {
+		return nil, err
+	}
+	closeNames := func() error {
+		if d.Retire == nil {
+			return nil // closed when it was set aside; another owner may use the names now
+		}
+		return a.closeNames(ctx, d, ns)
+	}
+	if err := closeNames(); err != nil {
+		return nil, err
+	}
+	for _, k := range ns.Kinds {
+		other, err := dropKind(ctx, db, k, named(k))
+		if err != nil {
+			return nil, fmt.Errorf("drop %s of %s: %w", k.Kind, ns.Version, err)
+		}
+		if other != "" {
+			a.log.Warn("a collection of a retired version has another name than it was set aside under, so somebody uses it: it stays",
+				zap.String("version", ns.Version), zap.String("kind", k.Kind), zap.String("collection", other))
+		}
+	}
+	// Again: a dropped collection may have had its own name until now.
+	if err := closeNames(); err != nil {
+		return nil, err
+	}
+	if err := a.release(ctx, d, ns.Version); err != nil {
+		return nil, err
+	}
+	return a.clear(ctx, ns.Version)
+}
+
+// dropKind drops a kind's collection, which it finds by identity. If named is not empty and the
+// collection has another name, it stays, and dropKind returns that name. A missing collection is no
+// error. A person must drop a collection without an identity.
+func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, named string) (other string, err error) {
+	if k.ID == "" {
+		return "", droppedByHand(ctx, db, k)
+	}
+	tok := syncer.TokenOf(k)
+	name, err := db.Locate(ctx, k.ID)
+	switch {
+	case err == nil && named != "" && name != named:
+		return name, nil
+	case err == nil:
+		tok.Name = name
+		return "", db.Drop(ctx, tok)
+	case !errors.Is(err, record.ErrNotFound):
+		return "", err
+	}
+	// The collection is gone. Drop removes the backend's own data next to it.
+	if err := db.Drop(ctx, tok); err != nil && !errors.Is(err, record.ErrFenced) {
+		return "", err
+	}
+	return "", nil
+}
+
+// droppedByHand returns an error while a collection without an identity exists. Its name alone does
+// not prove that it is the right one.
+func droppedByHand(ctx context.Context, db record.Namespace, k upgradestate.Kind) error {
+	info, err := db.Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: k.Fixed}, k.Physical)
+	if err == nil && info.Exists {
+		err = fmt.Errorf("its identity is not known: drop collection %s by hand", k.Physical)
+	}
+	return err
+}
+
+// clear removes scratch collections and the backend's own data.
+func (a *App) clear(ctx context.Context, version string) (left []string, err error) {
+	scratch, ok := a.scratches[version]
+	if !ok {
+		return nil, nil
+	}
+	if err := errors.Join(preflight.Sweep(ctx, scratch), scratch.Sweep(ctx, syncer.TrialPrefix)); err != nil {
+		return nil, fmt.Errorf("clear the database of %s: %w", version, err)
+	}
+	if c, ok := scratch.(clearer); ok {
+		return c.Clear(ctx)
+	}
+	return nil, nil
+}

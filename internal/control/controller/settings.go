@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"time"
+
+	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/internal/engine/hooks"
+	"dbcontroller.dev/internal/engine/throttle"
+	"dbcontroller.dev/record"
+)
+
+// Settings configures a controller and its databases. All controllers of a deployment should use
+// the same settings.
+type Settings struct {
+	File       string // name of the configuration file, for messages
+	Deployment string // services/{service}/deployments/{region}
+	RingSize   int
+	// InitialVersion is the version at which a new deployment begins. Empty: the version that has
+	// data, or else the newest.
+	InitialVersion string
+	Databases      []Database // one for each version and location, older versions first
+	// Fences sets the required fence class of fixed-name kinds, by kind of either version. Other
+	// kinds get the strongest class that their database allows.
+	Fences map[string]record.FenceClass
+	Copy   Copy
+	Switch Switch
+	// Coordination describes this process's access to the coordination store, for plans.
+	Coordination preflight.Coordination
+	Hooks        []hooks.Hook // receive events
+	Imports      []Import     // other deployments to whose records this one refers
+	Referrers    []preflight.Referrer
+	// ShardMetrics adds metrics of each shard.
+	ShardMetrics bool
+	// ShowValues lets messages about parked records quote their values.
+	ShowValues bool
+}
+
+// Database is the database of a version at one location.
+type Database struct {
+	// Version names the namespace in the Deployment. It is the API version, and for a second
+	// location also @ and its name, such as v1 and v1@b.
+	Version    string
+	APIVersion string
+	Name       string   // name on its server
+	Location   string   // backend and name, shown for announced namespaces
+	Hosts      string   // shown likewise
+	Plaintext  []string // remote hosts reached without TLS
+	Disabled   bool     // not kept in sync while another version is active
+}
+
+// Copy limits the copy to the next version.
+type Copy struct {
+	Auto    bool // begin as soon as both versions are configured
+	MaxRate int  // documents per second and controller; 0: no limit
+	Workers int
+	Page    int // records per read; 0: the engine's default
+	// Unthrottled turns off the measurement of the databases. Copying then ignores their load.
+	Unthrottled   bool
+	MaxSourceLoad int    // percent of the source's CPU above which copying slows down; 0: no limit
+	Window        string // HH:MM-HH:MM in UTC, the only time in which it copies; empty: always
+}
+
+// Switch limits the switch.
+type Switch struct {
+	Deadline    time.Duration // SWITCHING aborts after this time; 0: the driver's default
+	HoldTimeout time.Duration // time for servers to hold writes; 0: the driver's default
+	MaxHold     time.Duration // longest hold of client writes in one attempt; 0: up to Deadline
+	Retries     int           // automatic attempts after the first
+	MaxLag      time.Duration // longest lag of a shard that is ready
+	Hold        bool          // ready upgrades wait for a command to switch
+}
+
+// Database returns the entry of a version, and false if there is none.
+func (s Settings) Database(version string) (Database, bool) {
+	for _, db := range s.Databases {
+		if db.Version == version {
+			return db, true
+		}
+	}
+	return Database{}, false
+}
+
+// Versions returns the versions in the order of Databases.
+func (s Settings) Versions() []string {
+	vs := make([]string, 0, len(s.Databases))
+	for _, db := range s.Databases {
+		vs = append(vs, db.Version)
+	}
+	return vs
+}
+
+// pacing returns the configured limits for bulk work, without measurement of databases.
+func (a *App) pacing() throttle.Config {
+	return throttle.Config{MaxRate: a.cfg.Copy.MaxRate, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad, Window: a.cfg.Copy.Window}
+}
+
+// pacer returns the Pacer for an engine's bulk work. A database without record.Monitor is not
+// measured.
+func (a *App) pacer(source, target record.Namespace) *throttle.Pacer {
+	cfg := a.pacing()
+	if !a.cfg.Copy.Unthrottled {
+		cfg.Source, _ = source.(record.Monitor)
+		cfg.Target, _ = target.(record.Monitor)
+	}
+	return throttle.New(cfg)
+}

@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/store/memstore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+)
+
+// TestVerifyBeforeTheCopy: an empty target is no difference while nobody has copied.
+func TestVerifyBeforeTheCopy(t *testing.T) {
+	t.Parallel()
+	w := newCopyWorld(t)
+	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nothing was brought from v1 to v2 yet") {
+		t.Errorf("got %v", err)
+	}
+	w.app.cfg.Copy.Auto = true
+	if _, err := w.app.Verify(t.Context(), nil); err != nil {
+		t.Errorf("with copy.auto: %v", err)
+	}
+	lease, err := w.coord.Grant(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(state string) {
+		t.Helper()
+		p := syncer.Progress{Shard: 1, Owner: "c", State: state, Copied: 3, Total: 10}
+		if err := w.app.deployment.PublishProgress(t.Context(), "c", []syncer.Progress{p}, lease.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(syncer.StateCopying)
+	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "1 shards still copy to v2 (3 of about 10 records)") {
+		t.Errorf("in the middle of the copy: %v", err)
+	}
+	publish("following")
+	if _, err := w.app.Verify(t.Context(), nil); err != nil {
+		t.Errorf("after the copy: %v", err)
+	}
+}
+
+// TestVerifyComparesShapes: a comparison names an index that the target lacks, though all records are
+// equal.
+func TestVerifyComparesShapes(t *testing.T) {
+	t.Parallel()
+	spec := record.KindSpec{Name: "things"}
+	raw, err := bson.Marshal(bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "n", Value: int32(1)}}}, {Key: "name", Value: "n_1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Shape.Indexes = []bson.Raw{raw}
+	w := newCopyWorldOf(t, spec)
+	w.app.cfg.Copy.Auto = true
+	d, err := w.app.deployment.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := syncer.Tokens(d, "v2")["things"]
+	if err := w.app.namespaces["v2"].BuildIndexes(t.Context(), tok, spec); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := w.app.Verify(t.Context(), nil); err != nil || len(rep.Shapes) > 0 {
+		t.Fatalf("with the index: %q, %v", rep.Shapes, err)
+	}
+	if err := w.app.namespaces["v2"].Reshape(t.Context(), tok, record.KindSpec{Name: "things"}, []string{"n_1"}); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := w.app.Verify(t.Context(), nil)
+	if err != nil || rep.Mismatched > 0 || len(rep.Shapes) != 1 || !strings.HasSuffix(rep.Shapes[0], "index n_1 is missing") {
+		t.Errorf("without the index: %+v, %v", rep, err)
+	}
+}
+
+// copyWorld is an application's collection in v1, and nothing in v2.
+type copyWorld struct {
+	app   *App
+	coord *memcoord.Store
+}
+
+func newCopyWorld(t *testing.T) copyWorld {
+	t.Helper()
+	return newCopyWorldOf(t, record.KindSpec{Name: "things"})
+}
+
+func newCopyWorldOf(t *testing.T, kind record.KindSpec) copyWorld {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
+	kinds := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: kind}}}
+	registry := transform.NewRegistry("shop")
+	check(registry.Add("v1", "v2", transform.Spec{Name: "things", Revision: "1", Up: keep, Down: keep, Old: kinds, New: kinds}))
+	w := copyWorld{coord: memcoord.New()}
+	w.app = &App{
+		registry: registry, namespaces: map[string]record.Namespace{},
+		cfg:        Settings{Databases: []Database{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
+		deployment: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
+	}
+	w.app.collections = collections.New(collections.Parts{
+		Deployments: w.app.deployment, Registry: registry, Log: zap.NewNop(),
+		Database: func(version string) collections.Database { return w.app.namespaces[version] },
+	})
+	dir, err := registry.Direction("v1", "v2")
+	check(err)
+	_, err = w.app.deployment.Create(t.Context(), "v1", 4)
+	check(err)
+	for v, specs := range map[string][]record.KindSpec{"v1": dir.SourceKinds(), "v2": dir.TargetKinds()} {
+		d, err := w.app.deployment.Get(t.Context())
+		check(err)
+		w.app.namespaces[v] = memstore.New()
+		ns, err := syncer.Provision(t.Context(), w.app.namespaces[v], d, v, "mem:"+v, specs, func(string) record.FenceClass { return "" })
+		check(err)
+		_, err = w.app.deployment.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns})
+		check(err)
+	}
+	_, err = w.app.deployment.Apply(t.Context(), upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: dir.Hash()}})
+	check(err)
+	return w
+}

@@ -1,0 +1,265 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/upgradestate"
+)
+
+// location is what an application reads.
+type location struct {
+	State, Version, Database, UpgradeID, Attempt, Revision string
+	Deployment, Epoch                                      string
+	Kinds                                                  []struct {
+		Kind, Database, Collection string
+		Fixed                      bool
+	}
+}
+
+// TestApplication plays an application of a fixed-name kind through a whole switch.
+func TestApplication(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	a := serve(t, w)
+	var reg struct {
+		ClientID string
+		TTLMs    int
+		Location location
+	}
+	a.fails(t, "RegisterClient", `{}`, `invalid_argument: application "": want a name of the application, such as billing`)
+	a.fails(t, "RegisterClient", `{"application": "a b"}`, `invalid_argument: application "a b": want letters, digits, and any of . _ -`)
+	a.fails(t, "RegisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made`)
+	a.fails(t, "RegisterClient", `{"application": "billing", "ttlMs": 10}`, `invalid_argument: ttl_ms "10": want 1000 to 300000, or 0 for 15000`)
+	a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
+	if !strings.HasPrefix(reg.ClientID, "client-billing-") || reg.TTLMs != 15000 {
+		t.Errorf("registered %+v", reg)
+	}
+	at := reg.Location
+	if at.State != "OPEN" || at.Version != "v1" || at.Database != "dbc_v1" || at.Deployment != w.Store.Name() || at.Epoch != "1" || len(at.Kinds) != 1 || at.Kinds[0].Collection != "packages" {
+		t.Errorf("location %+v", at)
+	}
+	a.fails(t, "AckHold", `{"clientId": "`+reg.ClientID+`", "upgradeId": "u1", "attempt": 1}`,
+		`failed_precondition: ack-hold: attempt 1 of upgrade "u1" is not switching now: ask GetLocation what to do`)
+
+	// Nothing changes in time: the location as it is.
+	var same location
+	a.ok(t, "GetLocation", `{"waitRevision": "`+at.Revision+`", "timeoutMs": 1}`, &same)
+	if diff := cmp.Diff(at, same); diff != "" {
+		t.Errorf("unchanged (-want +got):\n%s", diff)
+	}
+
+	// It waits for something to happen, until it is to hold.
+	holding := make(chan location)
+	go func() {
+		defer close(holding)
+		now := at
+		for now.State != "HOLD" {
+			_, answer, err := a.call(t.Context(), "GetLocation", fmt.Sprintf(`{"waitRevision": %q}`, now.Revision))
+			if err == nil {
+				err = json.Unmarshal(answer, &now)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		holding <- now
+	}()
+	w.Switching(t)
+	now := <-holding
+	if now.UpgradeID != "u1" || now.Attempt != "2" && now.Attempt == "" || now.Version != "v1" {
+		t.Errorf("hold %+v", now)
+	}
+	var ack struct{ Acked, Total int }
+	a.ok(t, "AckHold", fmt.Sprintf(`{"clientId": %q, "upgradeId": %q, "attempt": %s}`, reg.ClientID, now.UpgradeID, now.Attempt), &ack)
+	if ack.Acked != 1 || ack.Total != 1 {
+		t.Errorf("ack %+v", ack)
+	}
+	if err := w.Store.Held(t.Context(), "u1", 2); err != nil {
+		t.Error(err)
+	}
+	a.fails(t, "AckHold", `{"clientId": "client-x-y", "upgradeId": "u1", "attempt": 2}`, `not_found: ack-hold: client-x-y: not registered`)
+
+	// Renewing keeps the acknowledgement.
+	a.ok(t, "RegisterClient", `{"clientId": "`+reg.ClientID+`"}`, &reg)
+	if acked, _, err := w.Store.Acks(t.Context(), "u1", 2); acked != 1 || err != nil {
+		t.Errorf("after renewing %d acks, %v", acked, err)
+	}
+
+	d := w.Apply(t, upgradestate.Abort{ID: "u1", Reason: "test"})
+	for d.Upgrade != nil {
+		for _, act := range upgradestate.Actions(d) {
+			switch act := act.(type) {
+			case upgradestate.Execute:
+				d = w.Apply(t, upgradestate.Confirmed{Version: act.Version, Kind: act.Place.Kind, To: act.Pending.To})
+			case upgradestate.FinishAbort:
+				d = w.Apply(t, upgradestate.Aborted{ID: act.ID})
+			default:
+				t.Fatalf("action %T", act)
+			}
+		}
+	}
+	a.ok(t, "GetLocation", fmt.Sprintf(`{"waitRevision": %q}`, now.Revision), &same)
+	if same.State != "OPEN" || same.Version != "v1" {
+		t.Errorf("after the abort %+v", same)
+	}
+}
+
+// TestLocationAfterTheSwitch: no writing before the collection of the new version bears its
+// name, and reading where there is something to read.
+func TestLocationAfterTheSwitch(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	d := w.Flip(t)
+	a := serve(t, w)
+	var at location
+	a.ok(t, "GetLocation", `{}`, &at)
+	if at.State != "HOLD" || at.Version != "v1" || at.Database != "dbc_v1" || at.Kinds[0].Database != "dbc_v1" || at.UpgradeID != "u1" {
+		t.Errorf("before it is open %+v", at)
+	}
+	// An application that holds from now on has nobody to tell it to.
+	var answer map[string]any
+	a.ok(t, "AckHold", `{"clientId": "client-late", "upgradeId": "u1"}`, &answer)
+	for _, act := range upgradestate.Actions(d) {
+		if p, ok := act.(upgradestate.Execute); ok {
+			d = w.Apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To})
+		}
+	}
+	a.ok(t, "GetLocation", `{}`, &at)
+	if at.State != "OPEN" || at.Version != "v2" || at.Database != "dbc_v2" || at.Kinds[0].Collection != "packages" {
+		t.Errorf("open %+v (record %+v)", at, d)
+	}
+}
+
+// TestClientThatStopsCalling: its registration ends after its ttl; a switch does not
+// wait for the dead.
+func TestClientThatStopsCalling(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, w)
+	var gone, stays struct{ ClientID string }
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	watch := w.Store.WatchServers(ctx)
+	a.ok(t, "RegisterClient", `{"application": "gone", "ttlMs": 1000}`, &gone)
+	a.ok(t, "RegisterClient", `{"application": "stays"}`, &stays)
+	both := false
+	for servers := range watch {
+		if len(servers) == 2 {
+			both = true
+		}
+		if both && len(servers) == 1 {
+			if servers[0].ID != stays.ClientID || !servers[0].Client {
+				t.Errorf("left is %+v", servers)
+			}
+			return
+		}
+	}
+	t.Errorf("the registration did not end (both were there: %t)", both)
+}
+
+// TestClientMovesToAnotherController: the registration survives the end of the one that
+// it was made through.
+func TestClientMovesToAnotherController(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+	var reg struct{ ClientID string }
+	t.Run("first", func(t *testing.T) {
+		a := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+		a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
+		b.ok(t, "RegisterClient", `{"clientId": "`+reg.ClientID+`"}`, &reg)
+	}) // the first controller stops here
+	servers, err := w.Store.Servers(t.Context())
+	if err != nil || len(servers) != 1 || servers[0].ID != reg.ClientID {
+		t.Errorf("got %+v, %v", servers, err)
+	}
+}
+
+// registered waits until the clients that are registered are these.
+func registered(t *testing.T, w deploymenttest.World, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var have []string
+	for servers := range w.Store.WatchServers(ctx) {
+		have = nil
+		for _, s := range servers {
+			have = append(have, s.ID)
+		}
+		if slices.Equal(have, want) {
+			return
+		}
+	}
+	t.Fatalf("registered are %v, want %v", have, want)
+}
+
+// TestDeregistration: whichever controller is asked, no switch waits for the client any
+// longer, and the one that held the registration does not bring it back.
+func TestDeregistration(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t)
+	a := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
+	var here, there struct{ ClientID string }
+	a.ok(t, "RegisterClient", `{"application": "here"}`, &here)
+	b.ok(t, "RegisterClient", `{"application": "there"}`, &there)
+	a.fails(t, "DeregisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want the one that RegisterClient returned`)
+	registered(t, w, here.ClientID, there.ClientID)
+	var answer map[string]any
+	for _, id := range []string{here.ClientID, there.ClientID, there.ClientID} {
+		a.ok(t, "DeregisterClient", `{"clientId": "`+id+`"}`, &answer)
+	}
+	registered(t, w)
+	a.ok(t, "RegisterClient", `{"clientId": "`+there.ClientID+`"}`, &there)
+	registered(t, w, there.ClientID)
+}
+
+// TestDeadClient: its registration ends with the call in which it waited, long before its
+// time is over; that of one which goes on calling stays.
+func TestDeadClient(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	a := serve(t, w)
+	var at location
+	a.ok(t, "GetLocation", `{}`, &at)
+	wait := func(ctx context.Context, id string) { // until it is broken off
+		_, _, _ = a.call(ctx, "GetLocation", fmt.Sprintf(`{"clientId": %q, "waitRevision": %q, "timeoutMs": 300000}`, id, at.Revision))
+	}
+	dies := map[string]context.CancelFunc{}
+	ids := map[string]string{}
+	for _, name := range []string{"calls", "dead"} {
+		var reg struct{ ClientID string }
+		a.ok(t, "RegisterClient", `{"application": "`+name+`", "ttlMs": 300000}`, &reg)
+		ids[name] = reg.ClientID
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		dies[name] = cancel
+		go wait(ctx, reg.ClientID)
+	}
+	for n := 0; n < 3; { // with the one that asked before
+		if <-a.arrived == "GetLocation" {
+			n++
+		}
+	}
+	start := time.Now()
+	for _, die := range dies {
+		die()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go wait(ctx, ids["calls"])
+	registered(t, w, ids["calls"])
+	if took := time.Since(start); took < time.Second {
+		t.Errorf("it had %s to call again", took)
+	}
+}

@@ -1,0 +1,82 @@
+package api
+
+import (
+	"fmt"
+
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/upgradestate"
+)
+
+// reverseSync reports whether the version before the latest switch is kept in sync.
+func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
+	switch last := d.LastSwitch; {
+	case last == nil:
+		return &pb.ReverseSync{Reason: "nothing was switched yet"}
+	case upgradestate.Retired(d, last.From):
+		return &pb.ReverseSync{Reason: noReverseSync(d)}
+	case upgradestate.ReverseSynced(d):
+		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s goes back", last.From, last.To, backVerb(last))}
+	default:
+		return &pb.ReverseSync{Reason: noReverseSync(d)}
+	}
+}
+
+// backVerb returns the command that goes back to the version before the latest switch.
+func backVerb(last *upgradestate.Switch) string {
+	if last.Back { // 'rollback' was used already
+		return "'begin-upgrade deployment --target-version " + last.From + "'"
+	}
+	return "'rollback'"
+}
+
+// noReverseSync explains why the version before the latest switch is not kept in sync.
+func noReverseSync(d upgradestate.Deployment) string {
+	from := d.LastSwitch.From
+	switch {
+	case upgradestate.Retired(d, from):
+		return from + " was retired"
+	case d.LastSwitch.Snapshot:
+		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
+	}
+	// After a switch this is true until a controller announces the direction back.
+	return fmt.Sprintf("%s does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs", from)
+}
+
+func records(n int64) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return fmt.Sprintf("%d records", n)
+}
+
+// rollbackSafe returns whether a rollback would lose nothing. It is nil if there is no version to
+// go back to: before the first switch, after the rollback, and after the old version was retired.
+func rollbackSafe(s deployment.State) *pb.RollbackSafe {
+	d := s.Record
+	last := d.LastSwitch
+	if last == nil || last.Back || upgradestate.Retired(d, last.From) {
+		return nil
+	}
+	out := &pb.RollbackSafe{Blocking: s.Back.Blocking, Waived: s.Back.Waived}
+	// Report the most important reason only.
+	_, followed := deployment.BackDirection(d)
+	switch {
+	case !followed && d.Upgrade != nil && d.Upgrade.TargetVersion != last.From:
+		out.Reason = fmt.Sprintf("%s does not follow while the upgrade to %s runs", last.From, d.Upgrade.TargetVersion)
+	case upgradestate.RestoredLine(d) != "":
+		out.Reason = "it waits for " + upgradestate.RestoredLine(d)
+	case upgradestate.DifferentLine(d) != "":
+		out.Reason = "it waits for " + upgradestate.DifferentLine(d)
+	case !followed:
+		out.Reason = noReverseSync(d)
+	case len(upgradestate.OpenBreaches(d)) > 0:
+		b := upgradestate.OpenBreaches(d)[0]
+		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', copy what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
+	case out.Blocking > 0:
+		out.Reason = fmt.Sprintf("%s cannot be brought back to %s: see 'parked', correct or waive them", records(out.Blocking), last.From)
+	default:
+		out.Safe = true
+	}
+	return out
+}

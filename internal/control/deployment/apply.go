@@ -1,0 +1,195 @@
+package deployment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/upgradestate"
+)
+
+type askedByKey struct{}
+
+// AskedBy returns a context whose transitions the history attributes to who. Without it the history
+// attributes them to Config.By.
+func AskedBy(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, askedByKey{}, who)
+}
+
+func (s *Store) askedBy(ctx context.Context) string {
+	if who, _ := ctx.Value(askedByKey{}).(string); who != "" {
+		return who
+	}
+	return s.cfg.By
+}
+
+// maxConditions bounds the caller's conditions in a commit of the record. The record itself takes
+// one condition and one operation.
+const maxConditions = coord.MaxOps - 2
+
+// Apply makes one transition. It reads the record, applies the event, and stores the result if the
+// record and all conditions still hold. It retries a conflict on the record until ctx ends.
+//
+// ErrOwnership means that a condition does not hold. A refusal by upgradestate is
+// *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the record as it
+// is, without checking the conditions. Apply returns coord.ErrUnknown only if ctx ended or the
+// store was lost before it could read the outcome.
+func (s *Store) Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error) {
+	_, d, err := s.Transition(ctx, ev, conditions...)
+	return d, err
+}
+
+// Transition is Apply, but also returns the record before the transition.
+func (s *Store) Transition(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (before, after upgradestate.Deployment, err error) {
+	before, after, err = s.apply(ctx, ev, conditions)
+	if err != nil {
+		return upgradestate.Deployment{}, upgradestate.Deployment{}, fmt.Errorf("%s: %w", EventName(ev), err)
+	}
+	return before, after, nil
+}
+
+// EventName returns an event's name, "begin" for upgradestate.Begin.
+func EventName(ev upgradestate.Event) string {
+	name := fmt.Sprintf("%T", ev)
+	name = name[len("upgradestate."):]
+	return string(name[0]|0x20) + name[1:]
+}
+
+func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []coord.Condition) (before, after upgradestate.Deployment, err error) {
+	// Refuse here: the commit would fail with a less useful error.
+	if len(conditions) > maxConditions {
+		return before, after, fmt.Errorf("%d conditions, at most %d fit into a commit: report fewer shards at once",
+			len(conditions), maxConditions)
+	}
+	var failed error // error of the last commit; tried is its content
+	var tried attempt
+	wait := newBackOff()
+	for {
+		cur, err := s.Get(ctx)
+		if err != nil {
+			// The store was lost before the outcome could be read, so the caller must not take it
+			// for a failure.
+			if errors.Is(failed, coord.ErrUnknown) {
+				err = fmt.Errorf("%w: %w", coord.ErrUnknown, err)
+			}
+			return before, after, err
+		}
+		now, err := json.Marshal(cur)
+		if err != nil {
+			return before, after, err
+		}
+		switch {
+		// The commit with the unknown outcome has happened: the record holds its value.
+		case errors.Is(failed, coord.ErrUnknown) && cur.Revision > tried.revision && bytes.Equal(now, tried.value):
+			return tried.before, cur, nil
+		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision:
+			// The record is unchanged, so one of the conditions failed.
+			return before, after, ErrOwnership
+		}
+		// Decide on the record just read, so that a conflict is decided anew.
+		next, err := upgradestate.Apply(cur, ev)
+		if err != nil {
+			return before, after, err
+		}
+		// Note the history in the same record, so that a transition and its entry cannot come
+		// apart.
+		by, at := s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano)
+		next = upgradestate.Note(cur, next, by, at)
+		// Only a proven identity may appear as the caller in the history.
+		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
+			next = upgradestate.Ascribe(next, by, at, caller.Name, caller.Address)
+		}
+		value, err := json.Marshal(next)
+		if err != nil {
+			return before, after, err
+		}
+		// Do not write an equal value: every watcher of the record would wake up.
+		if bytes.Equal(value, now) {
+			return cur, cur, nil
+		}
+		if err := upgradestate.Validate(next); err != nil {
+			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
+		}
+		// Before the commit, because afterwards the dropped entries exist nowhere else.
+		s.export(cur, next)
+		rev, err := s.coord.Commit(ctx,
+			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision}}, conditions...),
+			[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}})
+		if err == nil {
+			next.Revision = rev
+			return cur, next, nil
+		}
+		// After a conflict or an unknown outcome, read again to find out which it is.
+		if !again(err) {
+			return before, after, err
+		}
+		failed, tried = err, attempt{before: cur, revision: cur.Revision, value: value}
+		if err := pause(ctx, wait); err != nil {
+			return before, after, fmt.Errorf("%w: %w", failed, err)
+		}
+	}
+}
+
+// export logs the history entries that a transition is about to drop. The log is then their only
+// copy. A retried commit logs them again.
+func (s *Store) export(cur, next upgradestate.Deployment) {
+	gone := min(next.HistoryDropped-cur.HistoryDropped, len(cur.History))
+	for _, e := range cur.History[:max(0, gone)] {
+		s.cfg.Log.Named(access.AuditLog).Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
+	}
+}
+
+// attempt is the content of a commit: value in place of this revision of the record.
+type attempt struct {
+	before   upgradestate.Deployment
+	revision int64
+	value    []byte
+}
+
+// put changes the value of a key by compare-and-swap. A late put therefore cannot overwrite a newer
+// value. old is nil if the key is absent.
+func (s *Store) put(ctx context.Context, key string, lease coord.LeaseID, change func(old []byte) ([]byte, error)) error {
+	var unknown []byte // value of a commit with unknown outcome
+	wait := newBackOff()
+	for {
+		kv, err := s.coord.Get(ctx, key)
+		if err != nil && !errors.Is(err, coord.ErrNotFound) {
+			return err
+		}
+		// The commit with the unknown outcome has happened.
+		if unknown != nil && kv.Mod > 0 && bytes.Equal(kv.Value, unknown) && (lease == keepLease || kv.Lease == lease) {
+			return nil
+		}
+		// The new value may depend on the old one, so compute it again after each conflict.
+		value, err := change(kv.Value)
+		if err != nil {
+			return err
+		}
+		id := lease
+		if id == keepLease {
+			id = kv.Lease
+		}
+		_, err = s.coord.Commit(ctx,
+			[]coord.Condition{{Key: key, Revision: kv.Mod}}, []coord.Op{{Key: key, Value: value, Lease: id}})
+		if err == nil || !again(err) {
+			return err
+		}
+		unknown = nil
+		if errors.Is(err, coord.ErrUnknown) {
+			unknown = value
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// keepLease makes put keep the current lease of the key.
+const keepLease coord.LeaseID = -1

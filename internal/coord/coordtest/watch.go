@@ -1,0 +1,240 @@
+package coordtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/internal/coord"
+)
+
+func watchDeliversAll(b *bundle) {
+	start := b.put("w/k", "1")
+	w := b.watch("w/", start) // exclusive: the first put is not in the events
+	second := b.put("w/k", "2")
+	gone := b.delete("w/k")
+	again := b.put("w/k", "3")
+	events := b.next(w, 3)
+	if len(events) != 3 {
+		b.Fatalf("events %+v, want three", events)
+	}
+	if kv := events[0].KV; events[0].Deleted || kv.Key != "w/k" || string(kv.Value) != "2" || kv.Create != start || kv.Mod != second {
+		b.Errorf("put event %+v", events[0])
+	}
+	if kv := events[1].KV; !events[1].Deleted || kv.Key != "w/k" || kv.Mod != gone || kv.Create != 0 || len(kv.Value) != 0 {
+		b.Errorf("delete event %+v, want key and Mod %d only", events[1], gone)
+	}
+	if kv := events[2].KV; events[2].Deleted || kv.Create != again || kv.Mod != again {
+		b.Errorf("event of the new key %+v", events[2])
+	}
+}
+
+func watchResumes(b *bundle) {
+	var revs []int64
+	for i := range 10 {
+		revs = append(revs, b.put("w/"+strconv.Itoa(i), ""))
+	}
+	for i, after := range revs[:9] {
+		events := b.next(b.watch("w/", after), 9-i)
+		if len(events) != 9-i || events[0].KV.Mod != revs[i+1] {
+			b.Fatalf("watch after %d: %d events from %+v, want %d", after, len(events), events[0], 9-i)
+		}
+	}
+	// A list and a watch from its revision neither miss nor repeat a change.
+	_, rev := b.list("w/")
+	w := b.watch("w/", rev)
+	last := b.put("w/last", "")
+	if events := b.next(w, 1); events[0].KV.Mod != last {
+		b.Fatalf("watch after a list begins with %+v", events[0])
+	}
+}
+
+func watchOnlyPrefix(b *bundle) {
+	start := b.put("w/x", "")
+	w := b.watch("w/", start)
+	b.commit(nil, putOp("v", ""), putOp("w", ""), putOp("w0", ""))
+	rev := b.commit(nil, putOp("w/a", ""), putOp("x/a", ""))
+	events := b.next(w, 1)
+	if len(events) != 1 || events[0].KV.Key != "w/a" || events[0].KV.Mod != rev {
+		b.Fatalf("events %+v, want w/a at %d only", events, rev)
+	}
+}
+
+func watchFuture(b *bundle) {
+	now := b.put("w/a", "")
+	w := b.watch("w/", now+2)
+	for range 3 {
+		b.put("w/a", "")
+	}
+	if events := b.next(w, 1); events[0].KV.Mod != now+3 {
+		// Other users of the same etcd may have advanced the revision.
+		if events[0].KV.Mod <= now+2 {
+			b.Fatalf("a watch after %d delivered %+v", now+2, events[0])
+		}
+	}
+}
+
+func watchEnds(b *bundle) {
+	start := b.put("w/a", "")
+	w := b.watch("w/", start)
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
+		b.Fatalf("Next with its context over: %v", err)
+	}
+	// A Next that is cancelled while it waits must leave the watch usable.
+	ctx, cancel = context.WithCancel(b.ctx)
+	result := make(chan error, 1)
+	go func() {
+		_, err := w.Next(ctx)
+		result <- err
+	}()
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		b.Fatalf("Next cancelled while it waits: %v", err)
+	}
+	rev := b.put("w/a", "")
+	if events := b.next(w, 1); events[0].KV.Mod != rev {
+		b.Fatalf("after a cancelled Next: %+v", events)
+	}
+	// Close must end a waiting Next.
+	go func() {
+		_, err := w.Next(b.ctx)
+		result <- err
+	}()
+	w.Close()
+	if err := <-result; !errors.Is(err, coord.ErrClosed) {
+		b.Fatalf("Next of a watch that is closed: %v", err)
+	}
+	w.Close()
+	if _, err := w.Next(b.ctx); !errors.Is(err, coord.ErrClosed) {
+		b.Fatalf("Next of a closed watch: %v", err)
+	}
+}
+
+func watchCompacted(b *bundle) {
+	start := b.put("w/a", "1")
+	for range 5 {
+		b.put("w/a", "2")
+	}
+	last := b.put("w/a", "3")
+	b.compact(last)
+	w := b.watch("w/", start)
+	if events, err := w.Next(b.ctx); !errors.Is(err, coord.ErrCompacted) {
+		b.Fatalf("Next after a compaction = %+v, %v, want ErrCompacted", events, err)
+	}
+	// The caller recovers with a list and a watch from its revision.
+	kvs, rev := b.list("w/")
+	if len(kvs) != 1 || string(kvs[0].Value) != "3" {
+		b.Fatalf("List after a compaction = %+v", kvs)
+	}
+	w = b.watch("w/", rev)
+	next := b.put("w/a", "4")
+	if events := b.next(w, 1); events[0].KV.Mod != next {
+		b.Fatalf("events %+v", events)
+	}
+	b.commit(created("w/a", start), putOp("w/b", "")) // Create survives a compaction
+}
+
+func watchIdle(b *bundle) {
+	w := b.watch("idle/", b.put("idle/a", ""))
+	// The watch waits while other keys change and the store compacts.
+	events := make(chan []coord.Event, 1)
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.Go(func() error {
+		got, err := w.Next(ctx)
+		events <- got
+		return err
+	})
+	var last int64
+	for range 20 {
+		last = b.put("busy", "")
+	}
+	b.compact(last)
+	rev := b.put("idle/a", "")
+	if err := g.Wait(); err != nil {
+		// Only a watch that reached the store after the compaction may fail.
+		if !errors.Is(err, coord.ErrCompacted) {
+			b.Fatal(err)
+		}
+		return
+	}
+	if got := <-events; got[0].KV.Mod != rev {
+		b.Fatalf("events %+v, want %d", got, rev)
+	}
+}
+
+// watchConcurrent lets writers commit pairs of keys while watches follow. Each watch must see every
+// commit once, complete and in order. The values must add up.
+func watchConcurrent(b *bundle) {
+	const writers, each, watchers = 4, 25, 3
+	start := b.put("c/start", "")
+	g, ctx := errgroup.WithContext(b.ctx)
+	for i := range watchers {
+		after := start
+		g.Go(func() error {
+			w, err := b.Watch(ctx, "c/", after)
+			if err != nil {
+				return err
+			}
+			defer func() { w.Close() }()
+			// Count the commits of each writer by the first key of its pair.
+			seen := map[string]int{}
+			for got, last := 0, after; got < writers*each; {
+				events, err := w.Next(ctx)
+				if err != nil {
+					return err
+				}
+				for len(events) > 0 {
+					rev, n := events[0].KV.Mod, 0
+					for n < len(events) && events[n].KV.Mod == rev {
+						n++
+					}
+					// A revision must come once, and in order.
+					if rev <= last {
+						return fmt.Errorf("revision %d after %d", rev, last)
+					}
+					if n != 2 || string(events[0].KV.Value) != string(events[1].KV.Value) {
+						return fmt.Errorf("revision %d came as %+v, want a pair", rev, events[:n])
+					}
+					key := events[0].KV.Key
+					if v, _ := strconv.Atoi(string(events[0].KV.Value)); v != seen[key]+1 {
+						return fmt.Errorf("%s is %d after %d", key, v, seen[key])
+					}
+					seen[key]++
+					last, got, events = rev, got+1, events[n:]
+				}
+				if i == 0 { // this watch resumes after each batch
+					w.Close()
+					if w, err = b.Watch(ctx, "c/", last); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	for i := range writers {
+		g.Go(func() error {
+			for n := range each {
+				value := strconv.Itoa(n + 1)
+				ops := []coord.Op{
+					putOp(fmt.Sprintf("c/%d/a", i), value),
+					// This key is in the commit, but outside the prefix.
+					putOp(fmt.Sprintf("elsewhere/%d", i), value),
+					putOp(fmt.Sprintf("c/%d/b", i), value),
+				}
+				if _, err := b.Commit(ctx, nil, ops); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,58 @@
+package etcdcoord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/etcdconn"
+)
+
+func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
+	if err := coord.CheckCommit(conditions, ops); err != nil {
+		return 0, err
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("commit: %w", err) // nothing was sent
+	}
+	compares := make([]clientv3.Cmp, len(conditions))
+	for i, c := range conditions {
+		revision := clientv3.ModRevision(s.prefix + c.Key)
+		if c.Create {
+			revision = clientv3.CreateRevision(s.prefix + c.Key)
+		}
+		compares[i] = clientv3.Compare(revision, "=", c.Revision)
+	}
+	then := make([]clientv3.Op, len(ops))
+	for i, op := range ops {
+		switch {
+		case op.Delete:
+			then[i] = clientv3.OpDelete(s.prefix + op.Key)
+		case op.Lease != 0:
+			then[i] = clientv3.OpPut(s.prefix+op.Key, string(op.Value), clientv3.WithLease(clientv3.LeaseID(op.Lease)))
+		default:
+			then[i] = clientv3.OpPut(s.prefix+op.Key, string(op.Value))
+		}
+	}
+	// Once keeps the client from retrying: a second attempt after a success would look like a
+	// conflict.
+	resp, err := s.client.Txn(etcdconn.Once(ctx)).If(compares...).Then(then...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return 0, fmt.Errorf("commit: %w", coord.ErrLeaseLost)
+	case etcdconn.NoSpace(err):
+		return 0, fmt.Errorf("commit: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
+	// The cluster refused the request before it had an effect.
+	case err != nil && etcdconn.Refused(err):
+		return 0, fmt.Errorf("commit: %w", s.client.Denied(err))
+	case err != nil:
+		return 0, fmt.Errorf("commit: %w: %w", coord.ErrUnknown, err)
+	case !resp.Succeeded:
+		return 0, fmt.Errorf("commit: %w", coord.ErrConflict)
+	}
+	return resp.Header.Revision, nil
+}

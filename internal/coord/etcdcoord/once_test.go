@@ -1,0 +1,88 @@
+package etcdcoord_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/etcdcoord"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// answering is an etcd that answers every transaction with one error.
+type answering struct {
+	pb.UnimplementedKVServer
+	err  error
+	asks atomic.Int64
+}
+
+func (a *answering) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{}}, nil
+}
+
+func (a *answering) Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+	a.asks.Add(1)
+	return nil, a.err
+}
+
+// The client library would repeat some of these, though the transaction may have gone
+// through.
+func TestCommitIsSentOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		unknown bool
+	}{
+		"canceled on the way": {status.Error(codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL"), true},
+		"deadline of a proxy": {status.Error(codes.DeadlineExceeded, "upstream timed out"), true},
+		"lost connection":     {status.Error(codes.Unavailable, "error reading from server: EOF"), true},
+		"no leader":           {status.Error(codes.Unavailable, "etcdserver: no leader"), true},
+		"timed out":           {status.Error(codes.Unavailable, "etcdserver: request timed out"), true},
+		"something new":       {status.Error(codes.InvalidArgument, "etcdserver: something new"), true},
+		"full database":       {status.Error(codes.ResourceExhausted, "etcdserver: mvcc: database space exceeded"), false},
+		"no permission":       {status.Error(codes.PermissionDenied, "etcdserver: permission denied"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			etcd := &answering{err: c.err}
+			server := grpc.NewServer()
+			pb.RegisterKVServer(server, etcd)
+			served := make(chan error, 1)
+			go func() { served <- server.Serve(l) }()
+			t.Cleanup(func() {
+				server.Stop()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+			s, err := etcdcoord.Open(t.Context(), etcdcoord.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			_, err = s.Commit(t.Context(), nil, []coord.Op{{Key: "k"}})
+			if err == nil || errors.Is(err, coord.ErrUnknown) != c.unknown {
+				t.Errorf("Commit = %v, want ErrUnknown: %t", err, c.unknown)
+			}
+			if n := etcd.asks.Load(); n != 1 {
+				t.Errorf("the transaction was sent %d times", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"connectrpc.com/connect"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/access/door"
+	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/adminport"
+	"dbcontroller.dev/internal/program/lock"
+)
+
+// doors are the listeners of a controller.
+type doors struct {
+	audit *access.Audit
+	api   *door.Door
+	apps  *door.Door // calls of applications only; nil: served with the API
+	port  *adminport.Port
+}
+
+func (a *App) open() (*doors, error) {
+	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
+	if err != nil {
+		return nil, err
+	}
+	d := &doors{audit: lock.Audit}
+	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
+		Lock: lock, Table: access.Calls, Log: a.log})
+	if err == nil && a.opts.AppsListen != "" {
+		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
+			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
+	}
+	// Open every listener before the controller starts, so that a wrong address changes nothing.
+	if err == nil {
+		d.port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
+			Lock: lock, Log: a.log}, a.controller.Ready, nil, a.controller.Metrics())
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+var _ controller.Doors = (*doors)(nil)
+
+func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
+
+func (d *doors) Serve(ctx context.Context, service *api.Service) error {
+	mux := http.NewServeMux()
+	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	// If one listener fails, stop the other: half of an API would look healthy.
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.api.Serve(ctx, mux) })
+	if d.apps != nil {
+		g.Go(func() error { return d.apps.Serve(ctx, mux) })
+	}
+	return g.Wait()
+}
+
+func (d *doors) close() {
+	for _, door := range []*door.Door{d.api, d.apps} {
+		if door != nil {
+			_ = door.Close() // it may be closed already
+		}
+	}
+	if d.port != nil {
+		_ = d.port.Close()
+	}
+}
+
+func (d *doors) Warnings() []string {
+	return slices.Concat(d.api.Warnings(), d.apps.Warnings(), d.port.Warnings())
+}
+
+func (d *doors) Addresses() []zap.Field {
+	at := []zap.Field{zap.String("api", d.api.Addr()), zap.String("operator", d.port.Addr())}
+	if d.apps != nil {
+		at = append(at, zap.String("applications", d.apps.Addr()))
+	}
+	if m := d.port.MetricsAddr(); m != "" {
+		at = append(at, zap.String("metrics", m))
+	}
+	return at
+}

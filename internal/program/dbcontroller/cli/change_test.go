@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/access/accesstest"
+)
+
+// fickle is a controller that loses the answers of changes.
+type fickle struct {
+	fake
+	changes atomic.Int64
+	done    *atomic.Bool // the deployment's, whichever controller is asked
+	does    bool         // a change whose answer is lost is made
+	hangs   bool         // and not answered, rather than broken off
+}
+
+func (f *fickle) SetPace(ctx context.Context, r *connect.Request[dbv1.SetPaceRequest]) (*connect.Response[dbv1.Deployment], error) {
+	d := sample()
+	switch {
+	case f.done.Load():
+		d.Effects = []string{"nothing: bulk work is paused already"}
+	default:
+		d.Effects = []string{"pause bulk work"}
+	}
+	if r.Msg.GetDryRun() {
+		return connect.NewResponse(d), nil
+	}
+	f.changes.Add(1)
+	if f.does {
+		f.done.Store(true)
+	}
+	if f.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// TestAChangeWhoseAnswerIsLost is sent once, and asked for: what was done is success, what is
+// not seen to be done has an exit status of its own.
+func TestAChangeWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name        string
+		does, hangs bool
+		want        exit
+	}{
+		{"broken off, done", true, false, exitDone},
+		{"broken off, not done", false, false, exitUnknown},
+		{"no answer in time, done", true, true, exitDone},
+		{"no answer in time, not done", false, true, exitUnknown},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			done := &atomic.Bool{}
+			a, b := &fickle{does: tc.does, hangs: tc.hangs, done: done}, &fickle{does: tc.does, hangs: tc.hangs, done: done}
+			at := serveAPI(t, a) + "," + serveAPI(t, b)
+			out, diag, err := run(t, "pause", "--timeout", "500ms", "--server", at)
+			if got := exitOf(err); got != tc.want {
+				t.Fatalf("exit status %d, want %d: %v", got, tc.want, err)
+			}
+			if n := a.changes.Load() + b.changes.Load(); n != 1 {
+				t.Errorf("sent %d times", n)
+			}
+			if tc.want == exitDone {
+				if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "it is done\n") {
+					t.Errorf("printed %q, diagnostics %q", out, diag)
+				}
+				return
+			}
+			if text := err.Error(); out != "" || !strings.Contains(text, "the answer was lost and it is not done yet") || !strings.Contains(text, "'dbcontroller history' shows whether it was; the same command again is safe") {
+				t.Errorf("printed %q, %v", out, err)
+			}
+		})
+	}
+}
+
+// TestAnInterruptedChangeSaysThatItMayBeDone.
+func TestAnInterruptedChangeSaysThatItMayBeDone(t *testing.T) {
+	t.Parallel()
+	f := &fickle{hangs: true, done: &atomic.Bool{}}
+	c := &connection{timeout: time.Minute}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := change[dbv1.Deployment]{send: func(ctx context.Context) (*connect.Response[dbv1.Deployment], error) {
+		cancel()
+		return f.SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{}))
+	}}.make(ctx, c, nil)
+	if exitOf(err) != exitUnknown || !strings.Contains(err.Error(), "interrupted before the controller answered") {
+		t.Error(err)
+	}
+}
+
+// TestServersFailOver: of several controllers the one that is there answers, whichever way
+// they were named.
+func TestServersFailOver(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv(serverEnv, "")
+	at := accesstest.ClosedPort(t) + ", " + serve(t, &fake{deployment: sample()})
+	if _, _, err := run(t, "get", "deployment", "--server", at); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := run(t, "context", "set", "both", "--server", at); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := run(t, "pause"); err != nil {
+		t.Error(err)
+	}
+	t.Setenv(serverEnv, at)
+	if _, _, err := run(t, "verify"); err == nil || !strings.Contains(err.Error(), "without a report") {
+		t.Error(err)
+	}
+	a, b := accesstest.ClosedPort(t), accesstest.ClosedPort(t)
+	if _, _, err := run(t, "list", "--server", a+","+b); err == nil || !strings.HasPrefix(err.Error(), "no controller answers at "+a+", "+b+": ") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/transform/lens"
+)
+
+const (
+	packagesLens   = "../../../../examples/packages/packages.yaml"
+	packagesSample = "../../../../examples/packages/packages.jsonl.gz"
+	secretsLens    = "../../../../examples/secrets/secrets.yaml"
+)
+
+// runLens executes a line of lens commands with a standard input.
+func runLens(t *testing.T, stdin, line string, options ...lens.Option) (stdout string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := Command(nil)
+	if len(options) > 0 {
+		for _, c := range root.Commands() {
+			if c.Name() == "lens" {
+				root.RemoveCommand(c)
+			}
+		}
+		root.AddCommand(lensCommand(options...))
+	}
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(io.Discard) // how far it is, on a slow machine
+	root.SetArgs(append([]string{"lens"}, strings.Fields(line)...))
+	err = root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// rates differ from run to run.
+var rates = regexp.MustCompile(`[0-9,]+ records a second|(PerSecond|"seconds)": [0-9.e+-]+`)
+
+func fixedRates(text string) string {
+	return rates.ReplaceAllStringFunc(text, func(s string) string {
+		if i := strings.Index(s, `": `); i >= 0 {
+			return s[:i] + `": 0`
+		}
+		return "N records a second"
+	})
+}
+
+// forgetful is a hook that breaks laws: what it makes changes from call to call. Up and
+// Down each call the other to see that the value comes back, and there it does.
+func forgetful() lens.Option {
+	calls, within, mark := 0, "", ""
+	text := func(s string) []bson.RawValue {
+		return []bson.RawValue{{Type: bson.TypeString, Value: bsoncore.AppendString(nil, s)}}
+	}
+	return lens.WithHooks(lens.Hooks{"forgetful": {
+		Up: func(v []bson.RawValue) ([]bson.RawValue, error) {
+			if within == "down" {
+				within = ""
+				return text(v[0].StringValue() + mark), nil
+			}
+			calls, within = calls+1, "up"
+			return text(v[0].StringValue() + strings.Repeat("!", calls)), nil
+		},
+		Down: func(v []bson.RawValue) ([]bson.RawValue, error) {
+			all := v[0].StringValue()
+			plain := strings.TrimRight(all, "!")
+			if within == "up" {
+				within = ""
+			} else {
+				within, mark = "down", all[len(plain):]
+			}
+			return text(plain), nil
+		},
+	}})
+}
+
+// TestLensOutputIsAsReviewed compares all forms of output with goldens.
+func TestLensOutputIsAsReviewed(t *testing.T) {
+	t.Parallel()
+	const several = "testdata/lens/orders.yaml testdata/lens/items.yaml --sample orders=testdata/lens/orders.json --sample ratings=testdata/lens/ratings.json --sample items=testdata/lens/items.json"
+	for _, tc := range []struct {
+		name, line, stdin string
+		err               string
+		options           []lens.Option
+	}{
+		{name: "lint-packages", line: "lint " + packagesLens + " --limit 2000 --sample " + packagesSample},
+		{name: "lint-secrets", line: "lint " + secretsLens + " --sample testdata/lens/secrets.json",
+			err: "lens lint: 1 record fails"},
+		{name: "lint-several", line: "lint " + several, err: "lens lint: 6 records fail; 1 key collides"},
+		{name: "lint-json", line: "lint --json " + several, err: "lens lint: 6 records fail; 1 key collides"},
+		{name: "lint-twice", line: "lint testdata/lens/nothing.yaml --sample -", stdin: `{"_id": "a"} {"_id": "a"}`, err: "lens lint: 1 key collides"},
+		{name: "lint-no-sample", line: "lint testdata/lens/orders.yaml"},
+		{name: "lint-wrong", line: "lint testdata/lens/bad.yaml testdata/lens/orders.yaml", err: "lens lint: 3 errors in testdata/lens/bad.yaml"},
+		{name: "lint-wrong-and-none", line: "lint --json none.yaml testdata/lens/bad2.yaml testdata/lens/bad.yaml", err: "lens lint: 4 errors in none.yaml and 1 more"},
+		{name: "lint-wrong-json", line: "lint --json testdata/lens/bad2.yaml", err: "lens lint: 1 error in testdata/lens/bad2.yaml"},
+		{name: "lint-broken", line: "lint testdata/lens/broken.yaml --sample testdata/lens/broken.json",
+			err: "lens lint: broken: get-put, put-get, stable", options: []lens.Option{forgetful()}},
+		{name: "try-secret", line: "try " + secretsLens, stdin: secretRecord},
+		{name: "try-json", line: "try --json testdata/lens/orders.yaml --with ratings=testdata/lens/ratings1.json", stdin: orderRecord},
+		{name: "try-have", line: "try testdata/lens/orders.yaml --over --have testdata/lens/held.json", stdin: `{"_id": "orders/2", "legacy": "x"}`},
+		{name: "try-fails", line: "try " + packagesLens, stdin: `{"_id": "a", "priority": "none"}`,
+			err: `lens try: up: convert priority by table: priority is "none" (string), which the table does not have; it has "required", "important", "standard", "optional", "extra"`},
+		{name: "try-fails-json", line: "try --json " + packagesLens, stdin: `{"_id": "a", "priority": "none"}`,
+			err: `lens try: up: convert priority by table: priority is "none" (string), which the table does not have; it has "required", "important", "standard", "optional", "extra"`},
+		{name: "try-down", line: "try --down testdata/lens/items.yaml", stdin: `{"_id": "items/1", "region": "a", "price": "5"}`},
+		{name: "diff-packages", line: "diff " + packagesLens + " --limit 200 --show 1 --sample " + packagesSample},
+		{name: "diff-several", line: "diff --show 1 " + several, err: "lens diff: 6 records fail: 'dbcontroller lens lint' says why"},
+		{name: "diff-json", line: "diff --json --show 1 testdata/lens/items.yaml --sample -", stdin: `{"_id": "regions/a/items/1", "price": 5}`},
+		{name: "diff-nothing", line: "diff testdata/lens/nothing.yaml --sample -", stdin: `{"_id": 1}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			out, err := runLens(t, tc.stdin, tc.line, tc.options...)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.err {
+				t.Errorf("error %q, want %q", got, tc.err)
+			}
+			if strings.Contains(tc.line, "--json") && !json.Valid([]byte(out)) {
+				t.Error("it is no JSON")
+			}
+			golden(t, filepath.Join("testdata", "lens", tc.name+".txt"), fixedRates(out))
+		})
+	}
+}
+
+const (
+	secretRecord = `{"_id":"projects/p1/secrets/db","name":"projects/p1/secrets/db","revision":{"$numberLong":"3"},"expires_at":{"$numberLong":"1767225600"},"owner":"storage/kim"}`
+	orderRecord  = `{"_id":"orders/1","legacy":"x","lines":[{"sku":"a","n":1},{"sku":"b","n":{"$numberLong":"2"}}]}`
+)
+
+func TestLensSchemaIsTheFormats(t *testing.T) {
+	t.Parallel()
+	out, err := runLens(t, "", "schema")
+	if err != nil || out != string(lens.Schema()) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestLensBadInputIsOneClearLine covers what is not a finding but a wrong call.
+func TestLensBadInputIsOneClearLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	noKinds := filepath.Join(dir, "nokinds.yaml")
+	if err := os.WriteFile(noKinds, []byte(strings.TrimSuffix(strings.TrimSpace(kindsConfig), "kinds:")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "shop.yaml")
+	if err := os.WriteFile(config, []byte(kindsConfig+"- {from: items, to: items, lens: items.yaml}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "items.yaml"), []byte("operations: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const items, orders = "testdata/lens/items.yaml", "testdata/lens/orders.yaml"
+	for _, tc := range []struct{ line, stdin, want string }{
+		{"", "", "lens what? use 'dbcontroller lens lint'"},
+		{"check", "", `lens: unknown object "check": use 'dbcontroller lens lint'`},
+		{"lint", "", "no lens named: give FILE, or --config FILE for the lenses of its kinds"},
+		{"lint none.yaml", "", "open none.yaml: no such file or directory"},
+		{"lint " + orders + " --sample x.json", "", "--sample x.json: say which kind it is, as KIND=x.json; the kinds are: orders, ratings"},
+		{"lint " + items + " --sample none.json", "", "sample: open none.json: no such file or directory"},
+		{"lint " + items + " --sample - --sample -", "", "--sample -: the kind items, or standard input, is given twice"},
+		{"lint " + items + " --sample - --new-sample -", "", "--sample -: the kind items, or standard input, is given twice"},
+		{"lint " + orders + " --new-sample x.json", "", "--new-sample x.json: say which kind it is, as KIND=x.json; the kinds are: orders, lines"},
+		{"lint " + items + " --sample mongodb://u:pw@h/", "", "--sample takes files; for a collection give --config FILE, so that no secret is on the command line"},
+		{"lint " + items + " --sample -", "[]", "standard input: it is one JSON array; give one object for each record, as mongoexport writes without --jsonArray"},
+		{"lint " + items + " --sample -", `{"_id":1`, "standard input: record 1: unexpected EOF"},
+		{"lint " + items + " --sample -", `{"a":1}`, "record 1 of items has no _id: a sample has the documents as they are stored"},
+		{"lint " + items + " --limit -1", "", "--limit -1: give the number of records, or 0 for all"},
+		{"lint " + items + " --random --limit 5", "", "--random draws from a collection: give --config FILE as well"},
+		{"lint --config none.yaml", "", "load configuration: open none.yaml: no such file or directory"},
+		{"lint --config " + noKinds, "", noKinds + ": it has no kinds with a lens: name a lens, and give its records with --sample"},
+		{"lint --random --config " + config, "", "--random: say how many records with --limit"},
+		{"lint --config " + config + " " + orders, "", config + ": no entry of its kinds has the lens " + orders},
+		{"diff " + items, "", "no sample: give --sample SOURCE, or --config FILE for the collections of its older version"},
+		{"diff " + items + " --show -1", "", "--show -1: give the number of records, or 0 for none"},
+		{"diff testdata/lens/bad.yaml --sample -", "", `testdata/lens/bad.yaml:2:23: rename has no key "too"; allowed: from, to (and 2 more; 'dbcontroller lens lint' lists them)`},
+		{"try", "", "no lens named: dbcontroller lens try FILE < RECORD"},
+		{"try " + items, "", "standard input has 0 records: lens try takes the one of items there, further kinds with --with"},
+		{"try " + items, `{"_id":1} {"_id":2}`, "standard input has 2 records: lens try takes the one of items there, further kinds with --with"},
+		{"try " + items, `{"a":1}`, "standard input: record 1 has no _id: give it as it is stored"},
+		{"try " + items, `{"_id":1}`, "lens try: up: the _id: it is {\"$numberInt\":\"1\"} (int), not a string of the form regions/{r}/items/{i}"},
+		{"try " + orders + " --with x.json", `{"_id":"orders/1"}`, "--with x.json: say which kind it is, as KIND=FILE; the kinds are: orders, ratings"},
+		{"try " + orders + " --with ratings=testdata/lens/ratings1.json", `{"_id":"orders/7"}`, "orders orders/7 and ratings orders/1/rating do not belong together: give the records of one group"},
+		{"schema x", "", `unknown command "x" for "dbcontroller lens schema"`},
+	} {
+		out, err := runLens(t, tc.stdin, tc.line)
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%s: error %v, want %s\n%s", tc.line, err, tc.want, out)
+		}
+	}
+}
+
+// TestPrintedRecordsKeepTheirTypes reads what is printed again.
+func TestPrintedRecordsKeepTheirTypes(t *testing.T) {
+	t.Parallel()
+	doc, err := bson.Marshal(bson.D{
+		{Key: "_id", Value: bson.NewObjectID()}, {Key: "int", Value: int32(5)}, {Key: "long", Value: int64(5)}, {Key: "large", Value: int64(1) << 40},
+		{Key: "double", Value: 5.0}, {Key: "date", Value: bson.DateTime(1500)}, {Key: "null", Value: nil}, {Key: "<&>\"", Value: "<&>\"\n"},
+		{Key: "list", Value: bson.A{bson.D{}, bson.A{}, bson.D{{Key: "a", Value: bson.A{int64(1), true}}}}},
+		{Key: "binary", Value: bson.Binary{Data: []byte("x")}}, {Key: "regex", Value: bson.Regex{Pattern: "a}", Options: "i"}}, {Key: "min", Value: bson.MinKey{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{0, lineWidth, 1 << 30} {
+		text := docJSON(doc, width)
+		var again bson.Raw
+		if err := bson.UnmarshalExtJSON([]byte(text), false, &again); err != nil || !bytes.Equal(again, doc) {
+			t.Errorf("%v\n%s\nis\n%s", err, text, again)
+		}
+		if width > lineWidth && strings.Contains(text, "\n") {
+			t.Error("it is not on one line")
+		}
+	}
+}

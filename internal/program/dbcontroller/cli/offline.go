@@ -1,0 +1,364 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/engine/switchover"
+	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/process"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
+	"dbcontroller.dev/upgradestate"
+)
+
+// offline is the rollback to the snapshot without a controller. This process drives the ordinary
+// switch and reports ready for all shards, since nothing is synced. It needs etcd and the old
+// version's database. It fences the new database if it can reach it. If that database is lost, the
+// operator must confirm so, because late writers to it then stay unfenced.
+type offline struct {
+	config       string
+	newLost      bool
+	accept       bool
+	confirm      string
+	dryRun       bool
+	by           string
+	say          io.Writer
+	store        *deployment.Store
+	old, new     string
+	databases    *databases.Set
+	newReachable bool
+}
+
+// Time limits of the offline rollback, in this order: the probe of the new database, a switch
+// attempt, the whole command, and the wait for servers to hold.
+const (
+	newDatabaseWait = 8 * time.Second
+	offlineDeadline = 30 * time.Second
+	offlineLimit    = 2 * time.Minute
+	offlineHold     = 5 * time.Second
+)
+
+// offlineID starts the ids of upgrades that this command began. A repeated command continues them.
+const offlineID = "offline-"
+
+func (o *offline) run(ctx context.Context) error {
+	p, err := start(ctx, process.Flags{Config: o.config, LogLevel: "warn"})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	o.store = deployment.New(p.Store, p.Config.Deployment, deployment.Config{By: o.by, Log: p.Log})
+	o.databases = databases.New(p.Config, databases.Config{
+		App: "dbcontroller", Checks: []databases.Check{databases.Belongs(o.store)}, Log: zap.NewNop(),
+	})
+	defer o.databases.Close(ctx)
+	if err := o.rollback(ctx, p); err != nil {
+		return fmt.Errorf("rollback --offline: %w", err)
+	}
+	return nil
+}
+
+func (o *offline) rollback(ctx context.Context, p *process.Process) error {
+	// A live controller would drive the same switch.
+	if alive, err := o.store.Controllers(ctx); err != nil || len(alive) > 0 {
+		if err == nil {
+			err = fmt.Errorf("%w; or use 'rollback' without --offline, which a controller does", stillAlive(alive))
+		}
+		return err
+	}
+	d, err := o.store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if done, err := o.fits(d); err != nil || done {
+		return err
+	}
+	if err := o.openBoth(ctx); err != nil {
+		return err
+	}
+	o.tell(ctx, d)
+	// Nothing is written before this line.
+	if stop, err := o.stopHere(d); stop || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, offlineLimit)
+	defer cancel()
+	// The lock of the driver excludes a controller that starts meanwhile. led tells a lost race
+	// from a slow switch.
+	led := false
+	err = shards.Lead(ctx, p.Store, o.store.DriverKey(), p.ID, zap.NewNop(), func(ctx context.Context) error {
+		led = true
+		return o.drive(ctx, p.Log)
+	})
+	if err == nil && ctx.Err() != nil {
+		err = timedOut("it did not end within %s: give the same command again, it goes on from where it stands", offlineLimit)
+		if !led {
+			err = refused("another process drives this deployment: find and stop it")
+		}
+	}
+	return err
+}
+
+// stopHere reports whether to stop before the first change: after a dry run, or without the right
+// confirmation.
+func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
+	want, lacks := api.Confirmation(d, o.new)
+	switch {
+	case o.dryRun:
+		fmt.Fprintf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
+		return true, nil
+	case !o.accept || o.confirm != want:
+		return true, refused("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+	}
+	return false, nil
+}
+
+// fits refuses a deployment from which an offline rollback is impossible. done reports that an
+// earlier run has finished it. It also sets the old and the new version.
+func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
+	last, u := d.LastSwitch, d.Upgrade
+	switch {
+	case last == nil:
+		return false, refused("nothing was switched yet")
+	case last.Back && u == nil && last.Snapshot:
+		fmt.Fprintf(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
+		_, places := upgradestate.WritePlaces(d)
+		if len(places) > 0 {
+			return true, nil
+		}
+	case last.Back:
+		return false, refused("the latest switch, %s, went back from %s to %s: this goes back to the version that the latest switch forward came from, and there is none", last.ID, last.From, last.To)
+	case last.To != d.CurrentVersion:
+		return false, refused("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
+	case upgradestate.Retired(d, last.From):
+		return false, refused("%s was retired, and nothing leads back to it", last.From)
+	// Continue an upgrade of this command only. One of a controller may be past its fence.
+	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
+		return false, refused("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
+	}
+	o.old, o.new = last.From, last.To
+	if last.Back {
+		o.old, o.new = last.To, last.From // switched; the old names are still to be given back
+	}
+	return false, nil
+}
+
+// openBoth opens the old database, which is required, and the new one if it answers.
+func (o *offline) openBoth(ctx context.Context) error {
+	for _, v := range []string{o.old, o.new} {
+		if o.databases.Database(v) == nil {
+			return fmt.Errorf("%s is not in dbs of the configuration: add it", v)
+		}
+	}
+	if _, err := o.databases.Database(o.old).Get(ctx); err != nil {
+		return err
+	}
+	// A lost database may not answer at all, so do not wait as long as for the old one.
+	bounded, cancel := context.WithTimeout(ctx, newDatabaseWait)
+	defer cancel()
+	_, err := o.databases.Database(o.new).Get(bounded)
+	var mismatch *identity.MismatchError
+	switch {
+	case err == nil:
+		o.newReachable = true
+		return nil
+	case errors.As(err, &mismatch) && !mismatch.Lost:
+		return err // from different times; it is unknown which is right
+	case o.newLost:
+		return nil
+	}
+	return fmt.Errorf("%w; %s cannot be fenced then, so that a process that still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
+}
+
+// tell prints the findings, the planned steps and the expected loss.
+func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
+	say := func(format string, args ...any) { fmt.Fprintf(o.say, format+"\n", args...) }
+	at := d.LastSwitch.At
+	if at == "" {
+		at = "an unknown time"
+	}
+	follows := "nothing of it has followed to " + o.old
+	// Reverse sync may have applied part of the writes, so the loss may be smaller.
+	if upgradestate.ReverseSynced(d) {
+		follows = "but for what controllers had applied to " + o.old + " while they ran"
+	}
+	left := "it stays in the database of " + o.new
+	if !o.newReachable {
+		left = "the rest is lost with the database of " + o.new
+	}
+	say("loses: everything that was written to %s since the switch at %s, %s; %s", o.new, at, follows, left)
+	// The list of servers is only information. An error here must not stop an emergency rollback.
+	if servers, err := o.store.Servers(ctx); err == nil {
+		for _, s := range servers {
+			say("found: server %s is alive; it holds writes, and follows", s.ID)
+		}
+	}
+	if lack := o.keysLack(ctx); lack != "" {
+		say("found: %s", lack)
+	}
+	if d.Pace.Paused {
+		say("will: resume, for a pause keeps a switch from beginning")
+	}
+	if d.Update != nil {
+		say("will: cancel data update %s", d.Update.Name)
+	}
+	if o.newReachable {
+		say("will: fence %s, so that nobody writes there any longer", o.new)
+	} else {
+		say("will: leave %s unfenced, for its database is lost: a process that reaches it later is not kept out", o.new)
+	}
+	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
+}
+
+// keysLack names servers that lack a key for the old version and could not serve it after a
+// restart. This process has all keys: otherwise opening the database would have failed.
+func (o *offline) keysLack(ctx context.Context) string {
+	db := o.databases.Database(o.old)
+	e, err := db.Encryption(ctx)
+	if err != nil {
+		return fmt.Sprintf("which keys the records of %s are under is not known: %v", o.old, err)
+	}
+	lack, err := controller.KeysLack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
+	if err != nil {
+		return err.Error()
+	}
+	return lack
+}
+
+// drive begins or continues the rollback. It returns when clients can write to the old version.
+func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
+	d, err := o.store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	// After a restart the upgrade runs already, or the flip is done.
+	if d.CurrentVersion == o.new && d.Upgrade == nil {
+		if err := o.begin(ctx, d); err != nil {
+			return err
+		}
+	}
+	fencers := map[string]record.Fencer{o.old: o.databases.Database(o.old), o.new: lostFencer{}}
+	keeper := identity.Keeper{Deployments: o.store, Databases: map[string]record.Marker{o.old: o.databases.Database(o.old)}}
+	if o.newReachable {
+		fencers[o.new] = o.databases.Database(o.new)
+		keeper.Databases[o.new] = o.databases.Database(o.new)
+	}
+	driving, stop := context.WithCancel(ctx)
+	// The reporter ends the driver once the old version takes writes.
+	defer stop()
+	g, driving := errgroup.WithContext(driving)
+	g.Go(func() error {
+		return switchover.New(deployment.ForDriver{Store: o.store}, fencers, switchover.Config{
+			HoldTimeout: offlineHold, Deadline: offlineDeadline, Marks: keeper,
+		}, log).Run(driving)
+	})
+	g.Go(func() error {
+		defer stop()
+		return o.report(driving, keeper)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// begin starts an upgrade to the snapshot. The same transaction ends a pause and a data update,
+// since either would block the switch.
+func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
+	var events []upgradestate.Event
+	if resume := false; d.Pace.Paused {
+		events = append(events, upgradestate.SetPace{Paused: &resume})
+	}
+	if d.Update != nil {
+		events = append(events, upgradestate.CancelUpdate{ID: d.Update.ID, Reason: "rollback without a controller"})
+	}
+	// Begin requires the hash that a controller announced, if one did.
+	hash := d.LastSwitch.TransformHash
+	for _, a := range d.Available {
+		if a.TargetVersion == o.old {
+			hash = a.TransformHash
+		}
+	}
+	if hash == "" {
+		hash = "none" // nothing is transformed
+	}
+	detail := "without a controller, to " + o.old
+	if !o.newReachable {
+		detail += "; the database of " + o.new + " was lost and is not fenced"
+	}
+	events = append(events,
+		upgradestate.Remark{What: "rollback --offline", Detail: detail},
+		upgradestate.Begin{ID: offlineID + strings.ToLower(rand.Text()[:12]), TargetVersion: o.old, TransformHash: hash, Snapshot: true})
+	_, err := o.store.Apply(ctx, upgradestate.Together{Events: events})
+	return err
+}
+
+// report reports ready for all shards at each step that waits for them. It returns when the old
+// version is open to clients.
+func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
+	started := false
+	for d := range o.store.Watch(ctx) {
+		u := d.Upgrade
+		_, places := upgradestate.WritePlaces(d)
+		switch {
+		// The version flips before the last renames. Clients can write only when a place is
+		// published.
+		case d.CurrentVersion == o.old && len(places) > 0:
+			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
+			return keeper.Keep(ctx, d)
+		// Without started, the watch may still show the time before this upgrade.
+		case u == nil && started && d.CurrentVersion == o.new:
+			return refused("it was aborted, and %s is still the current version: see 'history', and give the same command again", o.new)
+		case u == nil:
+			continue
+		}
+		started = true
+		if u.Step != upgradestate.StepNone && u.Step != upgradestate.StepDrain || upgradestate.AllReady(d) {
+			continue
+		}
+		_, err := o.store.Apply(ctx, upgradestate.Report{
+			ID: u.ID, State: u.State, Attempt: u.Attempt, Fences: upgradestate.FenceNames(d), Shards: upgradestate.PendingShards(d),
+		})
+		// Outdated means that the state moved on. The next event of the watch shows it.
+		if err != nil && !errors.Is(err, upgradestate.ErrOutdated) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// lostFencer stands in for a database that the operator declared lost. It accepts every fence,
+// since no writer can reach the data.
+type lostFencer struct{}
+
+var errLost = errors.New("the database is lost")
+
+func (lostFencer) Ready(context.Context, []record.Fence) error   { return nil }
+func (lostFencer) Unready(context.Context, []record.Fence) error { return nil }
+func (lostFencer) Fence(context.Context, record.Fence) error     { return nil }
+func (lostFencer) Unfence(context.Context, record.Fence) error   { return nil }
+func (lostFencer) Prepare(context.Context, record.Token, record.FenceClass) (record.FenceClass, string, error) {
+	return "", "", errLost
+}
+func (lostFencer) Locate(context.Context, string) (string, error)      { return "", errLost }
+func (lostFencer) Prevent(context.Context, record.Fence) (bool, error) { return false, nil }
+func (lostFencer) Hindrances(context.Context, []record.Token) ([]record.Hindrance, error) {
+	return nil, nil
+}
+func (lostFencer) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
+	return nil, nil
+}

@@ -1,0 +1,359 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/protobuf/proto"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/deployment/api"
+)
+
+// printJSON writes a message as JSON on one line, in the form of the API.
+func printJSON(w io.Writer, m proto.Message) error {
+	b, err := api.ToJSON(m)
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	return write(w, append(b, '\n'))
+}
+
+// write writes rendered output. It fails if standard output is a closed pipe.
+func write(w io.Writer, b []byte) error {
+	if _, err := w.Write(b); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// renderDeployment prints the whole deployment.
+func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
+	var b bytes.Buffer
+	fmt.Fprintln(&b, d.GetName())
+	writeSummary(&b, d)
+	if len(d.GetNamespaces()) > 0 {
+		b.WriteByte('\n')
+		t := newTable(&b, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
+		for _, ns := range d.GetNamespaces() {
+			for _, k := range ns.GetKinds() {
+				name := k.GetPhysicalName()
+				// During a switch, show where the collection is being renamed to.
+				if k.GetNextName() != "" {
+					name += " -> " + k.GetNextName()
+				}
+				fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", ns.GetVersion(), ns.GetLocation(), k.GetKind(), name, k.GetFenceClass())
+			}
+		}
+		flush(t)
+		guarantees(&b, d)
+	}
+	if len(d.GetServers()) > 0 {
+		b.WriteByte('\n')
+		t := newTable(&b, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
+		for _, s := range d.GetServers() {
+			role := "server"
+			if s.GetClient() {
+				role = "application"
+			}
+			holds := "no"
+			if s.GetAcked() {
+				holds = "yes"
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.GetId(), role, or(strings.Join(s.GetVersions(), " "), "-"), or(s.GetActiveVersion(), "-"), holds, or(usageOf(s), "-"))
+		}
+		flush(t)
+	}
+	return write(w, b.Bytes())
+}
+
+// guarantees explains each fence class in use once.
+func guarantees(b *bytes.Buffer, d *dbv1.Deployment) {
+	said := map[string]string{}
+	for _, ns := range d.GetNamespaces() {
+		for _, k := range ns.GetKinds() {
+			if k.GetFenceGuarantee() != "" {
+				said[k.GetFenceClass()] = k.GetFenceGuarantee()
+			}
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(said)) {
+		fmt.Fprintf(b, "  %s: %s\n", class, said[class])
+	}
+}
+
+func writeSummary(b *bytes.Buffer, d *dbv1.Deployment) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, l := range summary(d) {
+		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
+	}
+	flush(t)
+}
+
+type labelled struct{ label, text string }
+
+// summary returns the changing part of a deployment, one line for each fact.
+func summary(d *dbv1.Deployment) []labelled {
+	var out []labelled
+	add := func(label, format string, args ...any) {
+		out = append(out, labelled{label, fmt.Sprintf(format, args...)})
+	}
+	add("version", "%s, epoch %d", d.GetCurrentVersion(), d.GetEpoch())
+	u := d.GetUpgradeState()
+	switch {
+	// A running upgrade hides the available ones: only one can run.
+	case u != nil:
+		add("upgrade", "%s -> %s, %s", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u))
+		if u.GetAbortReason() != "" {
+			again := ""
+			if u.GetAgain() {
+				again = "; the switch will be tried again"
+			}
+			add("aborting", "%s%s", u.GetAbortReason(), again)
+		}
+		if u.GetFailures() > 0 {
+			add("given up", "%d attempts at the switch, the latest because: %s", u.GetFailures(), u.GetLastFailure())
+		}
+		add("policy", "%s", policyOf(u))
+		add("shards", "%d of %d ready%s", len(u.GetReadyShards()), d.GetRingSize(), pendingOf(u))
+	case len(d.GetAvailableUpgrades()) > 0:
+		var to []string
+		for _, a := range d.GetAvailableUpgrades() {
+			to = append(to, a.GetTargetVersion())
+		}
+		add("upgrade", "none; available: %s", strings.Join(to, ", "))
+	default:
+		add("upgrade", "none")
+	}
+	if p := d.GetPace(); p != nil && paceOf(p) != "" {
+		add("pace", "%s", paceOf(p))
+	}
+	if p := d.GetUpdate(); p != nil {
+		add("data update", "%s over %s of %s%s: %d of %d shards, %s seen, %s changed%s", updateName(p), p.GetKind(), p.GetVersion(), kindOf(p),
+			p.GetDoneShards(), d.GetRingSize(), count(p.GetSeen()), count(p.GetChanged()), after("; last error: ", p.GetLastError()))
+	}
+	for _, ns := range d.GetNamespaces() {
+		if text := encryptionOf(ns); text != "" {
+			add("encryption", "%s: %s", ns.GetVersion(), text)
+		}
+	}
+	if p := d.GetProgress(); p != nil {
+		if p.GetTotal() > 0 { // a rollback copies nothing
+			add("copied", "%s", copiedOf(d))
+		}
+		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
+			add("lag", "%s", lagOf(p.MaxLagMillis))
+			add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
+		}
+		if p.GetParked() > 0 {
+			add("parked", "%s; see 'dbcontroller parked'", count(p.GetParked()))
+		}
+		if p.GetLateDeletes() > 0 {
+			add("late deletes", "%s passed the validator fence; they are reported, not applied", count(p.GetLateDeletes()))
+		}
+		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // blockers include these
+			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))
+		}
+		if p.GetLastError() != "" {
+			add("last error", "%s", p.GetLastError())
+		}
+	}
+	if r := d.GetReplaced(); r != nil {
+		add("replaced", "%s", replacedOf(r, d.GetRingSize()))
+	}
+	if o := d.GetReadiness(); o != nil {
+		add("readiness", "%s", readinessText(o, u))
+	}
+	if s := d.GetLastSwitch(); s != nil {
+		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
+	}
+	if f := d.GetFormerNames(); f.GetUnknown() != "" {
+		add("former names", "who uses them is not known: %s", f.GetUnknown())
+	}
+	for _, u := range d.GetFormerNames().GetUses() {
+		add("STILL USED", "%s", useOf(u))
+	}
+	if r := d.GetReverseSync(); r != nil {
+		state := "off"
+		if r.GetEnabled() {
+			state = "on"
+		}
+		if r.GetReason() != "" {
+			state += ": " + r.GetReason()
+		}
+		add("reverse sync", "%s", state)
+	}
+	// Labels in capitals mark states that need an operator.
+	for _, line := range d.GetUnreadable() {
+		add("UNREADABLE", "%s", line)
+	}
+	for _, w := range d.GetWarnings() {
+		add("INSECURE", "%s", w)
+	}
+	for _, s := range d.GetServers() {
+		for _, w := range s.GetWarnings() {
+			add("INSECURE", "server %s: %s", s.GetId(), w)
+		}
+	}
+	if line := d.GetRestored(); line != "" {
+		add("RESTORED", "it waits for %s", line)
+	}
+	if line := d.GetDifferent(); line != "" {
+		add("DIFFERENT", "the switch waits for %s", line)
+	}
+	if line := d.GetViews(); line != "" {
+		add("views", "%s", line)
+	}
+	for _, b := range d.GetBreaches() {
+		add("BREACH", "%s of %s: %s", b.GetKind(), b.GetVersion(), b.GetWhat())
+	}
+	if r := d.GetRollbackSafe(); r != nil {
+		add("rollback", "%s", rollbackOf(r))
+		for _, line := range r.GetLacks() {
+			add("rollback", "it will lack: %s", line)
+		}
+	}
+	if d.GetRetiring() != "" {
+		add("retiring", "%s: its namespace is being set aside, or dropped", d.GetRetiring())
+	}
+	if len(d.GetRetired()) > 0 {
+		add("retired", "%s", strings.Join(d.GetRetired(), ", "))
+	}
+	for _, k := range d.GetKept() {
+		until := "being dropped"
+		if k.GetUntil() != "" {
+			until = "until " + k.GetUntil()
+		}
+		add("kept", "%s in %s, %s: %s", k.GetVersion(), k.GetLocation(), until, strings.Join(k.GetCollections(), ", "))
+	}
+	if len(d.GetControllers()) > 0 {
+		add("controllers", "%s", strings.Join(d.GetControllers(), " "))
+	}
+	return out
+}
+
+func phaseOf(u *dbv1.UpgradeState) string {
+	s := u.GetState().String()
+	if u.GetStep() != "" {
+		s += "/" + u.GetStep()
+	}
+	return s
+}
+
+// pendingOf names the shards that are not ready, unless there are too many for a line.
+func pendingOf(u *dbv1.UpgradeState) string {
+	const most = 16
+	pending := u.GetPendingShards()
+	if len(pending) == 0 || len(pending) > most {
+		return ""
+	}
+	names := make([]string, len(pending))
+	for i, s := range pending {
+		names[i] = fmt.Sprint(s)
+	}
+	return "; pending " + strings.Join(names, " ")
+}
+
+func copiedOf(d *dbv1.Deployment) string {
+	p := d.GetProgress()
+	s := fmt.Sprintf("%s of %s", count(p.GetCopied()), count(p.GetTotal()))
+	if p.GetTotal() > 0 {
+		s += fmt.Sprintf(" (%d %%)", p.GetCopied()*100/p.GetTotal())
+	}
+	if p.GetRate() >= 1 {
+		s += fmt.Sprintf(", %s/s", count(int64(p.GetRate())))
+	}
+	if p.EtaSeconds != nil && p.GetCopied() < p.GetTotal() {
+		s += fmt.Sprintf(", %s left", span(p.GetEtaSeconds()))
+	}
+	// A shard without an owner reports nothing. Counting it as 0 would be wrong.
+	if n := p.GetReportingShards(); n < d.GetRingSize() {
+		s += fmt.Sprintf("; %d of %d shards, the others have no controller", n, d.GetRingSize())
+	}
+	return s
+}
+
+func lagOf(lag *int64) string {
+	if lag == nil {
+		return "not known"
+	}
+	return millis(*lag)
+}
+
+// pauseOf returns the total time that a switch held writes.
+func pauseOf(s *dbv1.LastSwitch) string {
+	if len(s.GetMillis()) == 0 {
+		return ""
+	}
+	return ", writes held " + millis(int64(s.GetPauseMillis()))
+}
+
+// stepsOf lists the durations of a switch's steps in their order.
+func stepsOf(millis map[string]int32) string {
+	var parts []string
+	for _, step := range []string{"hold", "fence", "drain", "seal", "flip"} {
+		if n, ok := millis[step]; ok {
+			parts = append(parts, fmt.Sprintf("%s %d ms", step, n))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+func renderList(w io.Writer, ds []*dbv1.Deployment) error {
+	var b bytes.Buffer
+	t := newTable(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
+	for _, d := range ds {
+		to, state, ready := "-", "-", "-"
+		if u := d.GetUpgradeState(); u != nil {
+			to, state = u.GetTargetVersion(), phaseOf(u)
+			ready = fmt.Sprintf("%d/%d", len(u.GetReadyShards()), d.GetRingSize())
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.GetName(), d.GetCurrentVersion(), to, state, ready)
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
+	if len(ps) == 0 {
+		return write(w, []byte("nothing is parked\n"))
+	}
+	var b bytes.Buffer
+	t := newTable(&b, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
+	for _, p := range ps {
+		waived := "no"
+		if p.GetWaived() {
+			waived = "yes"
+		}
+		// The error may hold a stack trace. Its first line is the message.
+		first, _, _ := strings.Cut(p.GetError(), "\n")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", or(p.GetKind(), "-"), or(p.GetKey(), "-"), or(p.GetVersion(), "-"), p.GetShard(), waived, first)
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+// newTable starts a table with the given columns, separated by tabs.
+func newTable(b *bytes.Buffer, columns string) *tabwriter.Writer {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, columns)
+	return t
+}
+
+// flush ends a table. It writes to memory and cannot fail.
+func flush(t *tabwriter.Writer) { _ = t.Flush() }
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"dbcontroller.dev/config"
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	dataupdate "dbcontroller.dev/internal/engine/backfill"
+	"dbcontroller.dev/transform"
+)
+
+// addUpdates adds the configured data updates to the registered ones.
+func addUpdates(r *transform.Registry, updates []config.Update) error {
+	for _, u := range updates {
+		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens, transform.Keys(u.References))
+		if err != nil {
+			return err
+		}
+		t.Description = u.Description
+		if err := r.AddTasks(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func updateCommand() *cobra.Command {
+	return verb("update", "Change all records of a kind where they are, within the current version",
+		listUpdatesCommand(), beginUpdateCommand(), cancelUpdateCommand())
+}
+
+func listUpdatesCommand() *cobra.Command {
+	c := &connection{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the controller's data updates",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
+				all, err := unary(ctx, c, api.ListUpdates, &dbv1.ListUpdatesRequest{Name: c.name})
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return printJSON(cmd.OutOrStdout(), all)
+				}
+				return renderTasks(cmd.OutOrStdout(), all.GetTasks())
+			})
+		},
+	}
+	c.register(cmd)
+	return cmd
+}
+
+func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
+	if len(tasks) == 0 {
+		return write(w, []byte("there are no data updates: add some to 'updates' of the configuration\n"))
+	}
+	var b bytes.Buffer
+	t := newTable(&b, "NAME\tVERSION\tKIND\tDESCRIPTION")
+	for _, task := range tasks {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", task.GetName(), task.GetVersion(), task.GetKind(), or(task.GetDescription(), "-"))
+	}
+	flush(t)
+	return write(w, b.Bytes())
+}
+
+func beginUpdateCommand() *cobra.Command {
+	a := &asker{starts: true}
+	var task string
+	cmd := &cobra.Command{
+		Use:   "begin --task NAME",
+		Short: "Apply a data update to every record of a kind",
+		Long: "Apply a data update to every record of a kind while clients write. No write of a client is lost.\n" +
+			"'get deployment' shows the progress, 'history' the result. Records that fail stay as they are and\n" +
+			"are counted. No upgrade switches meanwhile. A repeated call changes nothing while the update runs;\n" +
+			"afterwards it processes all records again.",
+		Example: "  dbcontroller update begin --task fill-region",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if task == "" {
+				return usage("no data update named: give --task, 'dbcontroller update list' shows which there are")
+			}
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				return api.BeginUpdate(ctx, connect.NewRequest(&dbv1.BeginUpdateRequest{
+					Name: a.name, Task: task, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&task, "task", "", "name of the data update")
+	return cmd
+}
+
+func cancelUpdateCommand() *cobra.Command {
+	a := &asker{}
+	var reason, id string
+	cmd := &cobra.Command{
+		Use:   "cancel",
+		Short: "Cancel the running data update; its changes stay",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
+				run := id
+				if run == "" {
+					run = shown.GetUpdate().GetId() // the one that the dry run saw
+				}
+				return api.CancelUpdate(ctx, connect.NewRequest(&dbv1.CancelUpdateRequest{
+					Name: a.name, UpdateId: run, Reason: reason, DryRun: dryRun, RequestedBy: a.who(),
+				}))
+			})
+		},
+	}
+	a.register(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the history")
+	cmd.Flags().StringVar(&id, "update-id", "", "cancel only this run; empty: any")
+	return cmd
+}

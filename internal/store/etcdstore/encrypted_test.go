@@ -1,0 +1,14 @@
+package etcdstore_test
+
+import (
+	"testing"
+
+	"dbcontroller.dev/internal/store/recordtest"
+)
+
+// TestConformanceEncrypted: what is in front of the backend asks of it what it does.
+func TestConformanceEncrypted(t *testing.T) {
+	f := factory(t)
+	recordtest.ExerciseTopics(t, func(t *testing.T) recordtest.Backend { return recordtest.Encrypted(t, f(t)) },
+		"scan", "read", "apply", "load", "client", "swap", "once", "indexes") // the others pass documents on
+}

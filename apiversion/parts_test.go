@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/internal/base/inprocess"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/transform/lens"
 )
 

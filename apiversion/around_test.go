@@ -23,6 +23,11 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
+// observing is a function that observes.
+type observing func(ctx context.Context, e apiversion.Event) error
+
+func (f observing) Observe(ctx context.Context, e apiversion.Event) error { return f(ctx, e) }
+
 // journal keeps what it observes.
 type journal struct {
 	mu    sync.Mutex
@@ -55,8 +60,8 @@ func TestObservers(t *testing.T) {
 	h := apiversion.NewHandler(libraryTable(t), v2.connectHandler(), apiversion.Options{
 		Observers: []apiversion.Observer{
 			&first,
-			apiversion.ObserverFunc(func(context.Context, apiversion.Event) error { panic("observer is broken") }),
-			apiversion.ObserverFunc(func(context.Context, apiversion.Event) error { return errors.New("disk is full") }),
+			observing(func(context.Context, apiversion.Event) error { panic("observer is broken") }),
+			observing(func(context.Context, apiversion.Event) error { return errors.New("disk is full") }),
 			&last,
 		},
 		ObserverFailed: func(err error) { failed = append(failed, err.Error()) },

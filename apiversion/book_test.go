@@ -32,7 +32,7 @@ func lensResource(tb testing.TB, r apiversion.Resource, text string) *apiversion
 		tb.Fatal(err)
 	}
 	r.UpMapping, r.DownMapping = l.UpMapping(), l.DownMapping()
-	out, err := apiversion.FromLens(r, l)
+	out, err := byDocuments(r, l.Up, l.Down)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -60,6 +60,22 @@ func libraryConfig(tb testing.TB, r *apiversion.Resource) apiversion.Config {
 			{Old: "BurnBook", Discontinued: "use DeleteBook"},
 		},
 	}
+}
+
+// backTable serves v2 by the handlers of v1.
+func backTable(tb testing.TB) *apiversion.Table {
+	tb.Helper()
+	t, err := apiversion.NewTable(apiversion.Config{
+		Old: service(tb, "v2"), New: service(tb, "v1"), Resources: []*apiversion.Resource{bookResource(tb).Reverse()},
+		Methods: []apiversion.Method{
+			{Old: "SearchBooks", New: "ListBooks", Unset: []string{"total"}},
+			{Old: "CheckOut", Discontinued: "use LendBook"},
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return t
 }
 
 func libraryTable(tb testing.TB) *apiversion.Table {

@@ -111,7 +111,7 @@ func (c *call) oldField(path string) (string, bool) {
 
 // oldPath returns the old path of a field of the resource. Several old fields are joined by commas.
 func (c *call) oldPath(path string) (string, bool) {
-	paths, err := c.resource.Reverse().field(path)
+	paths, err := c.resource.reverse().field(path)
 	if err != nil || len(paths) == 0 {
 		return "", false
 	}

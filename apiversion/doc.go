@@ -1,26 +1,24 @@
-// Package apiversion serves one version of an API with the handler of another version. A
-// service needs that on both sides of a flip, the moment at which a deployment switches its
-// active version. Before the flip, the new API works on the old data. After it, the old API
-// works on the new data. One set of declarations serves both directions.
+// Package apiversion serves one version of an API with the handlers of another version. After the
+// flip, the moment at which a deployment switches its active version, clients of the old API
+// still call it. The package answers them with the handlers of the new version, over the new data.
 //
 // # Vocabulary
 //
-//   - Old is the version that the client calls. New is the version that serves the call. Both
-//     are roles, not ages: Resource.Reverse and Table.Reverse exchange them.
+//   - Old is the version that the client calls. New is the version that serves the call.
 //   - Up converts from Old to New, Down from New to Old.
 //   - A Resource declares one resource type in both versions. It has a Converter of messages and
 //     a transform.Mapping of names, fields and values for each direction.
-//   - A lens declares the differences of two document formats (package transform/lens).
 //   - A role is the meaning of a request field, such as name, filter or page token.
 //
 // # Where to begin
 //
-// FromLens makes a Resource from a lens. Typed makes one from two Go functions on generated
-// messages, and maps the fields that both versions have. The package has no language of its
-// own for the differences of fields. NewTable pairs the methods of two services: renamed,
-// replaced or discontinued. NewHandler then serves the procedures of the old service, unary and
-// server streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in
-// process.
+// Typed makes a Resource from two Go functions on generated messages, and maps the fields that
+// both versions have. NewTable pairs the methods of two services: renamed, replaced or
+// discontinued. NewHandler then serves the procedures of the old service, unary and server
+// streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in process.
+//
+// Package transform/adapt is the other way to serve an old API: the old version's handlers run
+// over the new data. Use it first. It needs no table and refuses no request.
 //
 // Further parts of the package:
 //

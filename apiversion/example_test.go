@@ -2,56 +2,23 @@ package apiversion_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/internal/base/inprocess"
-	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform"
 )
-
-func ExampleFromLens() {
-	l, err := lens.Parse("parts.yaml", []byte(partLens))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	file, err := prototest.Compile("parts.proto")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	part, err := apiversion.FromLens(apiversion.Resource{
-		Old: file.Messages().ByName("PartV1"), New: file.Messages().ByName("PartV2"), OldName: "guid", NewName: "id",
-		UpMapping: l.UpMapping(), DownMapping: l.DownMapping(),
-	}, l)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	old := dynamicpb.NewMessage(part.Old)
-	put(old, "guid", "bolt")
-	put(old, "weight_g", int32(5))
-	now, err := part.Up(old, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(get(now.ProtoReflect(), "id"), get(now.ProtoReflect(), "weight_mg"))
-	fmt.Println(part.UpdateMask(&fieldmaskpb.FieldMask{Paths: []string{"weight_g"}}))
-	// Output:
-	// bolt 5000
-	// paths:"weight_mg" <nil>
-}
 
 // The new version has times of whole seconds.
 func ExampleTyped() {
@@ -91,18 +58,19 @@ func ExampleNewHandler() {
 	message := func(name protoreflect.Name) protoreflect.MessageDescriptor { return file.Messages().ByName(name) }
 	v1, v2 := file.Services().ByName("PartsV1"), file.Services().ByName("PartsV2")
 
-	l, err := lens.Parse("parts.yaml", []byte(partLens))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	part, err := apiversion.FromLens(apiversion.Resource{
-		Old: message("PartV1"), New: message("PartV2"), OldName: "guid", NewName: "id",
-		UpMapping: l.UpMapping(), DownMapping: l.DownMapping(),
-	}, l)
-	if err != nil {
-		fmt.Println(err)
-		return
+	// v2 has the weight in milligrams. A read needs only Down.
+	part := &apiversion.Resource{
+		Old: message("PartV1"), New: message("PartV2"), OldName: "guid", NewName: "id", SameNames: true,
+		UpMapping: transform.Identity{}, DownMapping: transform.Identity{},
+		Up: func(proto.Message, proto.Message) (proto.Message, error) {
+			return nil, errors.New("parts are only read")
+		},
+		Down: func(now, _ proto.Message) (proto.Message, error) {
+			old := dynamicpb.NewMessage(message("PartV1"))
+			put(old, "guid", get(now.ProtoReflect(), "id").String())
+			put(old, "weight_g", int32(get(now.ProtoReflect(), "weight_mg").Int()/1000))
+			return old, nil
+		},
 	}
 	const why = "use version 2"
 	table, err := apiversion.NewTable(apiversion.Config{

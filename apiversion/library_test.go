@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/internal/base/raced"
 )
 

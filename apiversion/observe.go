@@ -38,14 +38,6 @@ type Observer interface {
 	Observe(ctx context.Context, e Event) error
 }
 
-// ObserverFunc adapts a function to Observer.
-type ObserverFunc func(ctx context.Context, e Event) error
-
-var _ Observer = ObserverFunc(nil)
-
-// Observe calls f.
-func (f ObserverFunc) Observe(ctx context.Context, e Event) error { return f(ctx, e) }
-
 func notify(ctx context.Context, observers []Observer, failed func(error), e Event) {
 	for _, o := range observers {
 		if err := observe(ctx, o, e); err != nil && failed != nil {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/apiversion/prototest"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/internal/base/inprocess"
 )
 
@@ -144,7 +144,7 @@ func TestConvertersThatPanic(t *testing.T) {
 	answers := map[string]*message{"CreatePart": text(t, cfg.New.Methods().ByName("CreatePart").Output(), `id: "p"`)}
 	var seen atomic.Pointer[inprocess.PanicError]
 	c := serve(t, cfg.Old, apiversion.NewHandler(table, partsV2(cfg.New, answers, map[string]*message{}), apiversion.Options{
-		Observers: []apiversion.Observer{apiversion.ObserverFunc(func(_ context.Context, e apiversion.Event) error {
+		Observers: []apiversion.Observer{observing(func(_ context.Context, e apiversion.Event) error {
 			if p := new(inprocess.PanicError); e.What == apiversion.Request && errors.As(e.Err, &p) {
 				seen.Store(p)
 			}

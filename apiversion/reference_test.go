@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/transform/lens"
 )
 
@@ -38,7 +38,7 @@ func TestReferences(t *testing.T) {
 		Old: d, New: d, UpMapping: l.UpMapping(), DownMapping: l.DownMapping(), SameNames: true,
 		References: []listing.Reference{{Field: "opt_text", Others: keys.Others}, {Field: "texts", Others: keys.Others}},
 	}
-	r, err := apiversion.FromLens(of, l)
+	r, err := byDocuments(of, l.Up, l.Down)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestReferences(t *testing.T) {
 		}
 	}
 	of.References = []listing.Reference{{Field: "gone", Others: keys.Others}}
-	if _, err := apiversion.FromLens(of, l); err == nil || !strings.Contains(err.Error(), "References: prototest.Kinds has no field gone") {
+	if _, err := byDocuments(of, l.Up, l.Down); err == nil || !strings.Contains(err.Error(), "References: prototest.Kinds has no field gone") {
 		t.Errorf("a reference that is not there: %v", err)
 	}
 }

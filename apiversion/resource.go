@@ -21,11 +21,12 @@ import (
 // have is the existing message of the other version, or nil if there is none or it is unknown. The
 // converter takes from it the values that msg cannot express. It must neither keep nor change its
 // arguments. It must accept every implementation of the message types, including dynamic messages.
-// It may be called concurrently.
+// It may be called concurrently. A *transform.MappingError names the field of msg that the other
+// version cannot express.
 type Converter func(msg, have proto.Message) (proto.Message, error)
 
-// Resource declares one resource type in two versions. Old and New are roles, not ages: Reverse
-// exchanges them.
+// Resource declares one resource type in two versions. Old and New are roles, not ages: Old is
+// the version of the clients, New the version of the handlers.
 type Resource struct {
 	// Old and New describe the messages of the two versions.
 	Old, New protoreflect.MessageDescriptor
@@ -42,15 +43,15 @@ type Resource struct {
 	SameNames bool
 	// References lists fields of Old that hold names of another service's resources, where New
 	// holds their names in that service's other version. A filter with either name then finds the
-	// same records. Fields that both versions hold alike need no entry. Reverse drops them.
+	// same records. Fields that both versions hold alike need no entry.
 	References []listing.Reference
 
 	// emptyShown is the Old message of an empty New message. It is nil if the conversion fails.
 	emptyShown proto.Message
 }
 
-// Reverse returns the resource with both versions exchanged. It has no References.
-func (r *Resource) Reverse() *Resource {
+// reverse returns the resource with both versions exchanged. It has no References.
+func (r *Resource) reverse() *Resource {
 	return &Resource{
 		Old: r.New, New: r.Old, Up: r.Down, Down: r.Up, UpMapping: r.DownMapping, DownMapping: r.UpMapping,
 		OldName: r.NewName, NewName: r.OldName, SameNames: r.SameNames,

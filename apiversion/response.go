@@ -193,7 +193,7 @@ func (c *call) respondField(ctx context.Context, f responseField, now, old *dyna
 		}
 		return err
 	case recordName:
-		name, err := f.resource.Reverse().Name(now.Get(f.now).String())
+		name, err := f.resource.reverse().Name(now.Get(f.now).String())
 		if err == nil {
 			old.Set(f.old, protoreflect.ValueOfString(name))
 		}
@@ -262,6 +262,6 @@ func (c *call) nextToken(text string) (string, error) {
 		return "", err
 	}
 	// The token holds New names and values, so the reverse resource translates it.
-	t, err = c.resource.Reverse().Token(t, order, digest)
+	t, err = c.resource.reverse().Token(t, order, digest)
 	return t.String(), err
 }

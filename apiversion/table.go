@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -54,12 +53,8 @@ type Method struct {
 	// The handler sends the requests one after the other, in one transaction (Options.Together).
 	// Each request sees the writes of the earlier ones. If one fails, none is written. After a
 	// conflict with another client the transaction runs again, and so do both functions.
-	// Table.Reverse does not use them.
 	Requests  func(ctx context.Context, old proto.Message) ([]Call, error)
 	Responses func(ctx context.Context, old proto.Message, now []proto.Message, out *dynamicpb.Message) error
-	// ReverseRequest and ReverseResponse take the place of Request and Response in Table.Reverse.
-	ReverseRequest  func(ctx context.Context, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
-	ReverseResponse func(ctx context.Context, newRequest, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
 }
 
 // Table is a checked Config. It is immutable after NewTable.
@@ -136,66 +131,6 @@ func NewTable(cfg Config) (*Table, error) {
 
 // Path returns the path prefix of the old service, for mounting its handler.
 func (t *Table) Path() string { return "/" + string(t.cfg.Old.FullName()) + "/" }
-
-// Reverse returns the table that serves the new version by the old one. Some methods are
-// discontinued in it: those that the old version does not have, those served by several requests,
-// and those with a Request or Response without a reverse function. Their error asks the client to
-// wait until the upgrade is complete.
-func (t *Table) Reverse() (*Table, error) {
-	cfg := Config{Old: t.cfg.New, New: t.cfg.Old}
-	for _, r := range t.cfg.Resources {
-		cfg.Resources = append(cfg.Resources, r.Reverse())
-	}
-	const notYet = "it is available once the upgrade to this version is completed"
-	for i := range t.cfg.New.Methods().Len() {
-		name := string(t.cfg.New.Methods().Get(i).Name())
-		// Several old methods may share a new one. The first of them serves it.
-		at := slices.IndexFunc(t.routes, func(r *route) bool { return r.now != nil && r.New == name })
-		if at < 0 {
-			cfg.Methods = append(cfg.Methods, Method{Old: name, Discontinued: notYet})
-			continue
-		}
-		m := t.routes[at].Method
-		if m.Request != nil && m.ReverseRequest == nil || m.Response != nil && m.ReverseResponse == nil {
-			cfg.Methods = append(cfg.Methods, Method{Old: name, Discontinued: notYet})
-			continue
-		}
-		back := Method{
-			Old: m.New, New: m.Old, OldRoles: m.NewRoles, NewRoles: m.OldRoles, OpaqueTokens: m.OpaqueTokens,
-			RequestFields: invert(m.RequestFields), ResponseFields: invert(m.ResponseFields),
-			Request: m.ReverseRequest, Response: m.ReverseResponse, ReverseRequest: m.Request, ReverseResponse: m.Response,
-		}
-		if t.routes[at].resource != nil {
-			back.Resource = string(t.routes[at].resource.New.FullName())
-		}
-		// A newer response has fields that the older one lacks. They stay empty instead of failing
-		// the table.
-		back.Unset = onlyThere(t.routes[at].now.Output(), t.routes[at].old.Output(), back.ResponseFields)
-		cfg.Methods = append(cfg.Methods, back)
-	}
-	return NewTable(cfg)
-}
-
-// invert exchanges keys and values.
-func invert(m map[string]string) map[string]string {
-	out := make(map[string]string, len(m))
-	for k, v := range m {
-		out[v] = k
-	}
-	return out
-}
-
-// onlyThere returns the scalar fields of a that b does not have.
-func onlyThere(a, b protoreflect.MessageDescriptor, pairs map[string]string) []string {
-	var out []string
-	for i := range a.Fields().Len() {
-		fd := a.Fields().Get(i)
-		if _, paired := pairs[string(fd.Name())]; !paired && fd.Message() == nil && b.Fields().ByName(fd.Name()) == nil {
-			out = append(out, string(fd.Name()))
-		}
-	}
-	return out
-}
 
 // route checks one method and makes its route.
 func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error) {

@@ -22,10 +22,6 @@ type world struct {
 func newWorld(t *testing.T, books []*message) world {
 	r := bookResource(t)
 	table := libraryTable(t)
-	reverse, err := table.Reverse()
-	if err != nil {
-		t.Fatal(err)
-	}
 	v1, v2 := newLibrary(service(t, "v1")), newLibrary(service(t, "v2"))
 	for _, b := range books {
 		v1.add(b)
@@ -42,7 +38,7 @@ func newWorld(t *testing.T, books []*message) world {
 		},
 		translated: map[string]client{
 			"v1": direct(t, service(t, "v1"), apiversion.NewHandler(table, v2.connectHandler(), apiversion.Options{})),
-			"v2": direct(t, service(t, "v2"), apiversion.NewHandler(reverse, v1.connectHandler(), apiversion.Options{})),
+			"v2": direct(t, service(t, "v2"), apiversion.NewHandler(backTable(t), v1.connectHandler(), apiversion.Options{})),
 		},
 	}
 }

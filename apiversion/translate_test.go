@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
 )

@@ -5,18 +5,22 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	"dbcontroller.dev/transform"
 )
+
+// keep changes nothing.
+func keep(doc, _ bson.Raw) (bson.Raw, error) { return doc, nil }
 
 // TestFiltersOnWhatIsNotSet: one version cannot distinguish 0 from unset, the other can.
 func TestFiltersOnWhatIsNotSet(t *testing.T) {
 	t.Parallel()
 	plain, careful := prototest.Message(t, "kinds.proto", "Plain"), prototest.Message(t, "kinds.proto", "Careful")
-	r, err := apiversion.FromLens(apiversion.Resource{Old: plain, New: careful, UpMapping: transform.Identity{}, DownMapping: transform.Identity{}}, keepLens{})
+	r, err := byDocuments(apiversion.Resource{Old: plain, New: careful, UpMapping: transform.Identity{}, DownMapping: transform.Identity{}}, keep, keep)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,43 +15,53 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/typed"
 )
 
-type JobV1 struct {
-	ID       string `bson:"_id"`
-	MemoryMB int32  `bson:"memory_mb"`
-	Timeout  string `bson:"timeout"`
-	Queue    string `bson:"queue"`
+// jobsLens makes one record of one record. The hook is in Go.
+const jobsLens = `
+lens: 1
+kinds: {from: jobs, to: tasks}
+operations:
+  - rename: {from: memory_mb, to: memory}
+  - hook: {name: seconds, from: [timeout], to: [seconds]}
+  - remove: {field: queue, default: default}
+  - add: {field: priority, default: normal}
+`
+
+// jobs is the transformer of jobsLens. Seconds are "30s" in v1 and 30 in v2.
+func jobs() (transform.Spec, error) {
+	l, err := lens.Parse("jobs.yaml", []byte(jobsLens), lens.WithHooks(lens.Hooks{
+		"seconds": {Revision: "1", Up: parseSeconds, Down: formatSeconds},
+	}))
+	if err != nil {
+		return transform.Spec{}, err
+	}
+	return l.Spec("", "", lens.Managed()), nil
 }
 
-type JobV2 struct {
-	ID       string `bson:"_id"`
-	Memory   int32  `bson:"memory"`
-	Timeout  int32  `bson:"timeout"` // seconds
-	Priority string `bson:"priority"`
+func parseSeconds(in []bson.RawValue) ([]bson.RawValue, error) {
+	text, _ := in[0].StringValueOK()
+	n, err := strconv.ParseInt(strings.TrimSuffix(text, "s"), 10, 32)
+	return one(int32(n), err)
 }
 
-// jobs makes one record of one record; a changed field is one pair of functions.
-func jobs() (*typed.Transformer, error) {
-	return typed.Compile(typed.Pair[JobV1, JobV2]{
-		Name: "jobs", Revision: "1",
-		OldKind: record.KindSpec{Name: "jobs"}, NewKind: record.KindSpec{Name: "tasks"},
-		Fields: []typed.Field{
-			typed.Rename("memory_mb", "memory"),
-			typed.Convert("timeout", "timeout", parseSeconds, formatSeconds),
-			typed.OldOnly("queue", "default"),
-			typed.NewOnly("priority", "normal"),
-		},
-	})
+func formatSeconds(in []bson.RawValue) ([]bson.RawValue, error) {
+	n, ok := in[0].Int32OK()
+	if !ok {
+		return nil, fmt.Errorf("seconds are of type %s", in[0].Type)
+	}
+	return one(fmt.Sprintf("%ds", n), nil)
 }
 
-func parseSeconds(s string) (int32, error) {
-	n, err := strconv.ParseInt(strings.TrimSuffix(s, "s"), 10, 32)
-	return int32(n), err
+func one(v any, err error) ([]bson.RawValue, error) {
+	if err != nil {
+		return nil, err
+	}
+	t, data, err := bson.MarshalValue(v)
+	return []bson.RawValue{{Type: t, Value: data}}, err
 }
-
-func formatSeconds(n int32) (string, error) { return fmt.Sprintf("%ds", n), nil }
 
 type (
 	BuildV1 struct {
@@ -233,12 +243,27 @@ func TestAccountsLaws(t *testing.T) {
 	})
 }
 
+type (
+	JobV1 struct {
+		ID       string `bson:"_id"`
+		MemoryMB int32  `bson:"memory_mb"`
+		Timeout  string `bson:"timeout"`
+		Queue    string `bson:"queue"`
+	}
+	JobV2 struct {
+		ID       string `bson:"_id"`
+		Memory   int32  `bson:"memory"`
+		Seconds  int32  `bson:"seconds"`
+		Priority string `bson:"priority"`
+	}
+)
+
 func TestJobsLaws(t *testing.T) {
-	made, err := jobs()
+	spec, err := jobs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	up, down := both(t, made.Spec)
+	up, down := both(t, spec)
 	id, small := rapid.SampledFrom([]string{"a", "b"}), rapid.Int32Range(0, 9999)
 	lawtest.Check(t, lawtest.Case{
 		Up: up, Down: down, LossyUp: true, LossyDown: true, // queue, and priority
@@ -251,35 +276,28 @@ func TestJobsLaws(t *testing.T) {
 	})
 }
 
-type JobV3 struct {
-	ID       string `bson:"_id"`
-	Memory   int32  `bson:"memory"`
-	Deadline int32  `bson:"deadline"`
-	Priority string `bson:"priority"`
-}
+const deadlinesLens = `
+lens: 1
+kinds: {from: tasks, to: tasks}
+operations:
+  - rename: {from: seconds, to: deadline}
+`
 
 // chain registers two steps, and a kind that ends with the first one.
-func chain() (registry *transform.Registry, requests transform.Mapping, err error) {
+func chain() (*transform.Registry, error) {
 	first, err := jobs()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	second, err := typed.Compile(typed.Pair[JobV2, JobV3]{
-		Name: "jobs", Revision: "1",
-		OldKind: record.KindSpec{Name: "tasks"}, NewKind: record.KindSpec{Name: "tasks"},
-		Fields: []typed.Field{typed.Rename("timeout", "deadline")},
-	})
+	second, err := lens.Parse("deadlines.yaml", []byte(deadlinesLens))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	registry = transform.NewRegistry("jobs.example.com")
-	if err := registry.Add("v1", "v2", first.Spec, dropped("job_history")); err != nil {
-		return nil, nil, err
+	registry := transform.NewRegistry("jobs.example.com")
+	if err := registry.Add("v1", "v2", first, dropped("job_history")); err != nil {
+		return nil, err
 	}
-	if err := registry.Add("v2", "v3", second.Spec); err != nil {
-		return nil, nil, err
-	}
-	return registry, transform.Mappings(first.Up, second.Up), nil
+	return registry, registry.Add("v2", "v3", second.Spec("", "", lens.Managed()))
 }
 
 // dropped declares that the new version does not have a kind.
@@ -292,7 +310,7 @@ func dropped(kind string) transform.Spec {
 
 // Example_chain: from v1 to v3 a record is read once and written once.
 func Example_chain() {
-	registry, requests, err := chain()
+	registry, err := chain()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -307,10 +325,8 @@ func Example_chain() {
 	id, _, _ := up.GroupOf("jobs", key)
 	out, err := up.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{{Kind: "jobs", Key: key, Doc: doc}}}, transform.Group{Name: id.Name})
 	fmt.Println(out[0].Kind, out[0].Doc, err)
-	fmt.Println(requests.Compare(transform.Condition{Path: "timeout", Op: transform.OpEqual, Values: []any{"30s"}}))
 	fmt.Println(transform.SyncsFrom(up, "job_history"))
 	// Output:
 	// tasks {"_id": "a","memory": {"$numberInt":"64"},"deadline": {"$numberInt":"30"},"priority": "normal"} <nil>
-	// [{deadline == [30]}] <nil>
 	// false
 }

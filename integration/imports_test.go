@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"appclient/client"},
 	{
 		"syncer", "vrunner", "apiversion", "appclient",
-		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks",
+		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks", "internal/engine/shardstest",
 	},
 	{"resource"},
 	{"internal/control/deployment", "internal/engine/collections", "examples"},

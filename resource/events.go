@@ -86,7 +86,8 @@ func (e events) read(m protoreflect.Message) vrunner.Event {
 }
 
 // MountWatches mounts the watches of services in front of a runner. A watch is a server-streaming
-// method whose messages have the fields that WatchTo needs. A client's stream continues over a
+// method whose messages have an enum field for the type of the event, a string field for the name, and
+// a field for the resource. A client's stream continues over a
 // switch: the client gets only the differences between its state and the state of the other
 // version's handlers. Other streams stay with the stacks.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, services []protoreflect.ServiceDescriptor, opts ...connect.HandlerOption) {

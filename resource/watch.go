@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
@@ -78,24 +77,6 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 			}
 		}
 	}
-}
-
-// WatchTo is Watch for a handler. It sends the events as messages of type Res. Res needs an enum
-// field for the type of the event, a string field for the name, and a field for the resource.
-func WatchTo[M proto.Message, Res any](ctx context.Context, t *Table[M], req proto.Message, out *connect.ServerStream[Res]) error {
-	first, ok := any(new(Res)).(proto.Message)
-	if !ok {
-		return connect.NewError(connect.CodeInternal, fmt.Errorf("%T is no protobuf message", first))
-	}
-	layout, err := eventsOf(first.ProtoReflect().Descriptor(), t.name.Name(), t.message)
-	if err != nil {
-		return connect.NewError(connect.CodeInternal, err)
-	}
-	return apiversion.CodeError(t.Watch(ctx, req, func(e Event[M]) error {
-		res := new(Res)
-		layout.write(any(res).(proto.Message).ProtoReflect(), e.Type, e.Name, e.Message.ProtoReflect()) //nolint:forcetypeassert // as first
-		return out.Send(res)
-	}))
 }
 
 // changed returns the resources of dirty records, each once.

@@ -90,15 +90,6 @@ func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.Le
 	}
 }
 
-// Resign gives up leadership. A lock that was lost before is no error.
-func Resign(ctx context.Context, store coord.Store, lock Lock) error {
-	_, err := store.Commit(ctx, []coord.Condition{lock.Condition()}, []coord.Op{{Key: lock.Key, Delete: true}})
-	if err != nil && !errors.Is(err, coord.ErrConflict) {
-		return fmt.Errorf("resign from %s: %w", lock.Key, err)
-	}
-	return nil
-}
-
 // Lead runs work whenever this process is the leader, under a lease of DefaultTTL. The context of
 // work ends when leadership is lost. After the next election Lead calls work again. Lead ends with
 // the result of work when work returns as the leader, also with nil. It returns nil when ctx ends.

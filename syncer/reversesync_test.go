@@ -14,10 +14,10 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/shardstest"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/shards/shardstest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"

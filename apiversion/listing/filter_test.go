@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 )
 
 func kinds(t testing.TB) protoreflect.MessageDescriptor {

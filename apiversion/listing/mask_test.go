@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/apiversion/internal/prototest"
 	"dbcontroller.dev/apiversion/listing"
-	"dbcontroller.dev/apiversion/prototest"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 )
 

@@ -3,6 +3,7 @@ package protodoc_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -117,11 +118,11 @@ func TestGroupsOfMessages(t *testing.T) {
 	lawtest.Check(t, lawtest.Case{Up: up, Down: down, Old: old, New: fresh})
 }
 
-// TestMergeKeepsWhatIsWithin: what a program does not know within a message that changed
-// stays in the complement.
+// TestMergeKeepsWhatIsWithin: the complement keeps what a program does not know within a message
+// that changed.
 func TestMergeKeepsWhatIsWithin(t *testing.T) {
 	t.Parallel()
-	c := protodoc.Codec[*bbsv1.DesiredLRP]()
+	c := protodoc.Kinds(reflect.TypeFor[*bbsv1.DesiredLRP]())
 	held, err := bson.Marshal(bson.D{{Key: "_id", Value: "p"}, {Key: "definition", Value: bson.D{{Key: "memory_mb", Value: int32(1)}, {Key: "newer", Value: "x"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -130,24 +131,19 @@ func TestMergeKeepsWhatIsWithin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Definition.MemoryMb = 2
-	doc, err := c.(typed.Merger[*bbsv1.DesiredLRP]).Merge(held, m)
+	m.(*bbsv1.DesiredLRP).Definition.MemoryMb = 2
+	doc, err := c.(typed.Merger).Merge(held, m)
 	if err != nil || doc.Lookup("definition", "newer").StringValue() != "x" || doc.Lookup("definition", "memory_mb").Int32() != 2 {
 		t.Errorf("merged to %v, %v", doc, err)
 	}
+	if fields, err := c.Fields(); err != nil || !slices.Contains(fields, "process_guid") {
+		t.Errorf("fields %v, %v", fields, err)
+	}
 }
 
-func TestShapes(t *testing.T) {
+func TestKindsOfMessagesAlone(t *testing.T) {
 	t.Parallel()
-	shape := func(s typed.Shape, err error) string { return fmt.Sprint(s, err) }
-	a, b := shape(protodoc.Codec[*bbsv1.Definition]().Shape()), shape(protodoc.Codec[*bbsv2.Definition]().Shape())
-	if a != b || a == "" {
-		t.Errorf("the same fields have the shapes %s and %s", a, b)
-	}
-	if c := shape(protodoc.Codec[*bbsv2.LRPDeployment]().Shape()); c == shape(protodoc.Codec[*bbsv1.DesiredLRP]().Shape()) {
-		t.Errorf("different fields have the shape %s", c)
-	}
-	if _, ok := protodoc.Kinds(reflect.TypeFor[*struct{ A int }]()); ok {
+	if c := protodoc.Kinds(reflect.TypeFor[*struct{ A int }]()); c != nil {
 		t.Error("a struct has the codec of a message")
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Unmarshal sets msg to the content of a document. It ignores elements that msg does not know:
-// Unknown lists them, and Merge keeps them. It copies all it needs, so the caller may reuse doc.
-// After an error msg is incomplete.
+// Unmarshal sets msg to the content of a document. It ignores elements that msg does not know;
+// Merge keeps them. It copies all it needs, so the caller may reuse doc. After an error msg is
+// incomplete.
 func Unmarshal(doc bson.Raw, msg proto.Message) error {
 	if err := bsoncore.Document(doc).Validate(); err != nil {
 		return failf("the document is malformed: %v", err)
@@ -268,48 +268,4 @@ func decodeAny(v bsoncore.Value, m protoreflect.Message, depth int) error {
 	}
 	m.Set(fields.ByNumber(number), value)
 	return nil
-}
-
-// Unknown returns the dotted paths of a document's elements that messages of a type do not know, in
-// document order. It does not look into well-known types, since they accept any content.
-func Unknown(doc bson.Raw, d protoreflect.MessageDescriptor) []string {
-	return unknownBelow(nil, "", bsoncore.Document(doc), d)
-}
-
-// unknownBelow appends the unknown elements of a document to out.
-func unknownBelow(out []string, prefix string, doc bsoncore.Document, d protoreflect.MessageDescriptor) []string {
-	_ = each(doc, func(key string, v bsoncore.Value) error {
-		fd := Field(d, key)
-		if fd == nil {
-			out = append(out, prefix+key)
-			return nil
-		}
-		message := fd.Message()
-		if fd.IsMap() {
-			message = fd.MapValue().Message()
-		}
-		// Scalars have nothing below them.
-		if message == nil || wellKnownOf(message) != none {
-			return nil
-		}
-		if !fd.IsMap() && !fd.IsList() {
-			out = unknownIn(out, prefix+key+".", v, message)
-			return nil
-		}
-		if v.Type == bsoncore.TypeEmbeddedDocument || v.Type == bsoncore.TypeArray {
-			return each(bsoncore.Document(v.Data), func(item string, v bsoncore.Value) error {
-				out = unknownIn(out, prefix+key+"."+item+".", v, message)
-				return nil
-			})
-		}
-		return nil
-	})
-	return out
-}
-
-func unknownIn(out []string, prefix string, v bsoncore.Value, d protoreflect.MessageDescriptor) []string {
-	if sub, ok := v.DocumentOK(); ok {
-		return unknownBelow(out, prefix, sub, d)
-	}
-	return out
 }

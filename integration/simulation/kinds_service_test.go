@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/typed"
@@ -83,37 +82,18 @@ func (f family) part(group, child string) (kind, id string) {
 	return kind, group + "/" + suffix
 }
 
-type newPair struct {
-	ID    string   `bson:"_id"`
-	First string   `bson:"first"`
-	Last  string   `bson:"last"`
-	Out   []string `bson:"out"`
-	Count string   `bson:"count"`
-	State string   `bson:"state"`
-}
-
-func pairSpec(oldKind, newKind string) transform.Spec {
-	rename := func(from, to string) func(string) (string, error) {
-		return func(name string) (string, error) {
-			if !strings.HasPrefix(name, from) {
-				return "", fmt.Errorf("the name %q does not begin with %q", name, from)
-			}
-			return to + strings.TrimPrefix(name, from), nil
-		}
-	}
-	return must(typed.Compile(typed.Pair[oldThing, newPair]{
-		Name: oldKind, Revision: "1", OldKind: record.KindSpec{Name: oldKind}, NewKind: record.KindSpec{Name: newKind},
-		Names: &typed.Names{Up: rename("p", "pairs/"), Down: rename("pairs/", "p")},
-		Fields: []typed.Field{
-			typed.Split("in", "first", "last",
-				func(in string) (string, string, error) { a, b, _ := strings.Cut(in, " "); return a, b, nil },
-				func(a, b string) (string, error) { return a + " " + b, nil }),
-			typed.Convert("n", "count",
-				func(n int64) (string, error) { return fmt.Sprint(n), nil },
-				func(s string) (n int64, err error) { _, err = fmt.Sscan(s, &n); return n, err }),
-			typed.NewOnly("state", "new"),
-		},
-	})).Spec
+// pairLens re-keys records whose fields also change.
+func pairLens(from, to string) string {
+	return fmt.Sprintf(`
+lens: 1
+kinds: {from: %s, to: %s}
+key: {from: "p{n}", to: "pairs/{n}"}
+operations:
+  - split: {field: in, to: [first, last], separator: " "}
+  - convert: {field: n, from: long, to: string}
+  - rename: {from: n, to: count}
+  - add: {field: state, default: new}
+`, from, to)
 }
 
 type (
@@ -173,7 +153,7 @@ func lensSpecs(texts ...string) (specs []transform.Spec) {
 // kindsRegistry has all kinds of transformers side by side.
 func kindsRegistry() *transform.Registry {
 	r := transform.NewRegistry("kinds")
-	specs := append(lensSpecs(rekeyLens, fanOutLens, gatherLens, fieldsLens), pairSpec("pairs1", "pairs2"), jobSpec())
+	specs := append(lensSpecs(rekeyLens, fanOutLens, gatherLens, fieldsLens, pairLens("pairs1", "pairs2")), jobSpec())
 	if err := r.Add("v1", "v2", specs...); err != nil {
 		panic(err)
 	}
@@ -187,7 +167,7 @@ func chainRegistry() *transform.Registry {
 		return fmt.Sprintf("lens: 1\nkinds: {from: %s, to: %s}\noperations: [%s]\n", from, to, operations)
 	}
 	first := append(lensSpecs(rekeyLens, fanOutLens, gatherLens, fieldsLens, plain("pairs1", "pairsM", "")), jobSpec())
-	second := append(lensSpecs(
+	second := lensSpecs(
 		plain("keys2", "keys3", "convert: {field: count, from: long, to: string}"),
 		plain("lists2", "lists3", "add: {field: state, default: new}"),
 		plain("items2", "items3", "rename: {from: label, to: title}"),
@@ -195,7 +175,8 @@ func chainRegistry() *transform.Registry {
 		plain("users2", "users3", "join: {fields: [last, first], to: name, separator: \" \"}"),
 		plain("jobs2", "jobs3", "rename: {from: of, to: team}"),
 		plain("steps2", "steps3", "rename: {from: of, to: place}"),
-	), pairSpec("pairsM", "pairs3"))
+		pairLens("pairsM", "pairs3"),
+	)
 	if err := errors.Join(r.Add("v1", "between", first...), r.Add("between", "v2", second...)); err != nil {
 		panic(err)
 	}

@@ -4,48 +4,29 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Codec converts between documents and values of type T. BSON returns the Codec of a Go struct.
-// Package protodoc has a Codec for protobuf messages.
-type Codec[T any] interface {
-	// Decode reads the fields that T knows. It must not keep doc.
-	Decode(doc bson.Raw) (T, error)
-	// Encode writes the fields of v, including _id if T has one.
-	Encode(v T) (bson.Raw, error)
-	// Shape returns the shape of T. It must be an object.
-	Shape() (Shape, error)
+// Codec converts between documents and values of one type that is no struct with bson tags.
+// protodoc.Kinds returns the Codec of a protobuf message.
+type Codec interface {
+	// Decode reads the fields that the type knows. It must not keep doc, and must return a value of
+	// the type of the group's field.
+	Decode(doc bson.Raw) (any, error)
+	// Encode writes the fields of v, including _id if the type has one.
+	Encode(v any) (bson.Raw, error)
+	// Fields returns the names of the fields that the type knows at the top of a document.
+	Fields() ([]string, error)
 }
 
 // Merger is an optional interface of a Codec. Merge writes a value over a document and keeps all
-// fields that T does not know, at any depth. Without a Merger only unknown fields at the top of a
-// document are kept. Unknown fields inside a changed field are lost.
-type Merger[T any] interface {
-	Merge(doc bson.Raw, v T) (bson.Raw, error)
-}
-
-// BSON returns the Codec of a Go struct whose bson tags have the meaning that the MongoDB driver
-// gives them.
-func BSON[T any]() Codec[T] { return structCodec[T]{} }
-
-type structCodec[T any] struct{}
-
-func (structCodec[T]) Decode(doc bson.Raw) (v T, err error) {
-	err = decodeStruct(doc, &v)
-	return v, err
-}
-
-func (structCodec[T]) Encode(v T) (bson.Raw, error) { return encodeStruct(v) }
-
-func (structCodec[T]) Shape() (Shape, error) {
-	s, err := shapeOf(reflect.TypeFor[T]())
-	if err == nil && s.Fields == nil {
-		err = fmt.Errorf("%s is no struct", reflect.TypeFor[T]())
-	}
-	return s, err
+// fields that the type does not know, at any depth. Without a Merger only unknown fields at the top
+// of a document are kept. Unknown fields inside a changed field are lost.
+type Merger interface {
+	Merge(doc bson.Raw, v any) (bson.Raw, error)
 }
 
 // Rest is the type of a struct field that collects the fields of a document that the struct does
@@ -66,7 +47,7 @@ func decodeStruct(doc bson.Raw, into any) error {
 	if !rest.IsValid() {
 		return nil
 	}
-	known, err := shapeOf(v.Type())
+	known, err := fieldsOf(v.Type())
 	if err != nil {
 		return err
 	}
@@ -77,7 +58,7 @@ func decodeStruct(doc bson.Raw, into any) error {
 	var r Rest
 	for _, e := range elems {
 		// The _id is the key of the record, so it is never part of the rest.
-		if _, ok := known.field(e.Key()); !ok && e.Key() != "_id" {
+		if !slices.Contains(known, e.Key()) && e.Key() != "_id" {
 			// Decode must not keep doc.
 			r.elements = append(r.elements, bytes.Clone(e))
 		}

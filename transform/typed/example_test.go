@@ -3,7 +3,6 @@ package typed_test
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -11,63 +10,6 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/typed"
 )
-
-func ExampleCompile() {
-	type JobV1 struct {
-		ID       string `bson:"_id"`
-		MemoryMB int32  `bson:"memory_mb"`
-		Timeout  string `bson:"timeout"`
-	}
-	type JobV2 struct {
-		ID       string `bson:"_id"`
-		Memory   int32  `bson:"memory"`
-		Timeout  int32  `bson:"timeout"`
-		Priority string `bson:"priority"`
-	}
-	jobs, err := typed.Compile(typed.Pair[JobV1, JobV2]{
-		Name: "jobs", Revision: "1",
-		OldKind: record.KindSpec{Name: "jobs"}, NewKind: record.KindSpec{Name: "tasks"},
-		Fields: []typed.Field{
-			typed.Rename("memory_mb", "memory"),
-			typed.Convert("timeout", "timeout",
-				func(s string) (int32, error) {
-					n, err := strconv.ParseInt(strings.TrimSuffix(s, "s"), 10, 32)
-					return int32(n), err
-				},
-				func(n int32) (string, error) { return fmt.Sprintf("%ds", n), nil }),
-			typed.NewOnly("priority", "normal"),
-		},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	// The engine gets the Spec.
-	registry := transform.NewRegistry("jobs.example.com")
-	if err := registry.Add("v1", "v2", jobs.Spec); err != nil {
-		fmt.Println(err)
-		return
-	}
-	up, err := registry.Direction("v1", "v2")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	key := record.StringKey("a")
-	doc, _ := bson.Marshal(bson.D{{Key: "_id", Value: "a"}, {Key: "memory_mb", Value: int32(64)}, {Key: "timeout", Value: "30s"}, {Key: "unknown", Value: true}})
-	id, _, _ := up.GroupOf("jobs", key)
-	out, err := up.Transform(id, transform.Group{Name: id.Name, Records: []record.Record{{Kind: "jobs", Key: key, Doc: doc}}}, transform.Group{Name: id.Name})
-	fmt.Println(out[0].Doc, err)
-	// Requests of the old version get the Mapping.
-	fmt.Println(jobs.Up.Field("memory_mb"))
-	fmt.Println(jobs.Up.Compare(transform.Condition{Path: "timeout", Op: transform.OpEqual, Values: []any{"5s"}}))
-	fmt.Println(jobs.Up.Order("timeout"))
-	// Output:
-	// {"_id": "a","memory": {"$numberInt":"64"},"timeout": {"$numberInt":"30"},"unknown": true,"priority": "normal"} <nil>
-	// [memory] <nil>
-	// [{timeout == [5]}] <nil>
-	//  timeout: its values are converted, and sort in another order in the other version
-}
 
 func ExampleGroup() {
 	type Step struct {

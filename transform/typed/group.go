@@ -49,11 +49,9 @@ type Group[Old, New any] struct {
 	// each result is converted back at once, and a result that differs is an error of its group
 	// (transform.Reversal).
 	OneWay bool
-	// Codecs are the codecs of kinds, by kind name, whose types are not structs with bson tags.
-	Codecs map[string]KindCodec
-	// CodecOf returns the codec of a type, for kinds that Codecs does not have. For protobuf messages
-	// use protodoc.Kinds. Nil means none.
-	CodecOf func(reflect.Type) (KindCodec, bool)
+	// CodecOf returns the codec of a type that is no struct with bson tags, and nil for such a
+	// struct. For protobuf messages use protodoc.Kinds. Nil means that all types are structs.
+	CodecOf func(reflect.Type) Codec
 	// KeepRest is the name of a field that carries unknown fields to the other version. The one
 	// record of a group (a pointer field) holds in it the fields that the other version's types do
 	// not know, for each record separately. So several records may become one, and each gets its own
@@ -82,9 +80,8 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	case g.Up == nil || g.Down == nil:
 		return none, errors.New("it needs both Up and Down")
 	}
-	codecs := codecs{g.Codecs, g.CodecOf}
-	old, errOld := parseSide(reflect.TypeFor[Old](), codecs)
-	fresh, errNew := parseSide(reflect.TypeFor[New](), codecs)
+	old, errOld := parseSide(reflect.TypeFor[Old](), g.CodecOf)
+	fresh, errNew := parseSide(reflect.TypeFor[New](), g.CodecOf)
 	if err := errors.Join(errOld, errNew); err != nil {
 		return none, err
 	}
@@ -110,25 +107,17 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	if g.KeepRest != "" {
 		revision += ", rest in " + g.KeepRest // it changes the stored records
 	}
+	// The engine converts each result back, unless the author declares that this cannot work.
+	reversal := transform.ReversalTried
+	if g.OneWay {
+		reversal = transform.ReversalNone
+	}
 	return transform.Spec{
 		Name: g.Name, Revision: revision,
 		Old: old.declare(byContent, g.Shapes), New: fresh.declare(byContent, g.Shapes),
 		Up: run(old, fresh, separators, g.Up), Down: run(fresh, old, separators, g.Down),
-		UpNeedsHave: true, DownNeedsHave: true, Reversal: reversal(g.OneWay, true),
+		UpNeedsHave: true, DownNeedsHave: true, Reversal: reversal,
 	}, nil
-}
-
-// reversal returns how the engine makes sure that results can be converted back. tried is true if a
-// user function sees whole records.
-func reversal(oneWay, tried bool) transform.Reversal {
-	switch {
-	case oneWay:
-		return transform.ReversalNone
-	case tried:
-		return transform.ReversalTried
-	default:
-		return transform.ReversalOwn
-	}
 }
 
 // checkName refuses a group name that contains a separator: its records could be taken for parts of
@@ -193,9 +182,9 @@ type member struct {
 	many    bool
 	key     pattern
 	content path // path of the field that names the group; nil for groups by name
-	codec   KindCodec
-	shape   Shape
-	rest    bool // the type has a field of type Rest
+	codec   kindCodec
+	fields  []string // names of the fields that the type knows
+	rest    bool     // the type has a field of type Rest
 }
 
 // declare returns the transform.Side. Kinds with one record come first, because the first kind is

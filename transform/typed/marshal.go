@@ -55,13 +55,3 @@ func marshal(v any) (bson.Raw, error) {
 	}
 	return b.Bytes(), nil
 }
-
-// marshalValue encodes any value. marshal encodes documents only.
-func marshalValue(v any) (bson.Type, []byte, error) {
-	doc, err := marshal(bson.D{{Key: "v", Value: v}})
-	if err != nil {
-		return 0, nil, err
-	}
-	value := doc.Lookup("v")
-	return value.Type, value.Value, nil
-}

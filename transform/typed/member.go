@@ -167,7 +167,7 @@ func (m member) over(held, doc bson.Raw, v reflect.Value, key record.Key) (bson.
 		}
 		// A held field stays if its value has not changed, if the type does not know it, or if the
 		// encoder leaves it out. Otherwise the user's function has removed it.
-		_, known := m.shape.field(string(h.name))
+		known := slices.Contains(m.fields, string(h.name))
 		before := again.Lookup(string(h.name))
 		switch {
 		case now != nil && (string(h.name) == "_id" || !before.Equal(now.val)):

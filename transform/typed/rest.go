@@ -18,7 +18,7 @@ func (s *side) keepRest(field string) error {
 		return fmt.Errorf("KeepRest: %q cannot be the name of a field", field)
 	}
 	for _, m := range s.members {
-		if _, known := m.shape.field(field); known && field != "" {
+		if known := slices.Contains(m.fields, field); known && field != "" {
 			return fmt.Errorf("KeepRest: kind %s has a field %s of its own", m.kind.Name, field)
 		}
 	}
@@ -73,8 +73,7 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 			continue // the group's functions pass on the field of type Rest
 		}
 		o.elems = slices.DeleteFunc(o.elems, func(e *element) bool {
-			_, known := m.shape.field(string(e.name))
-			return known || string(e.name) == "_id"
+			return slices.Contains(m.fields, string(e.name)) || string(e.name) == "_id"
 		})
 		if len(o.elems) > 0 {
 			out = append(out, restOfRecord{r.Kind, r.Key.Value(), o.encode(nil)})
@@ -143,8 +142,7 @@ func (o *object) restore(m member, restField string, fields bson.Raw) error {
 	}
 	var elems []*element
 	for _, e := range o.elems {
-		_, known := m.shape.field(string(e.name))
-		if known || string(e.name) == "_id" || string(e.name) == restField {
+		if slices.Contains(m.fields, string(e.name)) || string(e.name) == "_id" || string(e.name) == restField {
 			elems = append(elems, e)
 			continue
 		}
@@ -197,6 +195,6 @@ func (o *object) keep(field string, rest []restOfRecord) error {
 		e = &element{name: []byte(field)}
 		o.elems = append(o.elems, e)
 	}
-	e.val, e.sub = bson.RawValue{Type: bson.TypeArray, Value: list}, nil
+	e.val = bson.RawValue{Type: bson.TypeArray, Value: list}
 	return nil
 }

@@ -9,62 +9,42 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// KindCodec is the Codec of one kind of a Group. ForKind and ForType make it.
-type KindCodec interface {
+// kindCodec is the codec of a kind whose struct field, or map element, has one type.
+type kindCodec interface {
 	decode(doc bson.Raw) (reflect.Value, error)
 	encode(v reflect.Value) (bson.Raw, error)
 	// merge writes v over a document if the codec is a Merger. Otherwise ok is false.
 	merge(doc bson.Raw, v reflect.Value) (merged bson.Raw, ok bool, err error)
-	shape() (Shape, error)
-	typ() reflect.Type
+	fields() ([]string, error)
 }
 
-// ForKind makes the codec of a kind whose struct field has type T or is a map of T. For a kind with
-// one record T is a pointer, as the types of protobuf messages are.
-func ForKind[T any](c Codec[T]) KindCodec { return kindCodec[T]{c} }
-
-type kindCodec[T any] struct{ c Codec[T] }
-
-func (k kindCodec[T]) decode(doc bson.Raw) (reflect.Value, error) {
-	v, err := k.c.Decode(doc)
-	return reflect.ValueOf(v), err
-}
-
-func (k kindCodec[T]) encode(v reflect.Value) (bson.Raw, error) {
-	return k.c.Encode(v.Interface().(T))
-}
-
-func (k kindCodec[T]) merge(doc bson.Raw, v reflect.Value) (bson.Raw, bool, error) {
-	c, ok := k.c.(Merger[T])
-	if !ok {
-		return nil, false, nil
-	}
-	merged, err := c.Merge(doc, v.Interface().(T))
-	return merged, true, err
-}
-
-func (k kindCodec[T]) shape() (Shape, error) { return k.c.Shape() }
-func (k kindCodec[T]) typ() reflect.Type     { return reflect.TypeFor[T]() }
-
-// ForType is ForKind for a type known only at run time. c is the codec of its values, and must
-// return values of type t.
-func ForType(t reflect.Type, c Codec[any]) KindCodec { return typeCodec{kindCodec[any]{c}, t} }
-
-type typeCodec struct {
-	kindCodec[any]
+// otherKind is the kindCodec of a Codec for values of type t.
+type otherKind struct {
+	c Codec
 	t reflect.Type
 }
 
-func (c typeCodec) decode(doc bson.Raw) (reflect.Value, error) {
-	v, err := c.c.Decode(doc)
+func (k otherKind) decode(doc bson.Raw) (reflect.Value, error) {
+	v, err := k.c.Decode(doc)
 	// Setting a struct field to another type would panic.
-	if err == nil && reflect.TypeOf(v) != c.t {
+	if err == nil && reflect.TypeOf(v) != k.t {
 		err = fmt.Errorf("its codec makes a %T", v)
 	}
 	return reflect.ValueOf(v), err
 }
 
-func (c typeCodec) typ() reflect.Type { return c.t }
+func (k otherKind) encode(v reflect.Value) (bson.Raw, error) { return k.c.Encode(v.Interface()) }
+
+func (k otherKind) merge(doc bson.Raw, v reflect.Value) (bson.Raw, bool, error) {
+	c, ok := k.c.(Merger)
+	if !ok {
+		return nil, false, nil
+	}
+	merged, err := c.Merge(doc, v.Interface())
+	return merged, true, err
+}
+
+func (k otherKind) fields() ([]string, error) { return k.c.Fields() }
 
 // structKind is the codec of a struct with bson tags, or of a pointer to one.
 type structKind struct{ t reflect.Type }
@@ -96,26 +76,10 @@ func (k structKind) encode(v reflect.Value) (bson.Raw, error) {
 
 func (k structKind) merge(bson.Raw, reflect.Value) (bson.Raw, bool, error) { return nil, false, nil }
 
-func (k structKind) shape() (Shape, error) { return shapeOf(k.t) }
-func (k structKind) typ() reflect.Type     { return k.t }
-
-// codecs finds the codecs that a group declares.
-type codecs struct {
-	byKind map[string]KindCodec
-	byType func(reflect.Type) (KindCodec, bool) // may be nil
-}
-
-// of returns the declared codec of a kind and its type. Nil means a struct with bson tags.
-func (c codecs) of(kind string, t reflect.Type) KindCodec {
-	if of := c.byKind[kind]; of != nil || c.byType == nil {
-		return of
-	}
-	of, _ := c.byType(t)
-	return of
-}
+func (k structKind) fields() ([]string, error) { return fieldsOf(k.t) }
 
 // parseSide reads the tags of a struct whose fields are kinds.
-func parseSide(t reflect.Type, codecs codecs) (side, error) {
+func parseSide(t reflect.Type, codecOf func(reflect.Type) Codec) (side, error) {
 	s := side{name: -1}
 	if t.Kind() != reflect.Struct {
 		return s, fmt.Errorf("%s is no struct whose fields are kinds", t)
@@ -134,7 +98,7 @@ func parseSide(t reflect.Type, codecs codecs) (side, error) {
 		case tag == "name" && f.Type.Kind() == reflect.String:
 			s.name = i
 		default:
-			m, err := parseMember(f, tag, codecs)
+			m, err := parseMember(f, tag, codecOf)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s.%s: %w", t, f.Name, err))
 			}
@@ -150,7 +114,7 @@ func parseSide(t reflect.Type, codecs codecs) (side, error) {
 	return s, errors.Join(errs...)
 }
 
-func parseMember(f reflect.StructField, tag string, codecs codecs) (member, error) {
+func parseMember(f reflect.StructField, tag string, codecOf func(reflect.Type) Codec) (member, error) {
 	m := member{many: f.Type.Kind() == reflect.Map}
 	var key string
 	for _, option := range strings.Split(tag, ",") {
@@ -192,18 +156,16 @@ func parseMember(f reflect.StructField, tag string, codecs codecs) (member, erro
 		}
 	}
 	// Only structs with bson tags can have a field of type Rest. A codec keeps unknown fields itself.
-	m.codec = codecs.of(m.kind.Name, typ)
+	if codecOf != nil {
+		if c := codecOf(typ); c != nil {
+			m.codec = otherKind{c, typ}
+		}
+	}
 	if m.codec == nil {
 		m.codec = structKind{typ}
 		m.rest = restOf(reflect.New(structKind{typ}.elem()).Elem()).IsValid()
 	}
-	if m.codec.typ() != typ {
-		return m, fmt.Errorf("its codec is for %s, not %s", m.codec.typ(), typ)
-	}
 	var err error
-	// Fields of a document are compared one by one, so the type must be an object.
-	if m.shape, err = m.codec.shape(); err == nil && m.shape.Fields == nil {
-		err = fmt.Errorf("%s is no struct", typ)
-	}
+	m.fields, err = m.codec.fields()
 	return m, err
 }

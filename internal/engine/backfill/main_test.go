@@ -17,9 +17,9 @@ import (
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/engine/backfill"
+	"dbcontroller.dev/internal/engine/shardstest"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/shards/shardstest"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )

@@ -101,14 +101,9 @@ func (t *tally) latency() string {
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// pause measures writes that were under way between the start of the switch and the first
-// acknowledgement by the new version. Such a write is due before that end and acknowledged after
-// that start.
-func pause(writes []write, start time.Time, to string) Pause {
-	return pauseOf(underWay(writes, start, to))
-}
-
-// underWay returns the latencies of the writes that were under way during the switch.
+// underWay returns the latencies of the writes that were under way between the start of the switch
+// and the first acknowledgement by the new version. Such a write is due before that end and
+// acknowledged after that start.
 func underWay(writes []write, start time.Time, to string) (felt []time.Duration) {
 	var end time.Time
 	for _, w := range writes {

@@ -52,17 +52,17 @@ func TestPauseCountsWhatWasUnderWay(t *testing.T) {
 		{due: at(401), acked: at(410), on: newVersion}, // due afterwards
 	}
 	want := Pause{N: 4, P50: 110, P99: 300, Max: 300}
-	if diff := cmp.Diff(want, pause(writes, at(100), newVersion)); diff != "" {
+	if diff := cmp.Diff(want, pauseOf(underWay(writes, at(100), newVersion))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	slices.Reverse(writes)
-	if diff := cmp.Diff(want, pause(writes, at(100), newVersion)); diff != "" {
+	if diff := cmp.Diff(want, pauseOf(underWay(writes, at(100), newVersion))); diff != "" {
 		t.Errorf("in another order (-want +got):\n%s", diff)
 	}
-	if got := pause(writes[5:], at(100), newVersion); got != (Pause{}) {
+	if got := pauseOf(underWay(writes[5:], at(100), newVersion)); got != (Pause{}) {
 		t.Errorf("without a write on the new version: %+v", got)
 	}
-	if got := pause(writes, time.Time{}, newVersion); got != (Pause{}) {
+	if got := pauseOf(underWay(writes, time.Time{}, newVersion)); got != (Pause{}) {
 		t.Errorf("without a switch: %+v", got)
 	}
 }

@@ -10,11 +10,11 @@ func TestCommittedPageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../docs/state-diagram.md")
+	got, err := os.ReadFile("../../../docs/state-diagram.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Error("docs/state-diagram.md is not what the machine does: go run ./upgradestate/diagram > docs/state-diagram.md")
+		t.Error("docs/state-diagram.md is not what the machine does: go run ./upgradestate/internal/diagram > docs/state-diagram.md")
 	}
 }

@@ -4,8 +4,6 @@
 //
 // The locks are real keys of the store. A commit of an engine under a lost lock is therefore
 // refused. Unlike shards.Pool, the package elects no owner and balances no load.
-//
-// It is not for users and may change with any version.
 package shardstest
 
 import (

@@ -1,8 +1,6 @@
 // Package prototest provides protobuf messages for the tests of package apiversion and its
 // subpackages. It compiles its own schemas when a test runs, so no test depends on a sample
 // service. It also generates random messages and filters. Begin to read at File and Draw.
-//
-// It is not for users and may change with any version.
 package prototest
 
 import (

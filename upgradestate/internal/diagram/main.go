@@ -1,7 +1,7 @@
 // Command diagram writes docs/state-diagram.md from the machine itself. It explores the reachable
 // states and draws its findings, so that the page cannot disagree with the code.
 //
-//	go run ./upgradestate/diagram > docs/state-diagram.md
+//	go run ./upgradestate/internal/diagram > docs/state-diagram.md
 package main
 
 import (

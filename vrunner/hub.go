@@ -22,7 +22,6 @@ const closeTimeout = 5 * time.Second
 // hub reads the changes of one version with one stream while it has subscribers. It delivers to
 // each subscriber the kinds that it asked for, and never waits for one.
 type hub struct {
-	version string
 	watcher record.Watcher
 	log     *zap.Logger
 
@@ -38,7 +37,7 @@ type hub struct {
 
 func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
 	return &hub{
-		version: version, watcher: w, log: log.With(zap.String("version", version)),
+		watcher: w, log: log.With(zap.String("version", version)),
 		subs: map[*subscription]struct{}{}, kinds: map[string]bool{}, news: make(chan struct{}),
 	}
 }

@@ -63,9 +63,6 @@ type Source[R any, M proto.Message] struct {
 	Size func(R) int
 	// Message makes the message of a record. It must be a new message, since List changes it.
 	Message func(ctx context.Context, r R) (M, error)
-	// Where is a further condition on all records. The token's digest does not include it, so it
-	// must follow from fields of the request.
-	Where Filter
 	// References lists fields of M that hold names of resources with two names. Filters match
 	// either name.
 	References []Reference
@@ -139,7 +136,7 @@ func List[R any, M proto.Message](ctx context.Context, req proto.Message, src So
 		var none M // of a generated type, whose nil pointer has a descriptor
 		d = none.ProtoReflect().Descriptor()
 	}
-	q, err := newQuery(req, d, src.Where, src.References, src.NameField)
+	q, err := newQuery(req, d, src.References, src.NameField)
 	if err != nil {
 		return Page[M]{}, err
 	}
@@ -166,7 +163,7 @@ type query struct {
 	byName bool
 }
 
-func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter, references []Reference, nameField string) (query, error) {
+func newQuery(req proto.Message, d protoreflect.MessageDescriptor, references []Reference, nameField string) (query, error) {
 	m := req.ProtoReflect()
 	names := FieldsOf(m.Descriptor())
 	q := query{mask: Mask(m, names.ReadMask)}
@@ -175,10 +172,7 @@ func newQuery(req proto.Message, d protoreflect.MessageDescriptor, where Filter,
 		return query{}, err
 	}
 	// An error here is a fault of the handler, not of the client.
-	if where, err = where.Check(d); err != nil {
-		return query{}, fmt.Errorf("list: %w", err)
-	}
-	if q.filter, err = All(q.filter, where).Referring(d, references); err != nil {
+	if q.filter, err = q.filter.Referring(d, references); err != nil {
 		return query{}, fmt.Errorf("list: %w", err)
 	}
 	if q.order, err = ParseOrder(Text(m, names.OrderBy), d); err != nil {

@@ -308,24 +308,6 @@ func TestUnorderedSourceIsSeen(t *testing.T) {
 	}
 }
 
-func TestWhereIsPartOfTheFilter(t *testing.T) {
-	t.Parallel()
-	d := kinds(t)
-	s := newShelf(t, d, 4, func(i int, m *dynamicpb.Message) {
-		m.Set(d.Fields().ByName("i32"), protoreflect.ValueOfInt32(int32(i)))
-	})
-	src := s.source(kinds(t))
-	where, err := listing.ParseFilter("i32 != 1", d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	src.Where = where
-	page, err := listing.List(t.Context(), request(t, want{filter: "i32 < 3"}), src)
-	if err != nil || len(page.Items) != 2 {
-		t.Errorf("%v, %v", page.Items, err)
-	}
-}
-
 func TestOrderRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ order, want string }{

@@ -118,9 +118,6 @@ type Config struct {
 	// mapping does not know it. The mapping of a lens does. A list that finds names out of order
 	// fails.
 	Ordered map[string]bool
-	// AllowLoss permits writes whose result does not show all the written data, because the stored
-	// version has no place for it. Without it such writes fail with a *LossError.
-	AllowLoss bool
 }
 
 // Adapter is a Store that shows another Store's records in another version. Its methods are safe

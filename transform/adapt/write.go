@@ -163,9 +163,6 @@ func (a *Adapter) back(e *edit) ([]record.Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: keep %s as %s: %w", ErrTransform, transform.ShowGroup(id.Name), a.keep.To(), err)
 	}
-	if a.cfg.AllowLoss {
-		return want, nil
-	}
 	// Show the result again: only that proves that nothing of the write is lost.
 	shown, err := a.project(e.id, want)
 	if err != nil {

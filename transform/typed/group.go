@@ -58,8 +58,6 @@ type Group[Old, New any] struct {
 	// fields back. Handlers must leave this field alone, like any field that they do not know. If
 	// KeepRest is empty, unknown fields stay where they are and do not reach the other version.
 	KeepRest string
-	// Shapes holds the indexes and options of kinds, by kind name. It may be nil.
-	Shapes map[string]record.Shape
 }
 
 // Spec checks the declarations of the group and returns its transformer. The error lists the faults
@@ -114,7 +112,7 @@ func (g Group[Old, New]) spec() (transform.Spec, error) {
 	}
 	return transform.Spec{
 		Name: g.Name, Revision: revision,
-		Old: old.declare(byContent, g.Shapes), New: fresh.declare(byContent, g.Shapes),
+		Old: old.declare(byContent), New: fresh.declare(byContent),
 		Up: run(old, fresh, separators, g.Up), Down: run(fresh, old, separators, g.Down),
 		UpNeedsHave: true, DownNeedsHave: true, Reversal: reversal,
 	}, nil
@@ -189,7 +187,7 @@ type member struct {
 
 // declare returns the transform.Side. Kinds with one record come first, because the first kind is
 // the anchor.
-func (s side) declare(byContent bool, shapes map[string]record.Shape) transform.Side {
+func (s side) declare(byContent bool) transform.Side {
 	var out transform.Side
 	members := slices.Clone(s.members)
 	slices.SortStableFunc(members, func(a, b member) int {
@@ -204,7 +202,6 @@ func (s side) declare(byContent bool, shapes map[string]record.Shape) transform.
 	})
 	for _, m := range members {
 		k := transform.GroupedKind{KindSpec: m.kind}
-		k.Shape = shapes[m.kind.Name]
 		switch {
 		case m.content != nil:
 			k.Content = m.groupByContent

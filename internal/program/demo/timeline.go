@@ -20,9 +20,8 @@ import (
 type timeline struct {
 	mu       sync.Mutex
 	record   upgradestate.Deployment
-	switches int       // number of SWITCHING phases so far
-	start    time.Time // of the latest SWITCHING
-	flipped  time.Time
+	switches int           // number of SWITCHING phases so far
+	start    time.Time     // of the latest SWITCHING
 	changed  chan struct{} // signals a change, without counting
 	note     func(string)
 }
@@ -56,7 +55,6 @@ func (t *timeline) observe(d upgradestate.Deployment, now time.Time) {
 		t.start = now
 	}
 	if before.CurrentVersion != "" && d.CurrentVersion != before.CurrentVersion {
-		t.flipped = now
 		t.note("flip: " + d.CurrentVersion + " is active")
 	}
 }

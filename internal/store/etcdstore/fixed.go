@@ -57,7 +57,6 @@ func (s *Store) keys(tok record.Token) *Keys {
 type slot struct {
 	doc, guard string
 	in         *Keys
-	name       string // of an application's record
 }
 
 // slot returns the location of a record. For a key that an application cannot have, it returns keys
@@ -71,7 +70,7 @@ func (s *Store) slot(tok record.Token, key record.Key) slot {
 	if err != nil {
 		return slot{doc: s.at.beside(tok.ID) + "?", guard: s.at.beside(tok.ID) + "?", in: in}
 	}
-	return slot{doc: in.Prefix + name, guard: s.at.beside(tok.ID) + "/" + name, in: in, name: name}
+	return slot{doc: in.Prefix + name, guard: s.at.beside(tok.ID) + "/" + name, in: in}
 }
 
 // reads returns the keys that hold a record.

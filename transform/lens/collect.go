@@ -208,40 +208,6 @@ func (r *fanRun) ownIDs(c *child) error {
 	return nil
 }
 
-// floatID lets an item's _id move to its place in the target's value. A stored record has its _id
-// first; an item may have it anywhere.
-func (e *editor) floatID(item *node, have bson.Raw) error {
-	h, err := e.open(have)
-	if err != nil {
-		return err
-	}
-	was, err := h.find(fieldID)
-	if err != nil {
-		return err
-	}
-	is, err := item.find(fieldID)
-	if err != nil || was == is || was < 0 || is < 0 {
-		return err
-	}
-	item.elems[is].floating = true
-	item.changed = true
-	return nil
-}
-
-// take removes a field that must be present, and returns it.
-func (n *node) take(name []byte) (elem, error) {
-	i, err := n.find(name)
-	if err != nil {
-		return elem{}, err
-	}
-	if i < 0 {
-		return elem{}, fmt.Errorf("it has no %s", name)
-	}
-	el := n.elems[i]
-	n.remove(i)
-	return el, nil
-}
-
 // fromKey reads the values that only a child's key has: its place and its entry's name.
 func (r *fanRun) fromKey(c *child) error {
 	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
@@ -349,7 +315,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 			}
 		}
 		if ok && (r.fan.collect.keeps() || c.item.dirty()) {
-			if err := r.e.over(c.item, h, &r.fan.collect); err != nil {
+			if err := r.fan.collect.over(r.e, c.item, h); err != nil {
 				return nil, err
 			}
 		}

@@ -106,10 +106,10 @@ func typeOf(t bson.Type) valueType {
 	return ""
 }
 
-// convert returns the converted value, in the editor's scratch memory. It refuses every value that
+// convertValue returns the converted value, in the editor's scratch memory. It refuses every value that
 // would not come back bit for bit. It checks this by converting the value back, so no rule of a
 // type can be forgotten.
-func (e *editor) convert(val []byte, from, to valueType) ([]byte, error) {
+func convertValue(e *editor, val []byte, from, to valueType) ([]byte, error) {
 	at := len(e.scratch)
 	out, ok := appendConverted(e.scratch, val, from, to)
 	if !ok {

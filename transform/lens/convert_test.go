@@ -98,7 +98,7 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := new(editor).convert(in, tc.from, tc.to)
+			got, err := convertValue(new(editor), in, tc.from, tc.to)
 			if tc.out == nil {
 				if err == nil {
 					t.Fatalf("became %x", got)
@@ -137,11 +137,11 @@ func TestConvertIsExact(t *testing.T) {
 				rapid.StringMatching(`20[0-9]{2}-0[1-9]-1[0-9]T0[0-9]:0[0-9]:0[0-9](\.[0-9]{1,6})?Z`)).Draw(t, "value"))
 		}
 		e := new(editor)
-		out, err := e.convert(in, from, to)
+		out, err := convertValue(e, in, from, to)
 		if err != nil {
 			return
 		}
-		back, err := e.convert(out, to, from)
+		back, err := convertValue(e, out, to, from)
 		if err != nil || !bytes.Equal(back, in) {
 			t.Fatalf("%s %x became %s %x and came back as %x (%v)", from, in, to, out, back, err)
 		}

@@ -85,22 +85,6 @@ func (f *fan) verb() string {
 	return "fanOut"
 }
 
-// group holds the records of a group around the one that the program transforms. It belongs to one
-// run.
-type group struct {
-	ids      [2]mainID       // ids of the record on the old and on the new side
-	children []record.Record // records of the source's group
-	have     []record.Record // records of the target's group
-	main     bson.Raw        // the target's version of the record itself; nil if it has none
-	out      []record.Record // the results: the record itself comes first
-}
-
-// mainID is the _id of the parent record on one side.
-type mainID struct {
-	value bson.RawValue
-	key   record.Key
-}
-
 // side returns the index in group.ids of the side with the children.
 func (f *fan) side() int {
 	if f.gather {

@@ -79,7 +79,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 			return nil, o.to.at.errorf("%s: to hold both keys, both must name the field that lists them", o)
 		}
 		if to.keys != nil {
-			fmt.Fprintf(h, "%s %s %s %v\n", o.field, to.keys.from.written, to.keys.to.written, to.keys.variables)
+			fmt.Fprintf(h, "%s %s\n", o.field, to.keys.digested())
 		}
 		targets[o.to] = &to
 	}
@@ -132,7 +132,7 @@ func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, e
 }
 
 func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transform.Question) (bson.Raw, error) {
-	e := editors.Get().(*editor)
+	e := newEditor()
 	defer e.release()
 	// release clears them.
 	e.answers, e.asked = answers, asked

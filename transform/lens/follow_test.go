@@ -217,6 +217,9 @@ func TestFollowImports(t *testing.T) {
 	if want := (transform.Import{Service: "accounts", Kind: "teams", From: "bills", Field: "rows.*.cells.*.team", Keys: transform.NewKeys, Asks: true}); len(f.Imports) != 1 || f.Imports[0] != want {
 		t.Errorf("imports %+v, want %+v", f.Imports, want)
 	}
+	if f.Revision != "follow c473b92aa1b6e6dc" {
+		t.Errorf("revision %q: controllers of two releases compare it", f.Revision)
+	}
 	back, err := following(t, transform.OldKeys, op)
 	if err != nil || back.Revision == f.Revision || back.Imports[0].Asks {
 		t.Errorf("new and old keys have revision %s, %v; down %+v", f.Revision, err, back)

@@ -1,7 +1,6 @@
 package lens
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,7 +148,7 @@ type forms struct {
 }
 
 // keepForms gives values the form that the target has.
-func (e *editor) keepForms(root, have *node, doc bson.Raw, p *program) error {
+func (p *program) keepForms(e *editor, root, have *node, doc bson.Raw) error {
 	if len(p.forms) == 0 {
 		return nil
 	}
@@ -185,35 +184,6 @@ func (c forms) keep(f form) error {
 			return c.e.itemOf(made, list, match, key), c.e.itemOf(held, list, match, key)
 		}}.keep(inner)
 	})
-}
-
-// itemOf returns an item of a list by its key, for reading only. Its place may differ from its
-// place in the original record, because normalize may have sorted the list.
-func (e *editor) itemOf(root *node, list, match path, key string) *node {
-	if root == nil {
-		return nil
-	}
-	n, i, err := e.lookup(root, list)
-	if err != nil || i < 0 || !hasItems(n.elems[i].typ) {
-		return nil
-	}
-	items, err := e.openAt(&n.elems[i])
-	if err != nil {
-		return nil
-	}
-	if n.elems[i].typ != bson.TypeArray {
-		match = nil
-	}
-	places, err := e.itemPlaces(items, match)
-	k, there := places[key]
-	if err != nil || !there {
-		return nil
-	}
-	v := e.node()
-	v.src = items.src
-	v.elems = append(v.elems[:0], items.elems[k])
-	v.elems[0].name = itemName
-	return v
 }
 
 func (c forms) keepValues(f form) error {
@@ -256,53 +226,6 @@ func (f form) same(e *editor, a, b *node, anyOrder bool) bool {
 		if !okX || !okY || !sameValue(x, y) && !(anyOrder && sameFields(x, y)) {
 			return false
 		}
-	}
-	return true
-}
-
-// valueAt reads a value, or the zero value if it is absent. ok is false if the path leads through a
-// value that a lens cannot enter.
-func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
-	n, i, err := e.lookup(root, p)
-	if err != nil || i < 0 {
-		return bson.RawValue{}, err == nil
-	}
-	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
-}
-
-// sameFields is sameValue, but ignores the order of fields at any depth. The order of list items
-// counts.
-func sameFields(a, b bson.RawValue) bool {
-	if a.Type != b.Type || !hasItems(a.Type) {
-		return sameValue(a, b)
-	}
-	if bytes.Equal(a.Value, b.Value) {
-		return true
-	}
-	if len(a.Value) != len(b.Value) {
-		return false
-	}
-	xs, errX := bson.Raw(a.Value).Elements()
-	ys, errY := bson.Raw(b.Value).Elements()
-	if errX != nil || errY != nil || len(xs) != len(ys) {
-		return false
-	}
-	there := make(map[string]bson.RawValue, len(ys))
-	for i, y := range ys {
-		if a.Type == bson.TypeArray && xs[i].Key() != y.Key() {
-			return false
-		}
-		there[y.Key()] = y.Value()
-	}
-	if len(there) != len(ys) {
-		return false // a name is there twice
-	}
-	for _, x := range xs {
-		y, ok := there[x.Key()]
-		if !ok || !sameFields(x.Value(), y) {
-			return false
-		}
-		delete(there, x.Key())
 	}
 	return true
 }

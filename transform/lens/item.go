@@ -91,3 +91,42 @@ func (e *editor) itemPlaces(items *node, match path) (map[string]int, error) {
 	})
 	return places, err
 }
+
+// itemOf returns an item of a list by its key, for reading only. Its place may differ from its
+// place in the original record, because normalize may have sorted the list.
+func (e *editor) itemOf(root *node, list, match path, key string) *node {
+	if root == nil {
+		return nil
+	}
+	n, i, err := e.lookup(root, list)
+	if err != nil || i < 0 || !hasItems(n.elems[i].typ) {
+		return nil
+	}
+	items, err := e.openAt(&n.elems[i])
+	if err != nil {
+		return nil
+	}
+	if n.elems[i].typ != bson.TypeArray {
+		match = nil
+	}
+	places, err := e.itemPlaces(items, match)
+	k, there := places[key]
+	if err != nil || !there {
+		return nil
+	}
+	v := e.node()
+	v.src = items.src
+	v.elems = append(v.elems[:0], items.elems[k])
+	v.elems[0].name = itemName
+	return v
+}
+
+// valueAt reads a value, or the zero value if it is absent. ok is false if the path leads through a
+// value that a lens cannot enter.
+func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
+	n, i, err := e.lookup(root, p)
+	if err != nil || i < 0 {
+		return bson.RawValue{}, err == nil
+	}
+	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
+}

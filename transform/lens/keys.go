@@ -60,6 +60,24 @@ func (v *keyVariable) check(value string) error {
 	return nil
 }
 
+// digested returns the keys as digests of lenses contain them. The form must stay: controllers of
+// two releases compare the digests of one lens.
+func (k *keys) digested() string {
+	type variable struct {
+		name      string
+		from, to  idType
+		constant  string
+		oneSided  bool
+		field     [][]byte
+		keepField bool
+	}
+	var vs []variable
+	for _, v := range k.variables {
+		vs = append(vs, variable{v.name, v.from, v.to, v.constant, v.oneSided, v.field, v.keepField})
+	}
+	return fmt.Sprintf("%s %s %v", k.from.written, k.to.written, vs)
+}
+
 // keyWay is keys in one direction.
 type keyWay struct {
 	*keys

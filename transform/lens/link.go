@@ -67,7 +67,7 @@ func (s *Set) Link() error {
 			}
 			// Lenses with references to different keys must have different digests.
 			if o.to.keys != nil {
-				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
+				fmt.Fprintf(h, "%s %s\n", o.field, o.to.keys.digested())
 			}
 		}
 		k.lens.linked = hex.EncodeToString(h.Sum(nil)[:8])

@@ -157,7 +157,7 @@ func literalsOfNumberText(s string) ([]any, error) {
 }
 
 func convertedLiteral(val []byte, from, to valueType) ([]byte, error) {
-	return new(editor).convert(val, from, to)
+	return convertValue(new(editor), val, from, to)
 }
 
 func timeLiterals(v any, from, to valueType) ([]any, error) {

@@ -2,9 +2,6 @@ package lens
 
 import (
 	"errors"
-	"strings"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // op is one operation in one direction. Every op has an inverse. The reverse of a lens is the
@@ -39,42 +36,6 @@ const (
 	gone                  // the far side does not have it
 	clashes               // the near side cannot have it
 )
-
-// TypeName returns the name of a type in lenses and messages.
-func TypeName(t bson.Type) string {
-	switch t {
-	case bson.TypeInt32:
-		return "int"
-	case bson.TypeInt64:
-		return "long"
-	case bson.TypeEmbeddedDocument:
-		return "object"
-	case bson.TypeArray:
-		return "list"
-	case bson.TypeBoolean:
-		return "bool"
-	case bson.TypeDecimal128:
-		return "decimal"
-	case bson.TypeDateTime:
-		return "date"
-	case bson.TypeObjectID:
-		return "objectId"
-	default:
-		return t.String()
-	}
-}
-
-// show formats a value for an error and truncates a long one. transform.Conceal removes the value
-// again before the error is stored, unless the operator allows it.
-func show(t bson.Type, val []byte) string {
-	const most = 80
-	s := bson.RawValue{Type: t, Value: val}.String()
-	// Cutting at a byte may split a character. ToValidUTF8 drops the rest of it.
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
 
 var (
 	_ op = (*rename)(nil)

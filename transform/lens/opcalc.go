@@ -1,7 +1,6 @@
 package lens
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -185,8 +184,6 @@ func all(vs []bson.RawValue, t bson.Type) bool {
 	return !slices.ContainsFunc(vs, func(v bson.RawValue) bool { return v.Type != t })
 }
 
-func sameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
-
 // calcError returns an error about the field that a calculation rejects, or about all fields if it
 // names none.
 func calcError(from []path, err error) error {
@@ -205,13 +202,6 @@ type valueError struct {
 
 func (e *valueError) Error() string { return e.err.Error() }
 func (e *valueError) Unwrap() error { return e.err }
-
-func showValue(v bson.RawValue) string {
-	if v.Type == 0 {
-		return "absent"
-	}
-	return fmt.Sprintf("%s (%s)", show(v.Type, v.Value), TypeName(v.Type))
-}
 
 func showAll(vs []bson.RawValue) string {
 	parts := make([]string, len(vs))

@@ -94,8 +94,6 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 	return t, nil
 }
 
-func tableKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
-
 func (p *lensParser) add(n ast.Node) (op, error) {
 	f, err := p.fields(n, "add", []string{"field"}, []string{"default", "value"})
 	if err != nil {

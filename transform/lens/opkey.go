@@ -22,8 +22,6 @@ func (o *rekey) makes() []path             { return nil }
 func (o *rekey) changes() []path           { return nil }
 func (o *rekey) trace(p path) (path, fate) { return p, kept }
 
-var fieldID = []byte("_id")
-
 func (o *rekey) apply(e *editor, root *node) error {
 	i, err := root.find(fieldID)
 	if err != nil {
@@ -37,41 +35,15 @@ func (o *rekey) apply(e *editor, root *node) error {
 		return nil // a record without a name has none in the other version either
 	}
 	el := &root.elems[i]
-	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, e.variables(o.way.keys)); err != nil {
+	values := e.slots(len(o.way.variables))
+	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, values); err != nil {
 		return err
 	}
 	// Keep the number types of the target's record: a key does not distinguish them.
-	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, e.vars) })
+	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, values) })
 	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.have)
 	root.set(i, to.Type, to.Value)
 	return nil
-}
-
-// variables returns the slots for the values of a key's variables.
-func (e *editor) variables(k *keys) []string {
-	for len(e.vars) < len(k.variables) {
-		e.vars = append(e.vars, "")
-	}
-	return e.vars
-}
-
-// text builds a string value in the editor's scratch memory.
-func (e *editor) text(appendTo func([]byte) []byte) []byte {
-	at := len(e.scratch)
-	dst := appendTo(append(e.scratch, 0, 0, 0, 0))
-	dst = append(dst, 0)
-	// The length includes the zero byte, and not itself.
-	putLength(dst[at:], len(dst)-at-4)
-	e.scratch = dst
-	return dst[at:len(dst):len(dst)]
-}
-
-// id builds an _id, or a part of one, in the editor's scratch memory.
-func (e *editor) id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
-	at := len(e.scratch)
-	typ, dst := appendTo(e.scratch)
-	e.scratch = dst
-	return typ, dst[at:len(dst):len(dst)]
 }
 
 // keyField reads a variable of the key from a field (take), or writes it to the field.
@@ -139,7 +111,7 @@ func (o *keyField) trace(p path) (path, fate) {
 }
 
 func (o *keyField) apply(e *editor, root *node) error {
-	v, values := o.variable(), e.variables(o.keys)
+	v, values := o.variable(), e.slots(len(o.keys.variables))
 	n, i, err := e.lookup(root, v.field)
 	if err != nil {
 		return err

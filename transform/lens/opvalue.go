@@ -49,7 +49,7 @@ func (o *convert) apply(e *editor, root *node) error {
 	if o.rounding && o.from == tDate {
 		was = wholeSecond(was)
 	}
-	val, err := e.convert(was, o.from, o.to)
+	val, err := convertValue(e, was, o.from, o.to)
 	// The general error would not name the cause or the remedy.
 	if err != nil && o.from == tDate && o.to == tEpoch {
 		err = errFraction

@@ -121,7 +121,7 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	if len(p.ops) == 0 {
 		return doc, nil
 	}
-	e := editors.Get().(*editor)
+	e := newEditor()
 	defer e.release()
 	// release clears them again.
 	e.group, e.have = g, have
@@ -140,7 +140,7 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 	}
 	// A new record has no complement: defaults apply.
 	if have != nil {
-		if err := e.over(root, have, p); err != nil {
+		if err := p.over(e, root, have); err != nil {
 			return nil, complementError(err)
 		}
 	}
@@ -152,7 +152,7 @@ func (p *program) keeps() bool { return len(p.held)+len(p.forms) > 0 }
 
 // over restores three things of the target's record: fields that only it has, the forms of values,
 // and the order of fields.
-func (e *editor) over(n *node, have bson.Raw, p *program) error {
+func (p *program) over(e *editor, n *node, have bson.Raw) error {
 	h, err := e.open(have)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (e *editor) over(n *node, have bson.Raw, p *program) error {
 	}
 	// Forms come after the held fields and before the order: they compare complete records, and add
 	// fields whose place is restored last.
-	if err := e.keepForms(n, h, have, p); err != nil {
+	if err := p.keepForms(e, n, h, have); err != nil {
 		return err
 	}
 	for _, f := range p.held {

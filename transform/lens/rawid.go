@@ -77,3 +77,24 @@ func stringKey(appendTo func([]byte) []byte) record.Key {
 }
 
 func putLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }
+
+var fieldID = []byte("_id")
+
+// id builds an _id, or a part of one, in the editor's scratch memory.
+func (e *editor) id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
+	at := len(e.scratch)
+	typ, dst := appendTo(e.scratch)
+	e.scratch = dst
+	return typ, dst[at:len(dst):len(dst)]
+}
+
+// text builds a string value in the editor's scratch memory.
+func (e *editor) text(appendTo func([]byte) []byte) []byte {
+	at := len(e.scratch)
+	dst := appendTo(append(e.scratch, 0, 0, 0, 0))
+	dst = append(dst, 0)
+	// The length includes the zero byte, and not itself.
+	putLength(dst[at:], len(dst)-at-4)
+	e.scratch = dst
+	return dst[at:len(dst):len(dst)]
+}

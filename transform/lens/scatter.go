@@ -225,7 +225,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := e.over(c.item, have.Doc, &r.fan.scatter); err != nil {
+		if err := r.fan.scatter.over(e, c.item, have.Doc); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,9 @@ type editor struct {
 
 var editors = sync.Pool{New: func() any { return &editor{} }}
 
+// newEditor takes an editor from the pool. release puts it back.
+func newEditor() *editor { return editors.Get().(*editor) }
+
 // keptNodes limits the memory that an editor keeps between records. Only records with long lists
 // need more.
 const keptNodes = 64
@@ -86,6 +89,14 @@ func (e *editor) node() *node {
 	n := e.nodes[e.used]
 	e.used++
 	return n
+}
+
+// slots returns at least n places for the values of a key's variables.
+func (e *editor) slots(n int) []string {
+	for len(e.vars) < n {
+		e.vars = append(e.vars, "")
+	}
+	return e.vars
 }
 
 // open reads the elements of a document, one level deep.

@@ -17,6 +17,8 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // costLimit limits one expression on one record, in CEL's units of about one step.
@@ -25,7 +27,7 @@ const costLimit = 100_000
 // expressions holds the programs of one direction, in the order of the results.
 type expressions struct {
 	names    []string // of the variables, in the order of the values
-	results  []path
+	results  []edit.Path
 	programs []cel.Program
 	builds   []bool // the programs that build objects, whose fields are sorted by name
 }
@@ -104,7 +106,7 @@ func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOpt
 		}
 		val, ok := appendConverted(nil, v.Value, t, to)
 		if !ok {
-			return celError(fmt.Errorf("%s cannot be made a %s", showValue(v), to))
+			return celError(fmt.Errorf("%s cannot be made a %s", edit.ShowValue(v), to))
 		}
 		made := bson.RawValue{Type: to.bson(), Value: val}
 		if to == tLong {
@@ -148,7 +150,7 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 }
 
 // expressions reads and compiles one expression for each result.
-func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, to []path) (*expressions, error) {
+func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, to []edit.Path) (*expressions, error) {
 	base, err := environment()
 	if err != nil {
 		return nil, p.errorAt(n, "%s: %v", key, err)
@@ -238,8 +240,8 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 var reserved = strings.Fields("absent true false null in as break const continue else for function if import let loop package namespace return var void while")
 
 // variable returns the name of a field in expressions: its path, or "item" for an item.
-func variable(p path) (string, error) {
-	if p.isItem() {
+func variable(p edit.Path) (string, error) {
+	if p.IsItem() {
 		return "item", nil
 	}
 	name := p.String()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // valueType is the name of a type in a lens. rfc3339 is a string with a time; epoch and epochMillis
@@ -109,9 +111,9 @@ func typeOf(t bson.Type) valueType {
 // convertValue returns the converted value, in the editor's scratch memory. It refuses every value that
 // would not come back bit for bit. It checks this by converting the value back, so no rule of a
 // type can be forgotten.
-func convertValue(e *editor, val []byte, from, to valueType) ([]byte, error) {
-	at := len(e.scratch)
-	out, ok := appendConverted(e.scratch, val, from, to)
+func convertValue(e *edit.Editor, val []byte, from, to valueType) ([]byte, error) {
+	at := len(e.Scratch)
+	out, ok := appendConverted(e.Scratch, val, from, to)
 	if !ok {
 		return nil, errInexact
 	}
@@ -121,7 +123,7 @@ func convertValue(e *editor, val []byte, from, to valueType) ([]byte, error) {
 	if !ok || !bytes.Equal(again[len(out):], val) {
 		return nil, errInexact
 	}
-	e.scratch = out
+	e.Scratch = out
 	return made, nil
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 func decimal(t testing.TB, s string) bson.Decimal128 {
@@ -98,7 +100,7 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := convertValue(new(editor), in, tc.from, tc.to)
+			got, err := convertValue(new(edit.Editor), in, tc.from, tc.to)
 			if tc.out == nil {
 				if err == nil {
 					t.Fatalf("became %x", got)
@@ -136,7 +138,7 @@ func TestConvertIsExact(t *testing.T) {
 			in = appendString(nil, rapid.OneOf(rapid.StringMatching(`-?[0-9]{1,20}(\.[0-9]{1,4})?(e[0-9])?`), rapid.String(),
 				rapid.StringMatching(`20[0-9]{2}-0[1-9]-1[0-9]T0[0-9]:0[0-9]:0[0-9](\.[0-9]{1,6})?Z`)).Draw(t, "value"))
 		}
-		e := new(editor)
+		e := new(edit.Editor)
 		out, err := convertValue(e, in, from, to)
 		if err != nil {
 			return

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // ParseError reports the place of an error in a lens, and how to correct it.
@@ -39,19 +41,19 @@ func (e *RecordError) Unwrap() error { return e.Err }
 func recordError(o op, err error) error {
 	out := &RecordError{Operation: o.String(), Err: err}
 	var within *itemError
-	var r *refusal
+	var r *edit.Refusal
 	switch {
 	// Put the path of the list before the field of the item.
 	case errors.As(err, &within):
 		inner := within.err
 		out.Operation += ": " + inner.Operation
 		out.Field = within.list.String() + "." + within.item
-		if inner.Field != itemPart {
+		if inner.Field != edit.ItemPart {
 			out.Field += "." + inner.Field
 		}
 		out.Reason, out.Err = inner.Reason, inner.Err
 	case errors.As(err, &r):
-		out.Field, out.Reason, out.Err = r.field.String(), r.reason, r.err
+		out.Field, out.Reason, out.Err = r.Field.String(), r.Reason, r.Err
 	default:
 		out.Reason = err.Error()
 	}
@@ -61,20 +63,20 @@ func recordError(o op, err error) error {
 // complementError is recordError for an error in the target's record.
 func complementError(err error) error {
 	// A malformed document has no field to name.
-	if errors.Is(err, errMalformed) {
+	if errors.Is(err, edit.ErrMalformed) {
 		return fmt.Errorf("complement: %w", err)
 	}
 	out := &RecordError{Operation: "complement", Reason: err.Error(), Err: err}
-	var r *refusal
+	var r *edit.Refusal
 	if errors.As(err, &r) {
-		out.Field, out.Reason, out.Err = r.field.String(), r.reason, r.err
+		out.Field, out.Reason, out.Err = r.Field.String(), r.Reason, r.Err
 	}
 	return out
 }
 
 // itemError is an error of one item of a list.
 type itemError struct {
-	list path
+	list edit.Path
 	item string
 	err  *RecordError
 }

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // fan ties a field of one side's record to records of another kind on the other side: the children.
@@ -22,12 +23,12 @@ import (
 // from its own content. A child that contradicts its key is an error.
 type fan struct {
 	gather bool
-	field  path
+	field  edit.Path
 	as     fanShape
 	kind   string
 	key    *idForm
 	parts  []keyPart // the sources of key's variables
-	id     path      // of a list: the field that distinguishes the items
+	id     edit.Path // of a list: the field that distinguishes the items
 	// Fields of the child, or nil. entry is the field with the name of a map's entry.
 	parent, order, entry, value []byte
 	// unnamed gives an object without an _id, and only such an object, the _id of its parent.
@@ -58,8 +59,8 @@ const (
 // keyPart is the source of a variable of a child's key.
 type keyPart struct {
 	source partSource
-	index  int  // of the variable in the parent's form
-	item   path // the field of the item
+	index  int       // of the variable in the parent's form
+	item   edit.Path // the field of the item
 }
 
 type partSource int
@@ -125,7 +126,7 @@ type child struct {
 	entry []byte        // name in the map
 	place int64         // sort value in the list: the index or the order field
 	id    bson.RawValue // of a list item; the sort value if there is no place
-	item  *node         // nil for an entry that is not an object
+	item  *edit.Node    // nil for an entry that is not an object
 	typ   bson.Type
 	val   []byte
 	own   bson.RawValue // the child's _id
@@ -135,21 +136,21 @@ type child struct {
 // fanRun is the state of a fan that works on one group.
 type fanRun struct {
 	*fan
-	e      *editor
-	g      *group
+	e      *edit.Editor
+	g      *edit.Group
 	have   []record.Record      // the target's children
 	values [maxVariables]string // parts of the key that follow from the parent
 }
 
 // begin reads the parent's name. If the name cannot be part of a key, the record can have no child.
-func (f *fan) begin(e *editor) (*fanRun, error) {
-	g := e.group
-	r := &fanRun{fan: f, e: e, g: g, have: of(g.have, f.kind)}
+func (f *fan) begin(e *edit.Editor) (*fanRun, error) {
+	g := e.Group
+	r := &fanRun{fan: f, e: e, g: g, have: of(g.Have, f.kind)}
 	// The key does not contain the parent's name, so there is nothing to read from it.
 	if !f.namesParent() {
 		return r, nil
 	}
-	if err := f.parentValues(g.ids[f.side()].value, readStored, r.values[:]); err != nil {
+	if err := f.parentValues(g.IDs[f.side()].Value, readStored, r.values[:]); err != nil {
 		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
 	return r, nil
@@ -211,7 +212,7 @@ func (r *fanRun) identify(c *child) error {
 		}
 		r.values[i] = v
 	}
-	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
 	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
@@ -239,7 +240,7 @@ func checkPart(variable string, t idType, value string) error {
 
 // text returns a field of an item as text for a key. Without a declared type any suitable type is
 // accepted, because the item itself keeps the type.
-func (r *fanRun) text(c *child, field path, t idType) (string, error) {
+func (r *fanRun) text(c *child, field edit.Path, t idType) (string, error) {
 	typ, val, err := r.part(c, field)
 	if err != nil {
 		return "", err
@@ -262,22 +263,22 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 	case bson.TypeObjectID:
 		return bson.ObjectID(val).Hex(), nil
 	}
-	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, show(typ, val), TypeName(typ))
+	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, edit.Show(typ, val), edit.TypeName(typ))
 }
 
 // part reads a field of an item.
-func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
+func (r *fanRun) part(c *child, field edit.Path) (bson.Type, []byte, error) {
 	if c.item == nil {
-		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, TypeName(c.typ), field)
+		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, edit.TypeName(c.typ), field)
 	}
-	n, i, err := r.e.lookup(c.item, field)
+	n, i, err := r.e.Lookup(c.item, field)
 	if err != nil {
 		return 0, nil, err
 	}
 	if i < 0 {
 		return 0, nil, fmt.Errorf("an entry of %s has no %s", r.field, field)
 	}
-	return n.elems[i].typ, n.elems[i].value(), nil
+	return n.Elems[i].Type, n.Elems[i].Value(), nil
 }
 
 // compareIDs orders two ids of the same type.
@@ -292,5 +293,5 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 	case a.Type == bson.TypeObjectID && b.Type == bson.TypeObjectID:
 		return bytes.Compare(a.Value, b.Value), nil
 	}
-	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", TypeName(a.Type), TypeName(b.Type))
+	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", edit.TypeName(a.Type), edit.TypeName(b.Type))
 }

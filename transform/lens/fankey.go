@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // fanKey reads the form of the children's keys.
@@ -110,7 +112,7 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 // ownItem reports whether a part of the key is the _id of an item whose record has another _id. The
 // item's _id is then not stored in the record.
 func (f *fan) ownItem(part keyPart) bool {
-	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(fieldID) && !f.ownID()
+	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(edit.FieldID) && !f.ownID()
 }
 
 func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, error) {
@@ -127,9 +129,9 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 		}
 		return keyPart{source: partItem, item: f.id}, nil
 	case isItem && f.value == nil:
-		field, err := path{fieldID}, error(nil)
-		if item != string(fieldID) {
-			field, err = parsePath(item)
+		field, err := edit.Path{edit.FieldID}, error(nil)
+		if item != string(edit.FieldID) {
+			field, err = edit.ParsePath(item)
 		}
 		if err != nil {
 			return keyPart{}, p.errorAt(n, "key: %v", err)

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // idForm is the form of a kind's _ids: a text with variables, one variable of another type than
@@ -68,12 +69,12 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	if !f.document {
 		p := &f.parts[0]
 		if p.text() && id.Type != bson.TypeString {
-			return fmt.Errorf("it is %s (%s), not a string of the form %s", show(id.Type, id.Value), TypeName(id.Type), p.pattern.plain)
+			return fmt.Errorf("it is %s (%s), not a string of the form %s", edit.Show(id.Type, id.Value), edit.TypeName(id.Type), p.pattern.plain)
 		}
 		return p.read(id, as, values)
 	}
 	if id.Type != bson.TypeEmbeddedDocument {
-		return fmt.Errorf("it is of type %s, not %s", TypeName(id.Type), f)
+		return fmt.Errorf("it is of type %s, not %s", edit.TypeName(id.Type), f)
 	}
 	elems, err := bson.Raw(id.Value).Elements()
 	if err != nil {
@@ -102,7 +103,7 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 			same = err == nil && errB == nil && a == b
 		}
 		if !same {
-			return fmt.Errorf("it is not the constant of type %s that the lens has there", TypeName(p.constant.Type))
+			return fmt.Errorf("it is not the constant of type %s that the lens has there", edit.TypeName(p.constant.Type))
 		}
 		return nil
 	}
@@ -115,7 +116,7 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 		return nil
 	}
 	if v.Type != bson.TypeString {
-		return fmt.Errorf("it is of type %s, not %s", TypeName(v.Type), idString)
+		return fmt.Errorf("it is of type %s, not %s", edit.TypeName(v.Type), idString)
 	}
 	// The third index keeps match from writing beyond this part's values.
 	n := len(p.pattern.variables)
@@ -139,7 +140,7 @@ func (f *idForm) append(dst []byte, values []string) (bson.Type, []byte) {
 		dst[at] = byte(typ)
 	}
 	dst = append(dst, 0)
-	putLength(dst[start:], len(dst)-start)
+	edit.PutLength(dst[start:], len(dst)-start)
 	return bson.TypeEmbeddedDocument, dst
 }
 
@@ -154,7 +155,7 @@ func (p *idPart) append(dst []byte, values []string) (bson.Type, []byte) {
 	dst = append(dst, 0, 0, 0, 0)
 	dst = p.pattern.appendName(dst, values[p.first:p.first+len(p.pattern.variables)], len(p.pattern.segments))
 	dst = append(dst, 0)
-	putLength(dst[start:], len(dst)-start-4)
+	edit.PutLength(dst[start:], len(dst)-start-4)
 	return bson.TypeString, dst
 }
 
@@ -168,7 +169,7 @@ func (f *idForm) value(values []string) bson.RawValue {
 func (f *idForm) key(values []string) (record.Key, error) {
 	// Names are the frequent case. This avoids a conversion through BSON.
 	if p := f.pattern(); p != nil {
-		return stringKey(func(dst []byte) []byte { return p.appendName(dst, values, len(p.segments)) }), nil
+		return edit.StringKey(func(dst []byte) []byte { return p.appendName(dst, values, len(p.segments)) }), nil
 	}
 	return record.KeyOf(f.value(values))
 }

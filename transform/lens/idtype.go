@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // idType is the type of an _id or of a part of one, as a pattern's variable declares it. Every
@@ -158,7 +160,7 @@ const binaryUUID = bson.TypeBinaryUUID
 // read returns the text of a value.
 func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	wrong := func() (string, error) {
-		return "", fmt.Errorf("is of type %s, not %s", TypeName(v.Type), cmp.Or(t, idString))
+		return "", fmt.Errorf("is of type %s, not %s", edit.TypeName(v.Type), cmp.Or(t, idString))
 	}
 	switch t {
 	case idAny:
@@ -208,9 +210,9 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	if at := t.numberType(n); !anyType && v.Type != at {
 		hint := ""
 		if t == idNumber {
-			hint = ", which JavaScript would write as " + TypeName(at)
+			hint = ", which JavaScript would write as " + edit.TypeName(at)
 		}
-		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", TypeName(v.Type), t, hint)
+		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", edit.TypeName(v.Type), t, hint)
 	}
 	return strconv.FormatInt(n, 10), nil
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // TestAnyIsCarried: a value of any type is the same again, also of those whose type is no
@@ -21,7 +23,7 @@ func TestAnyIsCarried(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, again := idAny.append(nil, text); got != bson.Type(typ) || !bytes.Equal(again, value) {
-			t.Errorf("%T is %s %x again, want %s %x", v, TypeName(got), again, TypeName(bson.Type(typ)), value)
+			t.Errorf("%T is %s %x again, want %s %x", v, edit.TypeName(got), again, edit.TypeName(bson.Type(typ)), value)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // keyMapping maps the names of records to the other side, for requests. It returns a
@@ -40,7 +41,7 @@ type keyVariable struct {
 	from, to  idType // in the forms, or in the field of the side without the variable; default string
 	constant  string // of a variable of one form, if field is nil
 	oneSided  bool
-	field     path // of the side without the variable
+	field     edit.Path // of the side without the variable
 	keepField bool
 }
 
@@ -187,7 +188,7 @@ func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	if have == nil || !k.numbers() {
 		return to
 	}
-	v, ok := lookupRaw(have, path{fieldID})
+	v, ok := edit.LookupRaw(have, edit.Path{edit.FieldID})
 	if !ok {
 		return to
 	}

@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // kindNames holds the kinds of a lens on both sides, empty if it does not name them.
@@ -144,7 +145,7 @@ func (k keyWay) readFields(doc bson.Raw, values []string) error {
 		if v.field == nil {
 			continue
 		}
-		raw, ok := lookupRaw(doc, v.field)
+		raw, ok := edit.LookupRaw(doc, v.field)
 		if !ok {
 			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.fieldType(v), v.field)
 		}
@@ -181,7 +182,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	if f.parent == nil {
 		return m.groupByName(f, r.Key)
 	}
-	id, ok := lookupRaw(r.Doc, path{f.parent})
+	id, ok := edit.LookupRaw(r.Doc, edit.Path{f.parent})
 	if !ok {
 		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
 	}

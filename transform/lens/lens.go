@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // Lens is a parsed lens. It is safe for concurrent use. The zero Lens changes nothing.
@@ -68,10 +70,10 @@ func (l *Lens) Lost() (up, down []Loss) {
 	for _, o := range l.up.ops {
 		// The type of a number in an _id survives like a form.
 		if r, ok := o.(*rekey); ok && (keyWay{r.way.keys, false}).numbers() {
-			up = append(up, Loss{Field: string(fieldID), Operation: r.String()})
+			up = append(up, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
 		if r, ok := o.(*rekey); ok && r.way.numbers() {
-			down = append(down, Loss{Field: string(fieldID), Operation: r.String()})
+			down = append(down, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
 	}
 	for _, f := range l.fans {
@@ -97,7 +99,7 @@ func (l *Lens) Lost() (up, down []Loss) {
 func (f *fan) emptiness(p *program) []Loss {
 	for _, o := range p.ops {
 		var of *fan
-		var far path
+		var far edit.Path
 		switch o := o.(type) {
 		case *scatter:
 			of, far = o.fan, o.far

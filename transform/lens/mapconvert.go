@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // equalityOf returns the comparison of a field with mapped literals: == for one, in for several.
-func equalityOf(p path, lits []any) []condition {
+func equalityOf(p edit.Path, lits []any) []condition {
 	if len(lits) == 1 {
 		return []condition{{p, transform.OpEqual, lits}}
 	}
@@ -21,11 +22,11 @@ func equalityOf(p path, lits []any) []condition {
 
 func (o *convert) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+	case !c.path.Overlaps(o.field) || c.path.Equal(o.field) && c.op == transform.OpHas:
 		return c.at(c.path), nil
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return nil, covers.reason(o)
-	case !c.path.equal(o.field):
+	case !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
 	}
 	if o.rounding {
@@ -109,11 +110,11 @@ func (o *convert) bound(c condition) (any, error) {
 
 func (o *table) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+	case !c.path.Overlaps(o.field) || c.path.Equal(o.field) && c.op == transform.OpHas:
 		return c.at(c.path), nil
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return nil, covers.reason(o)
-	case !c.path.equal(o.field):
+	case !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
 	case c.op != transform.OpEqual && c.op != transform.OpIn:
 		return nil, fmt.Errorf("%w (%s)", errEqualOnly, o)
@@ -130,19 +131,19 @@ func (o *table) compare(c condition) ([]condition, error) {
 		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
 			continue
 		}
-		now := o.there[tableKey(was)]
+		now := o.there[edit.ValueKey(was)]
 		lit, ok = literal(now)
 		if !ok {
 			return nil, fmt.Errorf("%s becomes %s, which requests cannot write (%s)", was, now, o)
 		}
-		meant[tableKey(now)] = true
+		meant[edit.ValueKey(now)] = true
 		out = append(out, lit)
 	}
 	// Several values may equal one literal and differ only in type. A request cannot select one of
 	// them.
 	for _, now := range o.there {
 		lit, ok := literal(now)
-		if ok && !meant[tableKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
+		if ok && !meant[edit.ValueKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
 			return nil, fmt.Errorf("the table has values that only differ in their types (%s)", o)
 		}
 	}

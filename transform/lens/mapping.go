@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // UpMapping maps requests in terms of the old version to requests in terms of the new version.
@@ -45,7 +46,7 @@ type requestMapping struct {
 
 // condition is a transform.Condition with a split path.
 type condition struct {
-	path   path
+	path   edit.Path
 	op     transform.Operator
 	values []any
 }
@@ -63,7 +64,7 @@ type conjunctionComparer interface {
 
 // spreader is an op that computes the counterparts of a field itself.
 type spreader interface {
-	fieldsOf(p path) ([]path, error)
+	fieldsOf(p edit.Path) ([]edit.Path, error)
 }
 
 // sorter is an op that may keep the order of values that it changes.
@@ -105,9 +106,9 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ps := []path{p}
+	ps := []edit.Path{p}
 	for _, o := range m.ops {
-		var next []path
+		var next []edit.Path
 		for _, p := range ps {
 			// One field may become several, and each of them several more.
 			far, err := fieldsAfter(o, p)
@@ -121,14 +122,14 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	var out []string
 	for i, p := range ps {
 		// Skip duplicates and fields within another field of the result.
-		if !slices.ContainsFunc(ps[:i], p.equal) && !slices.ContainsFunc(ps, func(q path) bool { return len(q) < len(p) && p.under(q) }) {
+		if !slices.ContainsFunc(ps[:i], p.Equal) && !slices.ContainsFunc(ps, func(q edit.Path) bool { return len(q) < len(p) && p.Under(q) }) {
 			out = append(out, p.String())
 		}
 	}
 	return out, nil
 }
 
-func fieldsAfter(o op, p path) ([]path, error) {
+func fieldsAfter(o op, p edit.Path) ([]edit.Path, error) {
 	if err := namedEntry(o, p); err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func fieldsAfter(o op, p path) ([]path, error) {
 	}
 	next, f := o.trace(p)
 	if f == kept || f == converted || f == covers {
-		return []path{next}, nil
+		return []edit.Path{next}, nil
 	}
 	return nil, f.reason(o)
 }
@@ -219,14 +220,14 @@ func compareOne(o op, c condition) ([]condition, error) {
 }
 
 // namedEntry refuses a path to any entry of a map if an operation changes one entry by name.
-func namedEntry(o op, p path) error {
-	at := p.itemAt()
+func namedEntry(o op, p edit.Path) error {
+	at := p.ItemAt()
 	if at < 0 {
 		return nil
 	}
 	for _, q := range pathsOf(o) {
 		// The operation changes one entry, so "*" means two different things.
-		if len(q) > at && q[:at].equal(p[:at]) {
+		if len(q) > at && q[:at].Equal(p[:at]) {
 			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
 		}
 	}
@@ -240,7 +241,7 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 		return "", err
 	}
 	// A list has no single value to sort by.
-	if p.itemAt() >= 0 {
+	if p.ItemAt() >= 0 {
 		return "", &transform.MappingError{Field: dotted, Reason: "records cannot be sorted by any item of a list or map"}
 	}
 	for _, o := range m.ops {
@@ -261,7 +262,7 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 // Carried maps a field that the operations only rename or move.
 func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 	p, err := m.requestPath(dotted)
-	if err != nil || p.itemAt() >= 0 {
+	if err != nil || p.ItemAt() >= 0 {
 		return "", false
 	}
 	for _, o := range m.ops {
@@ -275,19 +276,19 @@ func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 }
 
 // requestPath parses a path of a request.
-func (m *requestMapping) requestPath(dotted string) (path, error) {
-	var p path
+func (m *requestMapping) requestPath(dotted string) (edit.Path, error) {
+	var p edit.Path
 	for part := range strings.SplitSeq(dotted, ".") {
 		switch part {
 		case "":
 			return nil, &transform.MappingError{Field: dotted, Reason: "the path has an empty part"}
 		case "*":
-			part = itemPart
+			part = edit.ItemPart
 		}
 		p = append(p, []byte(part))
 	}
 	switch {
-	case string(p[0]) == itemPart:
+	case string(p[0]) == edit.ItemPart:
 		return nil, &transform.MappingError{Field: dotted, Reason: "the path begins with *, but a record has fields, not items"}
 	case string(p[0]) == "_id" && m.keys != nil:
 		return nil, &transform.MappingError{Field: dotted, Reason: "the key has another form in the other version; ask for the name"}

@@ -8,18 +8,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
 func (o *reference) compare(c condition) ([]condition, error) {
-	if !c.path.overlaps(o.field) {
+	if !c.path.Overlaps(o.field) {
 		return []condition{c}, nil
 	}
 	if !o.to.linked {
 		return nil, errNotLinked
 	}
 	// A condition on any item of a list of keys.
-	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
+	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == edit.ItemPart
 	switch {
 	// Keys that do not change, and presence, need no mapping.
 	case o.to.keys == nil || c.op == transform.OpHas:
@@ -28,7 +29,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
 		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
-	case !item && !c.path.equal(o.field):
+	case !item && !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}
 	single := item || !o.list

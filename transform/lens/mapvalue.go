@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // literalsOf maps a literal through a conversion. A value equals v before the conversion if and
@@ -157,7 +159,7 @@ func literalsOfNumberText(s string) ([]any, error) {
 }
 
 func convertedLiteral(val []byte, from, to valueType) ([]byte, error) {
-	return convertValue(new(editor), val, from, to)
+	return convertValue(new(edit.Editor), val, from, to)
 }
 
 func timeLiterals(v any, from, to valueType) ([]any, error) {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // A number is an int, a long, a double or a decimal, as its writer chose. JavaScript writes 5 as an
@@ -220,27 +222,27 @@ func (o *convert) forms() []form {
 }
 
 // applyNumber is apply for a conversion from or to number.
-func (o *convert) applyNumber(n *node, i int) error {
-	el := &n.elems[i]
+func (o *convert) applyNumber(n *edit.Node, i int) error {
+	el := &n.Elems[i]
 	if o.from != tNumber {
-		if el.typ != o.from.bson() {
-			return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)
+		if el.Type != o.from.bson() {
+			return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.from)
 		}
-		t, val, ok := toNumber(o.from, el.val)
+		t, val, ok := toNumber(o.from, el.Val)
 		if !ok {
-			return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), errInexact)
+			return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), errInexact)
 		}
-		n.set(i, t.bson(), val)
+		n.Set(i, t.bson(), val)
 		return nil
 	}
-	if !numeric(el.typ) {
-		return refuse(o.field, "is of type %s, not a number", TypeName(el.typ))
+	if !numeric(el.Type) {
+		return edit.Refuse(o.field, "is of type %s, not a number", edit.TypeName(el.Type))
 	}
-	val, err := fromNumber(typeOf(el.typ), el.val, o.to)
+	val, err := fromNumber(typeOf(el.Type), el.Val, o.to)
 	if err != nil {
-		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), err)
+		return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), err)
 	}
-	n.set(i, o.to.bson(), val)
+	n.Set(i, o.to.bson(), val)
 	return nil
 }
 

@@ -2,6 +2,8 @@ package lens
 
 import (
 	"errors"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // op is one operation in one direction. Every op has an inverse. The reverse of a lens is the
@@ -13,16 +15,16 @@ import (
 type op interface {
 	// String returns the operation and its fields as the lens writes them, for errors.
 	String() string
-	apply(e *editor, root *node) error
+	apply(e *edit.Editor, root *edit.Node) error
 	inverse() op
 	// trace returns the path on the far side of a path on the near side.
-	trace(p path) (path, fate)
+	trace(p edit.Path) (edit.Path, fate)
 	// takes returns the paths that only the near side has, makes the paths that only the far side
 	// has.
-	takes() []path
-	makes() []path
+	takes() []edit.Path
+	makes() []edit.Path
 	// changes returns the paths whose values change, each treated as one value.
-	changes() []path
+	changes() []edit.Path
 }
 
 // fate is the effect of an operation on a path.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 func (p *lensParser) convert(n ast.Node) (op, error) {
@@ -57,7 +59,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 // roundingSeconds is the only value of rounding.
 const roundingSeconds = "seconds"
 
-func (p *lensParser) table(field path, n ast.Node) (op, error) {
+func (p *lensParser) table(field edit.Path, n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "table must be a mapping from values to values")
@@ -77,10 +79,10 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 		for _, v := range []bson.RawValue{a, b} {
 			// Null stays by itself. Objects and lists would have to match byte for byte.
 			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
-				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, TypeName(v.Type))
+				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, edit.TypeName(v.Type))
 			}
 		}
-		ka, kb := tableKey(a), tableKey(b)
+		ka, kb := edit.ValueKey(a), edit.ValueKey(b)
 		if _, twice := t.there[ka]; twice {
 			return nil, p.errorAt(e.Key, "table has %s twice", a)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 func (p *lensParser) fanOut(n ast.Node) (op, error) {
@@ -139,7 +141,7 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	}
 	// Only such an object has its record's _id, which it could omit.
 	if f.as != asObject || !f.ownID() {
-		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, fieldID)
+		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, edit.FieldID)
 	}
 	f.unnamed = unnamedParent
 	return nil
@@ -194,9 +196,9 @@ func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
 }
 
 // itemField reads the path of a field of an item, which may be its _id.
-func (p *lensParser) itemField(n ast.Node, key string) (path, error) {
-	if text, err := scalarText(n); err == nil && text == string(fieldID) {
-		return path{fieldID}, nil
+func (p *lensParser) itemField(n ast.Node, key string) (edit.Path, error) {
+	if text, err := scalarText(n); err == nil && text == string(edit.FieldID) {
+		return edit.Path{edit.FieldID}, nil
 	}
 	return p.path(n, key)
 }
@@ -269,7 +271,7 @@ func (p *lensParser) complete() error {
 
 // farOf returns the path on the far side of a field after operation at, or nil if it does not stay
 // one field.
-func (p *program) farOf(field path, at int) path {
+func (p *program) farOf(field edit.Path, at int) edit.Path {
 	far, err := traceKept(field, p.ops[at+1:])
 	if err != nil {
 		return nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
@@ -16,14 +18,14 @@ func (o *rekey) String() string {
 	dst, _ := o.way.target()
 	return fmt.Sprintf("key from %s to %s", src, dst)
 }
-func (o *rekey) inverse() op               { return &rekey{keyWay{o.way.keys, !o.way.up}} }
-func (o *rekey) takes() []path             { return nil }
-func (o *rekey) makes() []path             { return nil }
-func (o *rekey) changes() []path           { return nil }
-func (o *rekey) trace(p path) (path, fate) { return p, kept }
+func (o *rekey) inverse() op                         { return &rekey{keyWay{o.way.keys, !o.way.up}} }
+func (o *rekey) takes() []edit.Path                  { return nil }
+func (o *rekey) makes() []edit.Path                  { return nil }
+func (o *rekey) changes() []edit.Path                { return nil }
+func (o *rekey) trace(p edit.Path) (edit.Path, fate) { return p, kept }
 
-func (o *rekey) apply(e *editor, root *node) error {
-	i, err := root.find(fieldID)
+func (o *rekey) apply(e *edit.Editor, root *edit.Node) error {
+	i, err := root.Find(edit.FieldID)
 	if err != nil {
 		return err
 	}
@@ -34,15 +36,15 @@ func (o *rekey) apply(e *editor, root *node) error {
 	case i < 0:
 		return nil // a record without a name has none in the other version either
 	}
-	el := &root.elems[i]
-	values := e.slots(len(o.way.variables))
-	if err := o.way.readID(bson.RawValue{Type: el.typ, Value: el.value()}, readStored, values); err != nil {
+	el := &root.Elems[i]
+	values := e.Slots(len(o.way.variables))
+	if err := o.way.readID(bson.RawValue{Type: el.Type, Value: el.Value()}, readStored, values); err != nil {
 		return err
 	}
 	// Keep the number types of the target's record: a key does not distinguish them.
-	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, values) })
-	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.have)
-	root.set(i, to.Type, to.Value)
+	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.way.appendTarget(dst, values) })
+	to := o.way.kept(bson.RawValue{Type: typ, Value: val}, e.Have)
+	root.Set(i, to.Type, to.Value)
 	return nil
 }
 
@@ -82,24 +84,24 @@ func (o *keyField) String() string {
 }
 func (o *keyField) inverse() op { return &keyField{o.keys, o.index, !o.take} }
 
-func (o *keyField) takes() []path {
+func (o *keyField) takes() []edit.Path {
 	// A kept field stays on both sides, so it is neither taken nor made.
 	if v := o.variable(); o.take && !v.keepField {
-		return []path{v.field}
+		return []edit.Path{v.field}
 	}
 	return nil
 }
 
-func (o *keyField) makes() []path {
+func (o *keyField) makes() []edit.Path {
 	if v := o.variable(); !o.take && !v.keepField {
-		return []path{v.field}
+		return []edit.Path{v.field}
 	}
 	return nil
 }
 
-func (o *keyField) changes() []path { return nil }
+func (o *keyField) changes() []edit.Path { return nil }
 
-func (o *keyField) trace(p path) (path, fate) {
+func (o *keyField) trace(p edit.Path) (edit.Path, fate) {
 	v := o.variable()
 	switch {
 	case v.keepField:
@@ -110,9 +112,9 @@ func (o *keyField) trace(p path) (path, fate) {
 	return traceOneSided(p, v.field, clashes)
 }
 
-func (o *keyField) apply(e *editor, root *node) error {
-	v, values := o.variable(), e.slots(len(o.keys.variables))
-	n, i, err := e.lookup(root, v.field)
+func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
+	v, values := o.variable(), e.Slots(len(o.keys.variables))
+	n, i, err := e.Lookup(root, v.field)
 	if err != nil {
 		return err
 	}
@@ -121,14 +123,14 @@ func (o *keyField) apply(e *editor, root *node) error {
 		if i >= 0 {
 			return absent(n, v.field)
 		}
-		typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().append(dst, values[o.index]) })
-		return e.insert(root, v.field, elem{typ: typ, val: val})
+		typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().append(dst, values[o.index]) })
+		return e.Insert(root, v.field, edit.Elem{Type: typ, Val: val})
 	}
 	if i < 0 {
 		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.field)
 	}
-	el := &n.elems[i]
-	value, err := o.fieldType().read(bson.RawValue{Type: el.typ, Value: el.value()}, readExact)
+	el := &n.Elems[i]
+	value, err := o.fieldType().read(bson.RawValue{Type: el.Type, Value: el.Value()}, readExact)
 	if err != nil {
 		return fmt.Errorf("%s %w", v.field, err)
 	}
@@ -147,8 +149,8 @@ func (o *keyField) apply(e *editor, root *node) error {
 	if v.keepField {
 		return nil
 	}
-	n.remove(i)
-	return e.prune(root, v.field.parent())
+	n.Remove(i)
+	return e.Prune(root, v.field.Parent())
 }
 
 var (

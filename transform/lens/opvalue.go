@@ -6,11 +6,13 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // convert changes the type of a value. Absent and null fields stay.
 type convert struct {
-	field    path
+	field    edit.Path
 	from, to valueType
 	// rounding maps dates to the epoch's whole second; the dates keep their milliseconds.
 	rounding bool
@@ -19,33 +21,33 @@ type convert struct {
 func (o *convert) String() string {
 	return fmt.Sprintf("convert %s from %s to %s", o.field, o.from, o.to)
 }
-func (o *convert) inverse() op               { return &convert{o.field, o.to, o.from, o.rounding} }
-func (o *convert) takes() []path             { return nil }
-func (o *convert) makes() []path             { return nil }
-func (o *convert) changes() []path           { return []path{o.field} }
-func (o *convert) trace(p path) (path, fate) { return traceConvert(p, o.field) }
+func (o *convert) inverse() op                         { return &convert{o.field, o.to, o.from, o.rounding} }
+func (o *convert) takes() []edit.Path                  { return nil }
+func (o *convert) makes() []edit.Path                  { return nil }
+func (o *convert) changes() []edit.Path                { return []edit.Path{o.field} }
+func (o *convert) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
 
-func traceConvert(p, field path) (path, fate) {
-	if p.overlaps(field) {
+func traceConvert(p, field edit.Path) (edit.Path, fate) {
+	if p.Overlaps(field) {
 		return p, converted
 	}
 	return p, kept
 }
 
-func (o *convert) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+func (o *convert) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
 	// A number has no single BSON type, so it has its own rules.
 	if o.from == tNumber || o.to == tNumber {
 		return o.applyNumber(n, i)
 	}
-	el := &n.elems[i]
-	if el.typ != o.from.bson() {
-		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)
+	el := &n.Elems[i]
+	if el.Type != o.from.bson() {
+		return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.from)
 	}
-	was := el.val
+	was := el.Val
 	if o.rounding && o.from == tDate {
 		was = wholeSecond(was)
 	}
@@ -55,9 +57,9 @@ func (o *convert) apply(e *editor, root *node) error {
 		err = errFraction
 	}
 	if err != nil {
-		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), err)
+		return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), err)
 	}
-	n.set(i, o.to.bson(), val)
+	n.Set(i, o.to.bson(), val)
 	return nil
 }
 
@@ -72,7 +74,7 @@ func wholeSecond(date []byte) []byte {
 
 // table replaces values one for one.
 type table struct {
-	field            path
+	field            edit.Path
 	there, back      map[string]bson.RawValue // by type byte and value
 	known, knownBack string                   // the keys of there and of back, for errors
 }
@@ -81,25 +83,25 @@ func (o *table) String() string { return fmt.Sprintf("convert %s by table", o.fi
 func (o *table) inverse() op {
 	return &table{o.field, o.back, o.there, o.knownBack, o.known}
 }
-func (o *table) takes() []path             { return nil }
-func (o *table) makes() []path             { return nil }
-func (o *table) changes() []path           { return []path{o.field} }
-func (o *table) trace(p path) (path, fate) { return traceConvert(p, o.field) }
+func (o *table) takes() []edit.Path                  { return nil }
+func (o *table) makes() []edit.Path                  { return nil }
+func (o *table) changes() []edit.Path                { return []edit.Path{o.field} }
+func (o *table) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
 
-func (o *table) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+func (o *table) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	el := &n.elems[i]
+	el := &n.Elems[i]
 	// Most values fit, so the lookup does not allocate.
 	var buf [64]byte
-	key := append(append(buf[:0], byte(el.typ)), el.value()...)
+	key := append(append(buf[:0], byte(el.Type)), el.Value()...)
 	v, ok := o.there[string(key)]
 	if !ok {
-		return refuse(o.field, "is %s (%s), which the table does not have; it has %s",
-			show(el.typ, el.value()), TypeName(el.typ), o.known)
+		return edit.Refuse(o.field, "is %s (%s), which the table does not have; it has %s",
+			edit.Show(el.Type, el.Value()), edit.TypeName(el.Type), o.known)
 	}
-	n.set(i, v.Type, v.Value)
+	n.Set(i, v.Type, v.Value)
 	return nil
 }

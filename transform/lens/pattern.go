@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // WholeKey is the variable of a Pattern for a whole name, including slashes.
@@ -93,7 +95,7 @@ func ParsePattern(text string) (*Pattern, error) {
 // variableName accepts plain names, WholeKey, and the variables item.<path> and item._id, which
 // only a fanOut's key may use.
 func variableName(s string) bool {
-	if s == WholeKey || s == itemPrefix+string(fieldID) {
+	if s == WholeKey || s == itemPrefix+string(edit.FieldID) {
 		return true
 	}
 	// Only fields of an item may have dots.

@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // SpecOption changes the result of Spec.
@@ -157,7 +158,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	}
 	// A lens that changes only the key copies the rest of the document without parsing it.
 	if t.onlyRekeys(p) {
-		was, ok := lookupRaw(main.Doc, path{fieldID})
+		was, ok := edit.LookupRaw(main.Doc, edit.Path{edit.FieldID})
 		if !ok {
 			return nil, errNoID
 		}
@@ -165,12 +166,12 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if doc, ok := withID(main.Doc, keyWay{l.keys, t.up}.kept(id, complement)); ok {
+		if doc, ok := edit.WithID(main.Doc, keyWay{l.keys, t.up}.kept(id, complement)); ok {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
 	// All other lenses run on the parsed record with its group.
-	g := group{children: others, have: haveOthers, main: complement, out: make([]record.Record, 1, 4)}
+	g := edit.Group{Children: others, Have: haveOthers, Main: complement, Out: make([]record.Record, 1, 4)}
 	key, err := t.identify(&g, main)
 	if err != nil {
 		return nil, err
@@ -180,8 +181,8 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		return nil, err
 	}
 	// Index 0 was reserved for the record; its children follow it.
-	g.out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
-	return g.out, nil
+	g.Out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
+	return g.Out, nil
 }
 
 var errNoID = errors.New("the record has no _id")
@@ -198,18 +199,18 @@ func (t *transformer) onlyRekeys(p *program) bool {
 }
 
 // identify sets the record's ids on both sides and returns the target's key.
-func (t *transformer) identify(g *group, main *record.Record) (record.Key, error) {
+func (t *transformer) identify(g *edit.Group, main *record.Record) (record.Key, error) {
 	source, target := 0, 1
 	if !t.up {
 		source, target = 1, 0
 	}
-	id, ok := lookupRaw(main.Doc, path{fieldID})
+	id, ok := edit.LookupRaw(main.Doc, edit.Path{edit.FieldID})
 	if !ok {
 		return "", errNoID
 	}
-	g.ids[source] = mainID{id, main.Key}
+	g.IDs[source] = edit.MainID{Value: id, Key: main.Key}
 	// Without key changes both sides have the same _id.
-	g.ids[target] = g.ids[source]
+	g.IDs[target] = g.IDs[source]
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
@@ -217,7 +218,7 @@ func (t *transformer) identify(g *group, main *record.Record) (record.Key, error
 	if err != nil {
 		return "", err
 	}
-	g.ids[target] = mainID{keyWay{t.lens.keys, t.up}.kept(to, g.main), key}
+	g.IDs[target] = edit.MainID{Value: keyWay{t.lens.keys, t.up}.kept(to, g.Main), Key: key}
 	return key, nil
 }
 

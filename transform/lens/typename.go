@@ -1,93 +1,10 @@
 package lens
 
 import (
-	"bytes"
-	"fmt"
-	"strings"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // TypeName returns the name of a type in lenses and messages.
-func TypeName(t bson.Type) string {
-	switch t {
-	case bson.TypeInt32:
-		return "int"
-	case bson.TypeInt64:
-		return "long"
-	case bson.TypeEmbeddedDocument:
-		return "object"
-	case bson.TypeArray:
-		return "list"
-	case bson.TypeBoolean:
-		return "bool"
-	case bson.TypeDecimal128:
-		return "decimal"
-	case bson.TypeDateTime:
-		return "date"
-	case bson.TypeObjectID:
-		return "objectId"
-	default:
-		return t.String()
-	}
-}
-
-// show formats a value for an error and truncates a long one. transform.Conceal removes the value
-// again before the error is stored, unless the operator allows it.
-func show(t bson.Type, val []byte) string {
-	const most = 80
-	s := bson.RawValue{Type: t, Value: val}.String()
-	// Cutting at a byte may split a character. ToValidUTF8 drops the rest of it.
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
-
-func sameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
-
-func showValue(v bson.RawValue) string {
-	if v.Type == 0 {
-		return "absent"
-	}
-	return fmt.Sprintf("%s (%s)", show(v.Type, v.Value), TypeName(v.Type))
-}
-
-// sameFields is sameValue, but ignores the order of fields at any depth. The order of list items
-// counts.
-func sameFields(a, b bson.RawValue) bool {
-	if a.Type != b.Type || !hasItems(a.Type) {
-		return sameValue(a, b)
-	}
-	if bytes.Equal(a.Value, b.Value) {
-		return true
-	}
-	if len(a.Value) != len(b.Value) {
-		return false
-	}
-	xs, errX := bson.Raw(a.Value).Elements()
-	ys, errY := bson.Raw(b.Value).Elements()
-	if errX != nil || errY != nil || len(xs) != len(ys) {
-		return false
-	}
-	there := make(map[string]bson.RawValue, len(ys))
-	for i, y := range ys {
-		if a.Type == bson.TypeArray && xs[i].Key() != y.Key() {
-			return false
-		}
-		there[y.Key()] = y.Value()
-	}
-	if len(there) != len(ys) {
-		return false // a name is there twice
-	}
-	for _, x := range xs {
-		y, ok := there[x.Key()]
-		if !ok || !sameFields(x.Value(), y) {
-			return false
-		}
-		delete(there, x.Key())
-	}
-	return true
-}
-
-func tableKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
+func TypeName(t bson.Type) string { return edit.TypeName(t) }

@@ -1,4 +1,4 @@
-package lens
+package edit
 
 import (
 	"encoding/binary"
@@ -11,100 +11,100 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// errMalformed means that the bytes are not a BSON document.
-var errMalformed = errors.New("document is not well-formed BSON")
+// ErrMalformed means that the bytes are not a BSON document.
+var ErrMalformed = errors.New("document is not well-formed BSON")
 
-// node is a document opened for editing. Its elements point into src, and their values are not
+// Node is a document opened for editing. Its elements point into src, and their values are not
 // decoded. Untouched parts are copied as bytes.
-type node struct {
+type Node struct {
 	src     []byte
-	elems   []elem
-	changed bool // the node itself; changed sub-documents are found through their elems
+	Elems   []Elem
+	Changed bool // the node itself; changed sub-documents are found through their elems
 	// emptying means that a field moved away, so the object is removed with its last field.
 	emptying bool
 }
 
-// elem is one element of a node: unchanged bytes (src[off:end] of its node), a new name and val, or
+// Elem is one element of a node: unchanged bytes (src[off:end] of its node), a new name and val, or
 // a sub-document opened for editing.
-type elem struct {
-	typ      bson.Type
-	name     []byte // without the NUL; points into the lens or the record
-	val      []byte // the value; out of date once sub changes
-	off, end int    // in the node's src; end is 0 for a new element
-	sub      *node
-	floating bool // an operation appended it; its final place is open
+type Elem struct {
+	Type     bson.Type
+	Name     []byte // without the NUL; points into the lens or the record
+	Val      []byte // the value; out of date once sub changes
+	off, End int    // in the node's src; end is 0 for a new element
+	Sub      *Node
+	Floating bool // an operation appended it; its final place is open
 }
 
-// editor owns the memory of the nodes of one run, and is reused afterwards.
-type editor struct {
-	nodes   []*node
+// Editor owns the memory of the nodes of one run, and is reused afterwards.
+type Editor struct {
+	nodes   []*Node
 	used    int
-	scratch []byte   // values that operations made
+	Scratch []byte   // values that operations made
 	vars    []string // values of the variables of the key
-	group   *group   // the other records of the group; nil if there are none
-	have    bson.Raw // the target's version of the record; nil if it has none
-	// answers and asked belong to a data update that follows references: the known keys, and the
+	Group   *Group   // the other records of the group; nil if there are none
+	Have    bson.Raw // the target's version of the record; nil if it has none
+	// Answers and asked belong to a data update that follows references: the known keys, and the
 	// list of lookups to collect. asked is nil once the answers are known.
-	answers transform.Answers
-	asked   *[]transform.Question
+	Answers transform.Answers
+	Asked   *[]transform.Question
 }
 
-var editors = sync.Pool{New: func() any { return &editor{} }}
+var editors = sync.Pool{New: func() any { return &Editor{} }}
 
-// newEditor takes an editor from the pool. release puts it back.
-func newEditor() *editor { return editors.Get().(*editor) }
+// New takes an editor from the pool. release puts it back.
+func New() *Editor { return editors.Get().(*Editor) }
 
 // keptNodes limits the memory that an editor keeps between records. Only records with long lists
 // need more.
 const keptNodes = 64
 
-// release drops all references to the record's bytes and returns the editor to the pool.
-func (e *editor) release() {
+// Release drops all references to the record's bytes and returns the editor to the pool.
+func (e *Editor) Release() {
 	if len(e.nodes) > keptNodes {
 		clear(e.nodes[keptNodes:])
 		e.nodes, e.used = e.nodes[:keptNodes], min(e.used, keptNodes)
 	}
 	for _, n := range e.nodes[:e.used] {
 		// Otherwise the pool would keep the records' bytes alive.
-		clear(n.elems)
-		*n = node{elems: n.elems[:0]}
+		clear(n.Elems)
+		*n = Node{Elems: n.Elems[:0]}
 	}
 	e.used = 0
 	clear(e.vars)
-	e.group, e.have, e.answers, e.asked = nil, nil, nil, nil
+	e.Group, e.Have, e.Answers, e.Asked = nil, nil, nil, nil
 	// Nothing outside refers to scratch, because encode copied it.
-	e.scratch = e.scratch[:0]
+	e.Scratch = e.Scratch[:0]
 	editors.Put(e)
 }
 
-func (e *editor) node() *node {
+func (e *Editor) Node() *Node {
 	if e.used == len(e.nodes) {
 		// The first node is the record itself, which has more fields than its objects.
 		size := 32
 		if e.used > 0 {
 			size = 8
 		}
-		e.nodes = append(e.nodes, &node{elems: make([]elem, 0, size)})
+		e.nodes = append(e.nodes, &Node{Elems: make([]Elem, 0, size)})
 	}
 	n := e.nodes[e.used]
 	e.used++
 	return n
 }
 
-// slots returns at least n places for the values of a key's variables.
-func (e *editor) slots(n int) []string {
+// Slots returns at least n places for the values of a key's variables.
+func (e *Editor) Slots(n int) []string {
 	for len(e.vars) < n {
 		e.vars = append(e.vars, "")
 	}
 	return e.vars
 }
 
-// open reads the elements of a document, one level deep.
-func (e *editor) open(doc []byte) (*node, error) {
+// Open reads the elements of a document, one level deep.
+func (e *Editor) Open(doc []byte) (*Node, error) {
 	if len(doc) < 5 || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
-		return nil, errMalformed
+		return nil, ErrMalformed
 	}
-	n := e.node()
+	n := e.Node()
 	n.src = doc
 	end := len(doc) - 1
 	// Nested documents are checked when an operation opens them.
@@ -117,16 +117,16 @@ func (e *editor) open(doc []byte) (*node, error) {
 			at++
 		}
 		if at >= end {
-			return nil, errMalformed
+			return nil, ErrMalformed
 		}
 		// The third index keeps an append from overwriting the record.
 		name := doc[nameAt:at:at]
 		at++
 		size, ok := valueSize(typ, doc[at:end])
 		if !ok {
-			return nil, errMalformed
+			return nil, ErrMalformed
 		}
-		n.elems = append(n.elems, elem{typ: typ, name: name, val: doc[at : at+size : at+size], off: off, end: at + size})
+		n.Elems = append(n.Elems, Elem{Type: typ, Name: name, Val: doc[at : at+size : at+size], off: off, End: at + size})
 		at += size
 	}
 	return n, nil
@@ -192,14 +192,14 @@ func int32At(b []byte) (int, bool) {
 	return int(n), n >= 0
 }
 
-// find returns the index of a field, or -1. A duplicate name is an error, because the reverse could
+// Find returns the index of a field, or -1. A duplicate name is an error, because the reverse could
 // not tell the two fields apart.
-func (n *node) find(name []byte) (int, error) {
+func (n *Node) Find(name []byte) (int, error) {
 	at := -1
-	for i := range n.elems {
-		if string(n.elems[i].name) == string(name) {
+	for i := range n.Elems {
+		if string(n.Elems[i].Name) == string(name) {
 			if at >= 0 {
-				return 0, refuse(path{name}, "is there twice")
+				return 0, Refuse(Path{name}, "is there twice")
 			}
 			at = i
 		}
@@ -209,94 +209,94 @@ func (n *node) find(name []byte) (int, error) {
 
 // sub opens the sub-document at i. It returns nil for a value without fields. An array is an error,
 // because a path of a lens names one value.
-func (e *editor) sub(n *node, i int) (*node, error) {
-	el := &n.elems[i]
+func (e *Editor) sub(n *Node, i int) (*Node, error) {
+	el := &n.Elems[i]
 	switch {
-	case el.typ == bson.TypeArray:
-		return nil, refuse(path{el.name}, "is an array, which a path cannot lead through")
-	case el.sub != nil:
-		return el.sub, nil
-	case el.typ != bson.TypeEmbeddedDocument:
+	case el.Type == bson.TypeArray:
+		return nil, Refuse(Path{el.Name}, "is an array, which a path cannot lead through")
+	case el.Sub != nil:
+		return el.Sub, nil
+	case el.Type != bson.TypeEmbeddedDocument:
 		return nil, nil
 	}
-	return e.openAt(el)
+	return e.OpenAt(el)
 }
 
-// openAt opens the document or array of an element.
-func (e *editor) openAt(el *elem) (*node, error) {
-	if el.sub != nil {
-		return el.sub, nil
+// OpenAt opens the document or array of an element.
+func (e *Editor) OpenAt(el *Elem) (*Node, error) {
+	if el.Sub != nil {
+		return el.Sub, nil
 	}
-	s, err := e.open(el.val)
+	s, err := e.Open(el.Val)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", el.name, err)
+		return nil, fmt.Errorf("%s: %w", el.Name, err)
 	}
-	el.sub = s
+	el.Sub = s
 	return s, nil
 }
 
-// append adds a new field at the end.
-func (n *node) append(el elem) {
-	el.off, el.end = 0, 0
-	el.floating = true
-	n.elems = append(n.elems, el)
-	n.changed = true
+// Append adds a new field at the end.
+func (n *Node) Append(el Elem) {
+	el.off, el.End = 0, 0
+	el.Floating = true
+	n.Elems = append(n.Elems, el)
+	n.Changed = true
 }
 
-// remove deletes the field at i.
-func (n *node) remove(i int) {
-	n.elems = append(n.elems[:i], n.elems[i+1:]...)
-	n.changed = true
+// Remove deletes the field at i.
+func (n *Node) Remove(i int) {
+	n.Elems = append(n.Elems[:i], n.Elems[i+1:]...)
+	n.Changed = true
 }
 
-// set replaces the value at i.
-func (n *node) set(i int, typ bson.Type, val []byte) {
-	el := &n.elems[i]
+// Set replaces the value at i.
+func (n *Node) Set(i int, typ bson.Type, val []byte) {
+	el := &n.Elems[i]
 	// end 0 marks the element as new, so that encode writes val.
-	el.typ, el.val, el.sub, el.end = typ, val, nil, 0
-	n.changed = true
+	el.Type, el.Val, el.Sub, el.End = typ, val, nil, 0
+	n.Changed = true
 }
 
-func (n *node) dirty() bool {
-	if n.changed {
+func (n *Node) Dirty() bool {
+	if n.Changed {
 		return true
 	}
-	for i := range n.elems {
-		if s := n.elems[i].sub; s != nil && s.dirty() {
+	for i := range n.Elems {
+		if s := n.Elems[i].Sub; s != nil && s.Dirty() {
 			return true
 		}
 	}
 	return false
 }
 
-// encode appends the document to dst. It copies each run of untouched neighbours at once.
-func (n *node) encode(dst []byte) []byte {
-	if !n.dirty() {
+// Encode appends the document to dst. It copies each run of untouched neighbours at once.
+func (n *Node) Encode(dst []byte) []byte {
+	if !n.Dirty() {
 		return append(dst, n.src...)
 	}
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	runOff, runEnd := 0, 0
-	for i := range n.elems {
-		el := &n.elems[i]
+	for i := range n.Elems {
+		el := &n.Elems[i]
 		// Extend the current run of untouched elements, or start another one after a gap.
-		if el.end > 0 && (el.sub == nil || !el.sub.dirty()) {
+		if el.End > 0 && (el.Sub == nil || !el.Sub.Dirty()) {
 			if el.off != runEnd || runEnd == 0 {
 				dst = append(dst, n.src[runOff:runEnd]...)
 				runOff = el.off
 			}
-			runEnd = el.end
+			runEnd = el.End
 			continue
 		}
 		dst = append(dst, n.src[runOff:runEnd]...)
 		runOff, runEnd = 0, 0
-		dst = append(dst, byte(el.typ))
-		dst = append(dst, el.name...)
+		dst = append(dst, byte(el.Type))
+		dst = append(dst, el.Name...)
 		dst = append(dst, 0)
-		if el.sub != nil {
-			dst = el.sub.encode(dst)
+		if el.Sub != nil {
+			dst = el.Sub.Encode(dst)
 		} else {
-			dst = append(dst, el.val...)
+			dst = append(dst, el.Val...)
 		}
 	}
 	dst = append(dst, n.src[runOff:runEnd]...)
@@ -305,10 +305,10 @@ func (n *node) encode(dst []byte) []byte {
 	return dst
 }
 
-// value returns the present bytes of a field's value.
-func (el *elem) value() []byte {
-	if el.sub != nil && el.sub.dirty() {
-		return el.sub.encode(nil)
+// Value returns the present bytes of a field's value.
+func (el *Elem) Value() []byte {
+	if el.Sub != nil && el.Sub.Dirty() {
+		return el.Sub.Encode(nil)
 	}
-	return el.val
+	return el.Val
 }

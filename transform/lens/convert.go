@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -107,6 +108,9 @@ func typeOf(t bson.Type) valueType {
 	}
 	return ""
 }
+
+// errInexact refuses a value that would not come back.
+var errInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 
 // convertValue returns the converted value, in the editor's scratch memory. It refuses every value that
 // would not come back bit for bit. It checks this by converting the value back, so no rule of a
@@ -305,4 +309,8 @@ func joinTypes(ts []valueType) string {
 		ss[i] = string(t)
 	}
 	return strings.Join(ss, ", ")
+}
+
+func stringValue(s string) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeString, Value: appendString(nil, s)}
 }

@@ -1,8 +1,6 @@
 package lens
 
 import (
-	"errors"
-
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
@@ -46,6 +44,4 @@ var (
 	_ op = (*drop)(nil)
 	_ op = (*convert)(nil)
 	_ op = (*table)(nil)
-
-	errInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 )

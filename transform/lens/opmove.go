@@ -31,9 +31,7 @@ func (o *rename) apply(e *edit.Editor, root *edit.Node) error {
 	if err != nil || i < 0 {
 		return err
 	}
-	// end 0 marks the element as new. Otherwise encode would copy the old name.
-	n.Elems[i].Name, n.Elems[i].End = o.to.Last(), 0
-	n.Changed = true
+	n.Rename(i, o.to.Last())
 	return nil
 }
 

@@ -105,3 +105,39 @@ func (o *table) apply(e *edit.Editor, root *edit.Node) error {
 	n.Set(i, v.Type, v.Value)
 	return nil
 }
+
+// forms returns the form of a converted value: a number, a decimal made from one (5 and 5.00 are
+// the same), or a date with rounding.
+func (o *convert) forms() []form {
+	if o.rounding && o.to == tDate || o.to == tNumber || o.from == tNumber && o.to == tDecimal {
+		return []form{{fields: []holding{{path: o.field, by: o}}}}
+	}
+	return nil
+}
+
+// applyNumber is apply for a conversion from or to number.
+func (o *convert) applyNumber(n *edit.Node, i int) error {
+	el := &n.Elems[i]
+	if o.from != tNumber {
+		if el.Type != o.from.bson() {
+			return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.from)
+		}
+		t, val, ok := toNumber(o.from, el.Val)
+		if !ok {
+			return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), errInexact)
+		}
+		n.Set(i, t.bson(), val)
+		return nil
+	}
+	if !numeric(el.Type) {
+		return edit.Refuse(o.field, "is of type %s, not a number", edit.TypeName(el.Type))
+	}
+	val, err := fromNumber(typeOf(el.Type), el.Val, o.to)
+	if err != nil {
+		return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), err)
+	}
+	n.Set(i, o.to.bson(), val)
+	return nil
+}
+
+var _ former = (*convert)(nil)

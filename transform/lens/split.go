@@ -65,7 +65,3 @@ func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
 	}
 	return []bson.RawValue{stringValue(strings.Join(parts, s.separator))}, nil
 }
-
-func stringValue(s string) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeString, Value: appendString(nil, s)}
-}

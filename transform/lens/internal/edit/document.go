@@ -19,18 +19,18 @@ var ErrMalformed = errors.New("document is not well-formed BSON")
 type Node struct {
 	src     []byte
 	Elems   []Elem
-	Changed bool // the node itself; changed sub-documents are found through their elems
+	Changed bool // the node itself; changed sub-documents are found through their elements
 	// emptying means that a field moved away, so the object is removed with its last field.
 	emptying bool
 }
 
-// Elem is one element of a node: unchanged bytes (src[off:end] of its node), a new name and val, or
+// Elem is one element of a node: unchanged bytes (src[off:end] of its node), a new Name and Val, or
 // a sub-document opened for editing.
 type Elem struct {
 	Type     bson.Type
 	Name     []byte // without the NUL; points into the lens or the record
-	Val      []byte // the value; out of date once sub changes
-	off, End int    // in the node's src; end is 0 for a new element
+	Val      []byte // the value; out of date once Sub changes
+	off, end int    // in the node's src; end is 0 for a new element
 	Sub      *Node
 	Floating bool // an operation appended it; its final place is open
 }
@@ -43,15 +43,15 @@ type Editor struct {
 	vars    []string // values of the variables of the key
 	Group   *Group   // the other records of the group; nil if there are none
 	Have    bson.Raw // the target's version of the record; nil if it has none
-	// Answers and asked belong to a data update that follows references: the known keys, and the
-	// list of lookups to collect. asked is nil once the answers are known.
+	// Answers and Asked belong to a data update that follows references: the known keys, and the
+	// list of lookups to collect. Asked is nil once the answers are known.
 	Answers transform.Answers
 	Asked   *[]transform.Question
 }
 
 var editors = sync.Pool{New: func() any { return &Editor{} }}
 
-// New takes an editor from the pool. release puts it back.
+// New takes an editor from the pool. Release puts it back.
 func New() *Editor { return editors.Get().(*Editor) }
 
 // keptNodes limits the memory that an editor keeps between records. Only records with long lists
@@ -77,6 +77,7 @@ func (e *Editor) Release() {
 	editors.Put(e)
 }
 
+// Node returns an empty node, which belongs to the editor.
 func (e *Editor) Node() *Node {
 	if e.used == len(e.nodes) {
 		// The first node is the record itself, which has more fields than its objects.
@@ -126,7 +127,7 @@ func (e *Editor) Open(doc []byte) (*Node, error) {
 		if !ok {
 			return nil, ErrMalformed
 		}
-		n.Elems = append(n.Elems, Elem{Type: typ, Name: name, Val: doc[at : at+size : at+size], off: off, End: at + size})
+		n.Elems = append(n.Elems, Elem{Type: typ, Name: name, Val: doc[at : at+size : at+size], off: off, end: at + size})
 		at += size
 	}
 	return n, nil
@@ -237,9 +238,16 @@ func (e *Editor) OpenAt(el *Elem) (*Node, error) {
 
 // Append adds a new field at the end.
 func (n *Node) Append(el Elem) {
-	el.off, el.End = 0, 0
+	el.off, el.end = 0, 0
 	el.Floating = true
 	n.Elems = append(n.Elems, el)
+	n.Changed = true
+}
+
+// Rename gives the field at i another name.
+func (n *Node) Rename(i int, name []byte) {
+	// end 0 marks the element as new. Otherwise Encode would copy the old name.
+	n.Elems[i].Name, n.Elems[i].end = name, 0
 	n.Changed = true
 }
 
@@ -252,11 +260,12 @@ func (n *Node) Remove(i int) {
 // Set replaces the value at i.
 func (n *Node) Set(i int, typ bson.Type, val []byte) {
 	el := &n.Elems[i]
-	// end 0 marks the element as new, so that encode writes val.
-	el.Type, el.Val, el.Sub, el.End = typ, val, nil, 0
+	// end 0 marks the element as new, so that Encode writes Val.
+	el.Type, el.Val, el.Sub, el.end = typ, val, nil, 0
 	n.Changed = true
 }
 
+// Dirty reports whether the document or one within it has changed.
 func (n *Node) Dirty() bool {
 	if n.Changed {
 		return true
@@ -280,12 +289,12 @@ func (n *Node) Encode(dst []byte) []byte {
 	for i := range n.Elems {
 		el := &n.Elems[i]
 		// Extend the current run of untouched elements, or start another one after a gap.
-		if el.End > 0 && (el.Sub == nil || !el.Sub.Dirty()) {
+		if el.end > 0 && (el.Sub == nil || !el.Sub.Dirty()) {
 			if el.off != runEnd || runEnd == 0 {
 				dst = append(dst, n.src[runOff:runEnd]...)
 				runOff = el.off
 			}
-			runEnd = el.End
+			runEnd = el.end
 			continue
 		}
 		dst = append(dst, n.src[runOff:runEnd]...)

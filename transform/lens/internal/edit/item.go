@@ -9,6 +9,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
+// ItemName is ItemPart as the name of a field.
 var ItemName = []byte(ItemPart)
 
 // HasItems reports whether values of a type are lists or maps.

@@ -108,9 +108,12 @@ func (p Path) Items() int {
 // Join appends q to p.
 func (p Path) Join(q Path) Path { return append(append(make(Path, 0, len(p)+len(q)), p...), q...) }
 
+// Last returns the last part.
 func (p Path) Last() []byte { return p[len(p)-1] }
+// Parent returns the path of the object that holds p.
 func (p Path) Parent() Path { return p[:len(p)-1] }
 
+// Equal reports whether two paths have the same parts.
 func (p Path) Equal(q Path) bool { return len(p) == len(q) && p.Under(q) }
 
 // Under reports whether p is q or within it.

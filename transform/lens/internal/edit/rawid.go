@@ -76,8 +76,10 @@ func StringKey(appendTo func([]byte) []byte) record.Key {
 	return record.Key(b)
 }
 
+// PutLength writes the length of a document or string at its beginning.
 func PutLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }
 
+// FieldID is the name of the _id.
 var FieldID = []byte("_id")
 
 // Id builds an _id, or a part of one, in the editor's scratch memory.

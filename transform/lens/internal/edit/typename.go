@@ -44,8 +44,10 @@ func Show(t bson.Type, val []byte) string {
 	return s
 }
 
+// SameValue reports whether two values have the same type and bytes.
 func SameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
 
+// ShowValue formats a value with its type for an error.
 func ShowValue(v bson.RawValue) string {
 	if v.Type == 0 {
 		return "absent"
@@ -90,4 +92,5 @@ func SameFields(a, b bson.RawValue) bool {
 	return true
 }
 
+// ValueKey returns a text that only equal values share, as a key of Go maps.
 func ValueKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // These types carry values through compute. Strings, bools, doubles, nulls and dates are CEL's own
@@ -124,10 +125,10 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case 0, bson.TypeNull:
 		return types.NullValue, nil
 	case bson.TypeString:
-		return types.String(stringOf(v.Value)), nil
+		return types.String(scalar.StringOf(v.Value)), nil
 	// Both become CEL's int. long(x) makes a long again.
 	case bson.TypeInt32, bson.TypeInt64:
-		n, _ := whole(v.Value, typeOf(v.Type))
+		n, _ := scalar.Whole(v.Value, scalar.TypeOf(v.Type))
 		return types.Int(n), nil
 	case bson.TypeDouble:
 		return types.Double(math.Float64frombits(binary.LittleEndian.Uint64(v.Value))), nil
@@ -183,7 +184,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	case types.Null:
 		return made(bson.TypeNull, nil)
 	case types.String:
-		return stringValue(string(v)), nil
+		return scalar.StringValue(string(v)), nil
 	case types.Bool:
 		b := byte(0)
 		if v {

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // collect puts the children of a record into one of its fields. It is gather for Up, and fanOut for
@@ -199,10 +200,10 @@ func (r *fanRun) ownIDs(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
-	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].AppendTo(dst, values[at]) })
 	// It is floating, because the target's item may have its _id elsewhere.
 	c.item.Elems = slices.Insert(c.item.Elems, 0, edit.Elem{Type: typ, Name: edit.FieldID, Val: val, Floating: true})
 	c.item.Changed = true
@@ -215,7 +216,7 @@ func (r *fanRun) fromKey(c *child) error {
 		return nil
 	}
 	var values [maxVariables]string
-	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
+	if err := r.key.read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // disjoint reports whether certainly no _id of a kind has both forms, which k maps to each other.
@@ -35,18 +36,18 @@ func (p *idPart) disjoint(q *idPart, k *keys) bool {
 		return errA == nil && errB == nil && a != b
 	case p.pattern == nil:
 		var values [maxVariables]string
-		return q.read(p.constant, readKey, values[:]) != nil
+		return q.read(p.constant, scalar.ReadKey, values[:]) != nil
 	case q.pattern == nil:
 		return q.disjoint(p, k)
 	case p.text() && q.text():
 		return p.pattern.disjoint(q.pattern, k)
-	case p.alone == idAny || q.alone == idAny:
+	case p.alone == scalar.IDAny || q.alone == scalar.IDAny:
 		return false
 	// A string never equals a value of another type.
 	case p.text() != q.text():
 		return true
 	}
-	return p.alone != q.alone && (!p.alone.numeric() || !q.alone.numeric())
+	return p.alone != q.alone && (!p.alone.IsNumber() || !q.alone.IsNumber())
 }
 
 // disjoint reports whether no text matches both patterns.

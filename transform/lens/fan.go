@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // fan ties a field of one side's record to records of another kind on the other side: the children.
@@ -37,11 +38,11 @@ type fan struct {
 	// new record gets the empty list or map.
 	present bool
 
-	parentForm       *idForm  // form of the parent's _ids on the children's side; nil: any
-	parentType       idType   // of {_key}
-	constants        []string // of the variables of parentForm; empty for variables without one
-	at               position // of the operations
-	scatter, collect program  // from an item to its child, and the reverse
+	parentForm       *idForm       // form of the parent's _ids on the children's side; nil: any
+	parentType       scalar.IDType // of {_key}
+	constants        []string      // of the variables of parentForm; empty for variables without one
+	at               position      // of the operations
+	scatter, collect program       // from an item to its child, and the reverse
 	// prefix counts the leading segments of key that follow from the parent and determine it. whole
 	// means that all of key follows from the parent, so a parent has at most one child.
 	prefix int
@@ -150,7 +151,7 @@ func (f *fan) begin(e *edit.Editor) (*fanRun, error) {
 	if !f.namesParent() {
 		return r, nil
 	}
-	if err := f.parentValues(g.IDs[f.side()].Value, readStored, r.values[:]); err != nil {
+	if err := f.parentValues(g.IDs[f.side()].Value, scalar.ReadStored, r.values[:]); err != nil {
 		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
 	return r, nil
@@ -162,7 +163,7 @@ func (f *fan) namesParent() bool {
 }
 
 // parentValues sets the values in a child's key that follow from the parent's _id.
-func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error {
+func (f *fan) parentValues(id bson.RawValue, as scalar.Reading, values []string) error {
 	var own [maxVariables]string
 	// Read the variables of the parent's key, which the child's key may use one by one.
 	if f.parentForm != nil {
@@ -173,14 +174,14 @@ func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error 
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
-			text, err := f.parentType.read(id, as)
+			text, err := f.parentType.Read(id, as)
 			if err != nil {
 				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, WholeKey)
 			}
 			values[i] = text
 		case partVariable:
 			// The child's key may declare another type than the parent's.
-			if err := f.key.types[i].check(own[part.index]); err != nil {
+			if err := f.key.types[i].Check(own[part.index]); err != nil {
 				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
 			}
 			values[i] = own[part.index]
@@ -225,14 +226,14 @@ func (r *fanRun) identify(c *child) error {
 }
 
 // checkPart refuses a value that would be read differently from a key.
-func checkPart(variable string, t idType, value string) error {
-	if t == idAny {
+func checkPart(variable string, t scalar.IDType, value string) error {
+	if t == scalar.IDAny {
 		return nil
 	}
 	if err := checkValue(variable, value); err != nil {
 		return err
 	}
-	if err := t.check(value); err != nil {
+	if err := t.Check(value); err != nil {
 		return fmt.Errorf("{%s} %w", variable, err)
 	}
 	return nil
@@ -240,13 +241,13 @@ func checkPart(variable string, t idType, value string) error {
 
 // text returns a field of an item as text for a key. Without a declared type any suitable type is
 // accepted, because the item itself keeps the type.
-func (r *fanRun) text(c *child, field edit.Path, t idType) (string, error) {
+func (r *fanRun) text(c *child, field edit.Path, t scalar.IDType) (string, error) {
 	typ, val, err := r.part(c, field)
 	if err != nil {
 		return "", err
 	}
 	if t != "" {
-		text, err := t.read(bson.RawValue{Type: typ, Value: val}, readExact)
+		text, err := t.Read(bson.RawValue{Type: typ, Value: val}, scalar.ReadExact)
 		if err != nil {
 			return "", fmt.Errorf("%s %w", field, err)
 		}
@@ -255,7 +256,7 @@ func (r *fanRun) text(c *child, field edit.Path, t idType) (string, error) {
 	// Values of two types may share a text, such as 5 and "5". repeated then refuses the record.
 	switch typ {
 	case bson.TypeString:
-		return stringOf(val), nil
+		return scalar.StringOf(val), nil
 	case bson.TypeInt32:
 		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(val))), 10), nil
 	case bson.TypeInt64:
@@ -289,7 +290,7 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 	case whole(a.Type) && whole(b.Type):
 		return cmp.Compare(a.AsInt64(), b.AsInt64()), nil
 	case a.Type == bson.TypeString && b.Type == bson.TypeString:
-		return strings.Compare(stringOf(a.Value), stringOf(b.Value)), nil
+		return strings.Compare(scalar.StringOf(a.Value), scalar.StringOf(b.Value)), nil
 	case a.Type == bson.TypeObjectID && b.Type == bson.TypeObjectID:
 		return bytes.Compare(a.Value, b.Value), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // fanKey reads the form of the children's keys.
@@ -18,7 +19,7 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	}
 	if f.key.written == "{id}" && f.as == asList {
 		// {id} alone needs no declared type: the item has the field, and so the type.
-		f.key.types[0] = idAny
+		f.key.types[0] = scalar.IDAny
 	}
 	if len(f.key.variables) > maxVariables {
 		return p.errorAt(n, "key has more than %d variables", maxVariables)
@@ -61,7 +62,7 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
 	// First find the type, then check it against the declaration and its place in the key.
-	own, declared := idType(""), f.key.types[i]
+	own, declared := scalar.IDType(""), f.key.types[i]
 	alone := at.pattern.plain == "{"+name+"}"
 	switch {
 	case part.source == partVariable:
@@ -73,26 +74,26 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 		}
 	// A document has no text, so it is copied as it is.
 	case part.source == partKey && f.parentForm != nil && f.parentForm.document:
-		own = idAny
+		own = scalar.IDAny
 	case part.source == partKey && f.parentForm != nil:
-		own = cmp.Or(f.parentForm.parts[0].alone, idString)
+		own = cmp.Or(f.parentForm.parts[0].alone, scalar.IDString)
 	case declared != "":
 		own = declared
 	case part.source == partKey && alone, part.source == partItem && alone && f.key.document:
-		own = idAny
+		own = scalar.IDAny
 	case part.source == partKey:
-		own = idString
+		own = scalar.IDString
 	case part.source == partIndex && alone && f.key.document:
-		own = idInt
+		own = scalar.IDInt
 	}
 	switch {
 	case declared != "" && declared != own:
 		return p.errorAt(n, "key: {%s} is of type %s in the key of the record that they belong to, not %s", name, own, declared)
-	case own == idAny && !alone:
+	case own == scalar.IDAny && !alone:
 		return p.errorAt(n, "key: the record that they belong to has keys of any type, or documents, and {%s} cannot stand within a text: let it stand alone, as a field of a document, or use the variables of its key", name)
-	case part.source == partIndex && own != "" && !own.numeric():
+	case part.source == partIndex && own != "" && !own.IsNumber():
 		return p.errorAt(n, "key: {index} is a number: declare it as one of int, long, double, number, or as none within a text")
-	case part.source == partEntry && own == idAny:
+	case part.source == partEntry && own == scalar.IDAny:
 		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
 	}
 	// The form and its pattern both have the types, for reading and for texts.

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // Following is a lens used as a data update that follows references. Its methods are safe for
@@ -212,7 +213,7 @@ func (o *follow) key(e *edit.Editor, n *edit.Node, i int, parts []string, held [
 	for _, up := range []bool{true, false} {
 		way := keyWay{o.to.keys, up}
 		var values [maxVariables]string
-		if way.read(is, readExact, values[:]) != nil {
+		if way.read(is, scalar.ReadExact, values[:]) != nil {
 			continue
 		}
 		if o.leave != transform.BothKeys && up != (o.leave == transform.NewKeys) {
@@ -271,7 +272,7 @@ func (o *follow) ask(e *edit.Editor, way keyWay, is bson.RawValue) (bson.RawValu
 	// Use the types of the form, because a record.Key does not distinguish equal numbers.
 	form, _ := way.target()
 	var buf [maxVariables]string
-	if err := form.read(far.Value(), readKey, buf[:len(form.variables)]); err != nil {
+	if err := form.read(far.Value(), scalar.ReadKey, buf[:len(form.variables)]); err != nil {
 		return bson.RawValue{}, fmt.Errorf("was made another key than the lens of %s does: %w", o.to.kind, err)
 	}
 	return form.value(buf[:len(form.variables)]), nil

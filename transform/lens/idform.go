@@ -11,6 +11,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // idForm is the form of a kind's _ids: a text with variables, one variable of another type than
@@ -21,7 +22,7 @@ type idForm struct {
 	parts     []idPart
 	document  bool
 	variables []string
-	types     []idType // of variables; empty if none is declared
+	types     []scalar.IDType // of variables; empty if none is declared
 }
 
 // idPart is the _id or one of its fields.
@@ -30,7 +31,7 @@ type idPart struct {
 	pattern *Pattern // nil for a constant that is not a string
 	// alone is the type of a part that is a single variable; the value then has this type. Within a
 	// text, a variable is the text of its type.
-	alone    idType
+	alone    scalar.IDType
 	constant bson.RawValue
 	first    int // index of its first variable in the form
 }
@@ -38,7 +39,9 @@ type idPart struct {
 // textual reports whether the _ids are strings, and so names.
 func (f *idForm) textual() bool { return !f.document && f.parts[0].text() }
 
-func (p *idPart) text() bool { return p.pattern != nil && (p.alone == "" || p.alone == idString) }
+func (p *idPart) text() bool {
+	return p.pattern != nil && (p.alone == "" || p.alone == scalar.IDString)
+}
 
 // pattern returns the form of names, or nil if the _ids are not names.
 func (f *idForm) pattern() *Pattern {
@@ -65,7 +68,7 @@ func (f *idForm) String() string {
 }
 
 // read sets the values of an _id's variables. Its errors refer to the _id as "it".
-func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
+func (f *idForm) read(id bson.RawValue, as scalar.Reading, values []string) error {
 	if !f.document {
 		p := &f.parts[0]
 		if p.text() && id.Type != bson.TypeString {
@@ -93,11 +96,11 @@ func (f *idForm) read(id bson.RawValue, as reading, values []string) error {
 	return nil
 }
 
-func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
+func (p *idPart) read(v bson.RawValue, as scalar.Reading, values []string) error {
 	if p.pattern == nil {
 		same := v.Type == p.constant.Type && string(v.Value) == string(p.constant.Value)
 		// A record.Key has lost the type of a number.
-		if as == readKey {
+		if as == scalar.ReadKey {
 			a, err := record.KeyOf(v)
 			b, errB := record.KeyOf(p.constant)
 			same = err == nil && errB == nil && a == b
@@ -108,7 +111,7 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 		return nil
 	}
 	if !p.text() {
-		text, err := p.alone.read(v, as)
+		text, err := p.alone.Read(v, as)
 		if err != nil {
 			return fmt.Errorf("it %w", err)
 		}
@@ -116,11 +119,11 @@ func (p *idPart) read(v bson.RawValue, as reading, values []string) error {
 		return nil
 	}
 	if v.Type != bson.TypeString {
-		return fmt.Errorf("it is of type %s, not %s", edit.TypeName(v.Type), idString)
+		return fmt.Errorf("it is of type %s, not %s", edit.TypeName(v.Type), scalar.IDString)
 	}
 	// The third index keeps match from writing beyond this part's values.
 	n := len(p.pattern.variables)
-	return p.pattern.match(stringOf(v.Value), values[p.first:p.first+n:p.first+n])
+	return p.pattern.match(scalar.StringOf(v.Value), values[p.first:p.first+n:p.first+n])
 }
 
 // append appends the _id with these values.
@@ -149,7 +152,7 @@ func (p *idPart) append(dst []byte, values []string) (bson.Type, []byte) {
 	case p.pattern == nil:
 		return p.constant.Type, append(dst, p.constant.Value...)
 	case !p.text():
-		return p.alone.append(dst, values[p.first])
+		return p.alone.AppendTo(dst, values[p.first])
 	}
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -181,7 +184,9 @@ func (f *idForm) partOf(variable int) *idPart {
 }
 
 // typeOf returns the type of a variable, string if none is declared.
-func (f *idForm) typeOf(variable int) idType { return cmp.Or(f.types[variable], idString) }
+func (f *idForm) typeOf(variable int) scalar.IDType {
+	return cmp.Or(f.types[variable], scalar.IDString)
+}
 
 // idForm reads the form of a kind's _ids.
 func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
@@ -240,8 +245,8 @@ func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, tex
 		if slices.Contains(f.variables, v) {
 			return p.errorAt(n, "%s: the variable {%s} is there twice", what, v)
 		}
-		if pattern.types[i] == idAny && part.alone != idAny {
-			return p.errorAt(n, "%s: {%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", what, v, joinIDTypes(slices.DeleteFunc(slices.Clone(idTypes), func(t idType) bool { return t == idAny })))
+		if pattern.types[i] == scalar.IDAny && part.alone != scalar.IDAny {
+			return p.errorAt(n, "%s: {%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", what, v, scalar.JoinIDTypes(slices.DeleteFunc(slices.Clone(scalar.IDTypes), func(t scalar.IDType) bool { return t == scalar.IDAny })))
 		}
 		f.variables, f.types = append(f.variables, v), append(f.types, pattern.types[i])
 	}

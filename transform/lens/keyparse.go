@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // key reads the key section. Its operations run before and after the others (keys.ops).
@@ -67,7 +69,7 @@ func (p *lensParser) key(n ast.Node) error {
 			continue
 		}
 		v := keyVariable{name: name, from: k.from.typeOf(i), to: k.to.typeOf(at)}
-		if !v.from.convertible(v.to) {
+		if !v.from.Convertible(v.to) {
 			return p.errorAt(f["to"], "%s", noConversion(name, v.from, v.to))
 		}
 		k.variables = append(k.variables, v)
@@ -86,32 +88,32 @@ func (p *lensParser) key(n ast.Node) error {
 	return nil
 }
 
-func noConversion(name string, from, to idType) string {
-	if from == idAny || to == idAny {
+func noConversion(name string, from, to scalar.IDType) string {
+	if from == scalar.IDAny || to == scalar.IDAny {
 		other := from
-		if from == idAny {
+		if from == scalar.IDAny {
 			other = to
 		}
 		return fmt.Sprintf("{%s} is of type any in one version and of type %s in the other, which the reverse could not tell apart: declare one type for both, or {%s:any} standing alone in both", name, other, name)
 	}
-	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, joinIDTypes(from.targets()))
+	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, scalar.JoinIDTypes(from.Targets()))
 }
 
 // oneSided completes a variable that only one form has: typ is its type there, and inFrom reports
 // that the form is from.
-func (p *lensParser) oneSided(v *givenVariable, typ idType, inFrom bool) error {
+func (p *lensParser) oneSided(v *givenVariable, typ scalar.IDType, inFrom bool) error {
 	held := cmp.Or(v.fieldType, typ)
 	if v.from, v.to = held, typ; inFrom {
 		v.from, v.to = typ, held
 	}
 	switch {
-	case v.field == nil && typ == idAny:
+	case v.field == nil && typ == scalar.IDAny:
 		return p.errorAt(v.node, "{%s} is of type any, and a constant has one type: declare that", v.name)
 	case v.field == nil:
-		if err := typ.check(v.constant); err != nil {
+		if err := typ.Check(v.constant); err != nil {
 			return p.errorAt(v.node, "the constant of {%s} %v", v.name, err)
 		}
-	case !v.from.convertible(v.to):
+	case !v.from.Convertible(v.to):
 		return p.errorAt(v.node, "%s", noConversion(v.name, v.from, v.to))
 	}
 	return nil
@@ -202,7 +204,7 @@ func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
 // givenVariable is a variable as with or without declares it.
 type givenVariable struct {
 	keyVariable
-	fieldType idType // of the field; empty: the type in the form
+	fieldType scalar.IDType // of the field; empty: the type in the form
 	node      ast.Node
 }
 
@@ -245,7 +247,7 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 		}
 		if t := f["type"]; t != nil {
 			text, _ := scalarText(t)
-			if v.fieldType, err = idTypeOf(text); err != nil {
+			if v.fieldType, err = scalar.IDTypeOf(text); err != nil {
 				return nil, p.errorAt(t, "type: %v", err)
 			}
 		}

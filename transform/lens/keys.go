@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // keyMapping maps the names of records to the other side, for requests. It returns a
@@ -38,8 +39,8 @@ type keys struct {
 // keyVariable is a variable of either form.
 type keyVariable struct {
 	name      string
-	from, to  idType // in the forms, or in the field of the side without the variable; default string
-	constant  string // of a variable of one form, if field is nil
+	from, to  scalar.IDType // in the forms, or in the field of the side without the variable; default string
+	constant  string        // of a variable of one form, if field is nil
 	oneSided  bool
 	field     edit.Path // of the side without the variable
 	keepField bool
@@ -53,8 +54,8 @@ func (k *keys) variable(name string) *keyVariable {
 // check refuses a value that one of the sides cannot write.
 func (v *keyVariable) check(value string) error {
 	// A value that only one side accepts could not come back.
-	for _, t := range []idType{v.from, v.to} {
-		if err := t.check(value); err != nil {
+	for _, t := range []scalar.IDType{v.from, v.to} {
+		if err := t.Check(value); err != nil {
 			return fmt.Errorf("{%s} %w", v.name, err)
 		}
 	}
@@ -66,7 +67,7 @@ func (v *keyVariable) check(value string) error {
 func (k *keys) digested() string {
 	type variable struct {
 		name      string
-		from, to  idType
+		from, to  scalar.IDType
 		constant  string
 		oneSided  bool
 		field     [][]byte
@@ -111,7 +112,7 @@ func (k *keys) hasFields() bool {
 
 // read sets the values of k.variables from a source _id, and the values of the target's constants.
 // It leaves the values of fields unchanged.
-func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
+func (k keyWay) read(id bson.RawValue, as scalar.Reading, values []string) error {
 	// Read into the form's order first, then into the order of k.variables.
 	f, at := k.source()
 	var buf [maxVariables]string
@@ -139,7 +140,7 @@ func (k keyWay) read(id bson.RawValue, as reading, values []string) error {
 }
 
 // readID is read for a record's _id. Its errors name the _id.
-func (k keyWay) readID(id bson.RawValue, as reading, values []string) error {
+func (k keyWay) readID(id bson.RawValue, as scalar.Reading, values []string) error {
 	err := k.read(id, as, values)
 	if f, _ := k.source(); err == nil || f.textual() && id.Type == bson.TypeString {
 		return err // the error quotes the name
@@ -150,7 +151,7 @@ func (k keyWay) readID(id bson.RawValue, as reading, values []string) error {
 // shownID returns an _id for an error.
 func shownID(id bson.RawValue) string {
 	if id.Type == bson.TypeString {
-		return strconv.Quote(shortened(stringOf(id.Value)))
+		return strconv.Quote(shortened(scalar.StringOf(id.Value)))
 	}
 	return "the _id"
 }
@@ -166,7 +167,7 @@ func (k keyWay) appendTarget(dst []byte, values []string) (bson.Type, []byte) {
 }
 
 // id maps an _id. Callers must not use it if needsContent.
-func (k keyWay) id(id bson.RawValue, as reading) (bson.RawValue, error) {
+func (k keyWay) id(id bson.RawValue, as scalar.Reading) (bson.RawValue, error) {
 	var values [maxVariables]string
 	if err := k.read(id, as, values[:]); err != nil {
 		return bson.RawValue{}, err
@@ -179,7 +180,7 @@ func (k keyWay) id(id bson.RawValue, as reading) (bson.RawValue, error) {
 // keeps.
 func (k keyWay) numbers() bool {
 	f, _ := k.target()
-	return slices.ContainsFunc(f.parts, func(p idPart) bool { return p.alone == idNumber })
+	return slices.ContainsFunc(f.parts, func(p idPart) bool { return p.alone == scalar.IDNumber })
 }
 
 // kept returns the target's _id with the number types that the target's record already has. have is
@@ -196,7 +197,7 @@ func (k keyWay) kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	a, errA := record.KeyOf(v)
 	b, errB := record.KeyOf(to)
 	var values [maxVariables]string
-	if errA != nil || errB != nil || a != b || (keyWay{k.keys, !k.up}).read(v, readStored, values[:]) != nil {
+	if errA != nil || errB != nil || a != b || (keyWay{k.keys, !k.up}).read(v, scalar.ReadStored, values[:]) != nil {
 		return to
 	}
 	return v
@@ -223,11 +224,11 @@ func (k keyWay) Name(name string) (string, error) {
 			return "", &transform.MappingError{Field: name, Reason: fmt.Sprintf("{%s} of the other version's name is the field %s of the record, not part of its name here", v.name, v.field)}
 		}
 	}
-	out, err := k.id(record.StringKey(name).Value(), readKey)
+	out, err := k.id(record.StringKey(name).Value(), scalar.ReadKey)
 	if err != nil {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
 	}
-	return stringOf(out.Value), nil
+	return scalar.StringOf(out.Value), nil
 }
 
 // ofContent reports whether v is only in the target's form and a field of the source holds its

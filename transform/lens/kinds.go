@@ -9,6 +9,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // kindNames holds the kinds of a lens on both sides, empty if it does not name them.
@@ -116,12 +117,12 @@ func (m members) newKey(group string) record.Key {
 
 // keyOf maps the key of a record. doc supplies the values that do not follow from the key.
 func (k keyWay) keyOf(key record.Key, doc bson.Raw) (record.Key, error) {
-	_, to, err := k.identity(key.Value(), readKey, doc)
+	_, to, err := k.identity(key.Value(), scalar.ReadKey, doc)
 	return to, err
 }
 
 // identity maps a source record's _id to the target record's _id and key.
-func (k keyWay) identity(id bson.RawValue, as reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
+func (k keyWay) identity(id bson.RawValue, as scalar.Reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
 	var values [maxVariables]string
 	if err := k.readID(id, as, values[:]); err != nil {
 		return bson.RawValue{}, "", err
@@ -149,7 +150,7 @@ func (k keyWay) readFields(doc bson.Raw, values []string) error {
 		if !ok {
 			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.fieldType(v), v.field)
 		}
-		text, err := k.fieldType(v).read(raw, readExact)
+		text, err := k.fieldType(v).Read(raw, scalar.ReadExact)
 		if err != nil {
 			return fmt.Errorf("%s %w", v.field, err)
 		}
@@ -197,14 +198,14 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 // parentOf derives the parent's key from a child's key.
 func (f *fan) parentOf(key record.Key) (record.Key, error) {
 	var values, own [maxVariables]string
-	if err := f.key.read(key.Value(), readKey, values[:len(f.parts)]); err != nil {
+	if err := f.key.read(key.Value(), scalar.ReadKey, values[:len(f.parts)]); err != nil {
 		return "", err
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
 			// The key contains the parent's whole _id.
-			typ, val := f.parentType.append(nil, values[i])
+			typ, val := f.parentType.AppendTo(nil, values[i])
 			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
 		case partVariable:
 			own[part.index] = values[i]
@@ -229,7 +230,7 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 	}
 	none := record.Selector{Key: parent}
 	var values [maxVariables]string
-	if parent == "" || f.parentValues(parent.Value(), readKey, values[:]) != nil {
+	if parent == "" || f.parentValues(parent.Value(), scalar.ReadKey, values[:]) != nil {
 		// The _id cannot be part of a key, so the record has no children.
 		return none
 	}

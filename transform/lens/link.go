@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // Set holds the lenses of one service between two versions. Link resolves references within them
@@ -137,8 +139,8 @@ func (t *target) linkParts() error {
 		if p.typ == "" {
 			p.typ = own
 		}
-		if !p.typ.convertible(own) {
-			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
+		if !p.typ.Convertible(own) {
+			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, scalar.JoinIDTypes(own.Targets()))
 		}
 	}
 	// A data update looks up missing parts, so it does not need with.

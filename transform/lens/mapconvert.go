@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // equalityOf returns the comparison of a field with mapped literals: == for one, in for several.
@@ -36,7 +37,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	case transform.OpEqual, transform.OpIn:
 		var out []any
 		for _, v := range c.values {
-			lits, err := literalsOf(v, o.from, o.to)
+			lits, err := scalar.LiteralsOf(v, o.from, o.to)
 			if err != nil {
 				return nil, fmt.Errorf("%w (%s)", err, o)
 			}
@@ -64,10 +65,10 @@ func (o *convert) keepsOrder() bool {
 	if o.rounding {
 		return false
 	}
-	if slices.Contains(numbers, o.from) {
-		return slices.Contains(numbers, o.to)
+	if slices.Contains(scalar.Numbers, o.from) {
+		return slices.Contains(scalar.Numbers, o.to)
 	}
-	return o.from == tDate && o.to == tEpoch || o.from == tEpoch && o.to == tDate
+	return o.from == scalar.Date && o.to == scalar.Epoch || o.from == scalar.Epoch && o.to == scalar.Date
 }
 
 // bound maps the literal of an ordering comparison. It returns nil if the field never compares with
@@ -78,18 +79,18 @@ func (o *convert) bound(c condition) (any, error) {
 		return nil, fmt.Errorf("null sorts nowhere (%s)", o)
 	}
 	var at *big.Rat // in seconds
-	if t, ok := v.(time.Time); ok && o.from == tDate {
+	if t, ok := v.(time.Time); ok && o.from == scalar.Date {
 		at = new(big.Rat).SetFrac(new(big.Int).Add(new(big.Int).Mul(big.NewInt(t.Unix()), big.NewInt(1e9)), big.NewInt(int64(t.Nanosecond()))), big.NewInt(1e9))
-	} else if n, ok := rational(v); ok && o.from != tDate {
-		if o.from != tEpoch {
-			lits, err := literalsOfNumber(v, o.from, o.to)
+	} else if n, ok := scalar.Rational(v); ok && o.from != scalar.Date {
+		if o.from != scalar.Epoch {
+			lits, err := scalar.LiteralsOfNumber(v, o.from, o.to)
 			if err != nil || len(lits) == 0 {
 				return nil, err
 			}
 			return lits[0], nil
 		}
 		at = n
-	} else if o.from != tDate && isFloat(v) {
+	} else if o.from != scalar.Date && scalar.IsFloat(v) {
 		return nil, fmt.Errorf("NaN and the infinities cannot be mapped (%s)", o)
 	} else {
 		return nil, nil
@@ -102,7 +103,7 @@ func (o *convert) bound(c condition) (any, error) {
 	if !s.IsInt64() || s.CmpAbs(big.NewInt(math.MaxInt64/1000)) > 0 {
 		return nil, fmt.Errorf("the time is out of range (%s)", o)
 	}
-	if o.to == tEpoch {
+	if o.to == scalar.Epoch {
 		return s.Int64(), nil
 	}
 	return time.Unix(s.Int64(), 0).UTC(), nil
@@ -127,12 +128,12 @@ func (o *table) compare(c condition) ([]condition, error) {
 	meant := map[string]bool{} // keys of the matching new values
 	for _, was := range o.back {
 		// Convert each matching value of the table by itself.
-		lit, ok := literal(was)
-		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
+		lit, ok := scalar.Literal(was)
+		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return scalar.SameLiteral(v, lit) }) {
 			continue
 		}
 		now := o.there[edit.ValueKey(was)]
-		lit, ok = literal(now)
+		lit, ok = scalar.Literal(now)
 		if !ok {
 			return nil, fmt.Errorf("%s becomes %s, which requests cannot write (%s)", was, now, o)
 		}
@@ -142,8 +143,8 @@ func (o *table) compare(c condition) ([]condition, error) {
 	// Several values may equal one literal and differ only in type. A request cannot select one of
 	// them.
 	for _, now := range o.there {
-		lit, ok := literal(now)
-		if ok && !meant[edit.ValueKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
+		lit, ok := scalar.Literal(now)
+		if ok && !meant[edit.ValueKey(now)] && slices.ContainsFunc(out, func(v any) bool { return scalar.SameLiteral(v, lit) }) {
 			return nil, fmt.Errorf("the table has values that only differ in their types (%s)", o)
 		}
 	}

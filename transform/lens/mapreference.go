@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
@@ -76,8 +77,8 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, readKey); err == nil {
-			lit, ok := literal(far)
+		if far, err := there.id(id, scalar.ReadKey); err == nil {
+			lit, ok := scalar.Literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
 			}
@@ -100,12 +101,12 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 // unwritten reports whether requests have no literals for the keys of the source.
 func (k *keys) unwritten(up bool) bool {
 	f, _ := keyWay{k, up}.source()
-	return f.document || f.parts[0].alone == idAny || f.parts[0].alone == idUUID
+	return f.document || f.parts[0].alone == scalar.IDAny || f.parts[0].alone == scalar.IDUUID
 }
 
 // keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
 func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, readKey)
+	_, err := k.id(id, scalar.ReadKey)
 	return err != nil
 }
 
@@ -120,29 +121,29 @@ func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
 	switch v := literal.(type) {
 	case string:
 		if f.textual() {
-			typ, val := idString.append(nil, v)
+			typ, val := scalar.IDString.AppendTo(nil, v)
 			return bson.RawValue{Type: typ, Value: val}, true
 		}
 		// A string never equals a number or a date.
-		if text = v; t.numeric() || t == idDate {
+		if text = v; t.IsNumber() || t == scalar.IDDate {
 			return bson.RawValue{}, false
 		}
 	case time.Time:
 		// A date has milliseconds, so a finer time equals none.
-		if text = timeText(v.UnixMilli()); t != idDate || !v.Equal(v.Truncate(time.Millisecond)) {
+		if text = scalar.TimeText(v.UnixMilli()); t != scalar.IDDate || !v.Equal(v.Truncate(time.Millisecond)) {
 			return bson.RawValue{}, false
 		}
 	default:
-		n, ok := rational(v)
-		if !ok || !t.numeric() || !n.IsInt() {
+		n, ok := scalar.Rational(v)
+		if !ok || !t.IsNumber() || !n.IsInt() {
 			return bson.RawValue{}, false
 		}
 		text = n.Num().String()
 	}
-	if t == idAny || t == idUUID || t.check(text) != nil {
+	if t == scalar.IDAny || t == scalar.IDUUID || t.Check(text) != nil {
 		return bson.RawValue{}, false
 	}
-	typ, val := t.append(nil, text)
+	typ, val := t.AppendTo(nil, text)
 	return bson.RawValue{Type: typ, Value: val}, true
 }
 

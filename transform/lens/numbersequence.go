@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // checkNumber refuses a second conversion of a value if only one of the two allows numbers of any
@@ -17,9 +18,9 @@ func checkNumber(before []op, o op) error {
 		}
 		// Both sides of the value must allow any number, or neither.
 		first, isConvert := earlier.(*convert)
-		toNumber := isConvert && first.to == tNumber
+		toNumber := isConvert && first.to == scalar.Number
 		later, isConvert := v.op.(*convert)
-		fromNumber := isConvert && later.from == tNumber
+		fromNumber := isConvert && later.from == scalar.Number
 		if toNumber != fromNumber {
 			return fmt.Errorf("%s follows %s: one of them has a number of any type, and the other does not; write one conversion for both", v.op, earlier)
 		}

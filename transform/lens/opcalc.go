@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // calc calculates fields from other fields by a pair of functions. It implements split, join,
@@ -96,7 +97,7 @@ func (o *calc) apply(e *edit.Editor, root *edit.Node) error {
 	for i := range in {
 		// The order of fields is no difference if the far side keeps its own.
 		if !edit.SameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && edit.SameFields(in[i], back[i])) {
-			return edit.Refuse(o.from[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), errInexact)
+			return edit.Refuse(o.from[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
 		}
 	}
 	return o.put(e, root, out)

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 func (p *lensParser) convert(n ast.Node) (op, error) {
@@ -28,28 +29,28 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 		}
 		return p.table(field, t)
 	}
-	var types [2]valueType
+	var types [2]scalar.Type
 	for i, key := range []string{"from", "to"} {
 		v, ok := f[key]
 		if !ok {
 			return nil, p.errorAt(n, "convert needs the key %q (or table)", key)
 		}
 		name, err := scalarText(v)
-		if err != nil || !slices.Contains(valueTypes, valueType(name)) {
-			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), joinTypes(valueTypes))
+		if err != nil || !slices.Contains(scalar.Types, scalar.Type(name)) {
+			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), scalar.JoinTypes(scalar.Types))
 		}
-		types[i] = valueType(name)
+		types[i] = scalar.Type(name)
 	}
 	// Refuse conversions that could never be undone before the first record fails.
-	if !types[0].convertible(types[1]) {
-		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
+	if !types[0].Convertible(types[1]) {
+		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], scalar.JoinTypes(types[0].Targets()))
 	}
 	o := &convert{field: field, from: types[0], to: types[1]}
 	if n, ok := f["rounding"]; ok {
 		text, err := scalarText(n)
-		dates := o.from == tEpoch && o.to == tDate || o.from == tDate && o.to == tEpoch
+		dates := o.from == scalar.Epoch && o.to == scalar.Date || o.from == scalar.Date && o.to == scalar.Epoch
 		if err != nil || text != roundingSeconds || !dates {
-			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, tEpoch, tDate)
+			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, scalar.Epoch, scalar.Date)
 		}
 		o.rounding = true
 	}

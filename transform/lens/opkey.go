@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
@@ -38,7 +39,7 @@ func (o *rekey) apply(e *edit.Editor, root *edit.Node) error {
 	}
 	el := &root.Elems[i]
 	values := e.Slots(len(o.way.variables))
-	if err := o.way.readID(bson.RawValue{Type: el.Type, Value: el.Value()}, readStored, values); err != nil {
+	if err := o.way.readID(bson.RawValue{Type: el.Type, Value: el.Value()}, scalar.ReadStored, values); err != nil {
 		return err
 	}
 	// Keep the number types of the target's record: a key does not distinguish them.
@@ -58,10 +59,10 @@ type keyField struct {
 func (o *keyField) variable() *keyVariable { return &o.keys.variables[o.index] }
 
 // fieldType returns the variable's type in the field.
-func (o *keyField) fieldType() idType { return o.keys.fieldType(o.variable()) }
+func (o *keyField) fieldType() scalar.IDType { return o.keys.fieldType(o.variable()) }
 
 // fieldType returns the type that a variable of one form has in the field of the other side.
-func (k *keys) fieldType(v *keyVariable) idType {
+func (k *keys) fieldType(v *keyVariable) scalar.IDType {
 	if slices.Contains(k.to.variables, v.name) {
 		return v.from
 	}
@@ -70,7 +71,7 @@ func (k *keys) fieldType(v *keyVariable) idType {
 
 // take refuses a field value that no _id could contain.
 func (v *keyVariable) take(value string) error {
-	if v.from == idAny {
+	if v.from == scalar.IDAny {
 		return nil
 	}
 	if err := checkValue(v.name, value); err != nil {
@@ -123,14 +124,14 @@ func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
 		if i >= 0 {
 			return absent(n, v.field)
 		}
-		typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().append(dst, values[o.index]) })
+		typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().AppendTo(dst, values[o.index]) })
 		return e.Insert(root, v.field, edit.Elem{Type: typ, Val: val})
 	}
 	if i < 0 {
 		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.field)
 	}
 	el := &n.Elems[i]
-	value, err := o.fieldType().read(bson.RawValue{Type: el.Type, Value: el.Value()}, readExact)
+	value, err := o.fieldType().Read(bson.RawValue{Type: el.Type, Value: el.Value()}, scalar.ReadExact)
 	if err != nil {
 		return fmt.Errorf("%s %w", v.field, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
@@ -76,11 +77,11 @@ func (o *listing) apply(e *edit.Editor, root *edit.Node) error {
 	at := len(e.Scratch)
 	e.Scratch = append(e.Scratch, 0, 0, 0, 0)
 	k := 0
-	for item := range o.items(stringOf(el.Val)) {
+	for item := range o.items(scalar.StringOf(el.Val)) {
 		// An element of a BSON array: type, index as text, zero byte, value.
 		e.Scratch = append(e.Scratch, byte(bson.TypeString))
 		e.Scratch = strconv.AppendInt(e.Scratch, int64(k), 10)
-		e.Scratch = appendString(append(e.Scratch, 0), item)
+		e.Scratch = scalar.AppendString(append(e.Scratch, 0), item)
 		k++
 	}
 	e.Scratch = append(e.Scratch, 0)
@@ -131,7 +132,7 @@ func (o *unlisting) apply(e *edit.Editor, root *edit.Node) error {
 		if item.Type != bson.TypeString {
 			return edit.Refuse(o.field, "has item %d of type %s, not string", k, edit.TypeName(item.Type))
 		}
-		s := stringOf(item.Val)
+		s := scalar.StringOf(item.Val)
 		switch {
 		// The numbers would not come back from the string.
 		case string(item.Name) != strconv.Itoa(k):

@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // normalStep is one step to the form in which values are compared.
@@ -99,7 +100,7 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 			return bson.RawValue{}, nil
 		}
 	case stepZero:
-		if v.Type == bson.TypeDouble && isMinusZero(v.Value) {
+		if v.Type == bson.TypeDouble && scalar.IsMinusZero(v.Value) {
 			return bson.RawValue{Type: v.Type, Value: make([]byte, 8)}, nil
 		}
 	case stepSort, stepDeduplicate:
@@ -108,7 +109,7 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 		}
 	default:
 		if v.Type == bson.TypeString {
-			return stringValue(s.applyText(stringOf(v.Value))), nil
+			return scalar.StringValue(s.applyText(scalar.StringOf(v.Value))), nil
 		}
 	}
 	return v, nil

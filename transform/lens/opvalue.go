@@ -8,12 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // convert changes the type of a value. Absent and null fields stay.
 type convert struct {
 	field    edit.Path
-	from, to valueType
+	from, to scalar.Type
 	// rounding maps dates to the epoch's whole second; the dates keep their milliseconds.
 	rounding bool
 }
@@ -40,26 +41,26 @@ func (o *convert) apply(e *edit.Editor, root *edit.Node) error {
 		return err
 	}
 	// A number has no single BSON type, so it has its own rules.
-	if o.from == tNumber || o.to == tNumber {
+	if o.from == scalar.Number || o.to == scalar.Number {
 		return o.applyNumber(n, i)
 	}
 	el := &n.Elems[i]
-	if el.Type != o.from.bson() {
+	if el.Type != o.from.BSON() {
 		return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.from)
 	}
 	was := el.Val
-	if o.rounding && o.from == tDate {
+	if o.rounding && o.from == scalar.Date {
 		was = wholeSecond(was)
 	}
-	val, err := convertValue(e, was, o.from, o.to)
+	val, err := scalar.Convert(e, was, o.from, o.to)
 	// The general error would not name the cause or the remedy.
-	if err != nil && o.from == tDate && o.to == tEpoch {
+	if err != nil && o.from == scalar.Date && o.to == scalar.Epoch {
 		err = errFraction
 	}
 	if err != nil {
 		return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), err)
 	}
-	n.Set(i, o.to.bson(), val)
+	n.Set(i, o.to.BSON(), val)
 	return nil
 }
 
@@ -69,7 +70,7 @@ var errFraction = errors.New("it has milliseconds, which an epoch does not have:
 // wholeSecond returns a date without its milliseconds. It rounds down, also before 1970.
 func wholeSecond(date []byte) []byte {
 	ms := int64(binary.LittleEndian.Uint64(date))
-	return appendLong(nil, ms-(ms%1000+1000)%1000)
+	return scalar.AppendLong(nil, ms-(ms%1000+1000)%1000)
 }
 
 // table replaces values one for one.
@@ -109,7 +110,7 @@ func (o *table) apply(e *edit.Editor, root *edit.Node) error {
 // forms returns the form of a converted value: a number, a decimal made from one (5 and 5.00 are
 // the same), or a date with rounding.
 func (o *convert) forms() []form {
-	if o.rounding && o.to == tDate || o.to == tNumber || o.from == tNumber && o.to == tDecimal {
+	if o.rounding && o.to == scalar.Date || o.to == scalar.Number || o.from == scalar.Number && o.to == scalar.Decimal {
 		return []form{{fields: []holding{{path: o.field, by: o}}}}
 	}
 	return nil
@@ -118,25 +119,25 @@ func (o *convert) forms() []form {
 // applyNumber is apply for a conversion from or to number.
 func (o *convert) applyNumber(n *edit.Node, i int) error {
 	el := &n.Elems[i]
-	if o.from != tNumber {
-		if el.Type != o.from.bson() {
+	if o.from != scalar.Number {
+		if el.Type != o.from.BSON() {
 			return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.from)
 		}
-		t, val, ok := toNumber(o.from, el.Val)
+		t, val, ok := scalar.ToNumber(o.from, el.Val)
 		if !ok {
-			return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), errInexact)
+			return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), scalar.ErrInexact)
 		}
-		n.Set(i, t.bson(), val)
+		n.Set(i, t.BSON(), val)
 		return nil
 	}
-	if !numeric(el.Type) {
+	if !scalar.IsNumber(el.Type) {
 		return edit.Refuse(o.field, "is of type %s, not a number", edit.TypeName(el.Type))
 	}
-	val, err := fromNumber(typeOf(el.Type), el.Val, o.to)
+	val, err := scalar.FromNumber(scalar.TypeOf(el.Type), el.Val, o.to)
 	if err != nil {
 		return edit.Refuse(o.field, "is %s (%s): %w", edit.Show(el.Type, el.Val), edit.TypeName(el.Type), err)
 	}
-	n.Set(i, o.to.bson(), val)
+	n.Set(i, o.to.BSON(), val)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // WholeKey is the variable of a Pattern for a whole name, including slashes.
@@ -24,8 +25,8 @@ type Pattern struct {
 	plain     string // without types
 	segments  []segment
 	variables []string
-	types     []idType // of the variables; empty if none is declared
-	whole     int      // index of the segment with {_key}; -1 for none
+	types     []scalar.IDType // of the variables; empty if none is declared
+	whole     int             // index of the segment with {_key}; -1 for none
 }
 
 // segment is the part of a pattern between two slashes.
@@ -63,10 +64,10 @@ func ParsePattern(text string) (*Pattern, error) {
 		}
 		name, after, closed := strings.Cut(rest, "}")
 		name, declared, typed := strings.Cut(name, ":")
-		var typ idType
+		var typ scalar.IDType
 		if typed {
 			var err error
-			if typ, err = idTypeOf(declared); err != nil {
+			if typ, err = scalar.IDTypeOf(declared); err != nil {
 				return bad("{%s}: %v", name, err)
 			}
 		}
@@ -141,7 +142,7 @@ func (p *Pattern) match(name string, values []string) error {
 		return err
 	}
 	for i, t := range p.types {
-		if err := t.check(values[i]); err != nil {
+		if err := t.Check(values[i]); err != nil {
 			return fmt.Errorf("{%s} %w", p.variables[i], err)
 		}
 	}
@@ -223,7 +224,7 @@ func (p *Pattern) Name(values []string) (string, error) {
 		if err := checkValue(p.variables[i], v); err != nil {
 			return "", err
 		}
-		if err := p.types[i].check(v); err != nil {
+		if err := p.types[i].Check(v); err != nil {
 			return "", fmt.Errorf("{%s} %w", p.variables[i], err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // selfKind is the name of the lens's own kind in a reference.
@@ -44,7 +45,7 @@ type target struct {
 type targetPart struct {
 	name  string // of the variable
 	field edit.Path
-	typ   idType
+	typ   scalar.IDType
 	slot  int // of the variable in keys
 	at    position
 }
@@ -127,7 +128,7 @@ func (o *reference) parts(e *edit.Editor, root *edit.Node, parts []string) error
 		if i < 0 {
 			return fmt.Errorf("the record has no %s, which is {%s} of the key of %s", p.field, p.name, o.to.kind)
 		}
-		text, err := p.typ.read(bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}, readExact)
+		text, err := p.typ.Read(bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}, scalar.ReadExact)
 		if err == nil {
 			err = o.to.keys.variables[p.slot].take(text)
 		}
@@ -156,7 +157,7 @@ func (o *reference) fill(way keyWay, values, parts []string) error {
 func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
 	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
 	var values [maxVariables]string
-	err := way.read(id, readExact, values[:])
+	err := way.read(id, scalar.ReadExact, values[:])
 	if err == nil {
 		if err := o.fill(way, values[:], parts); err != nil {
 			return 0, nil, err
@@ -173,10 +174,10 @@ func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []str
 	}
 	// The value may stay only if the reverse leaves it as well. It must not equal a key except for
 	// the number type, because it would then point to nothing.
-	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), readKey, values[:]) == nil {
+	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), scalar.ReadKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	if err := (keyWay{o.to.keys, !o.up}).read(id, readExact, values[:]); err == nil {
+	if err := (keyWay{o.to.keys, !o.up}).read(id, scalar.ReadExact, values[:]); err == nil {
 		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", edit.Show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil

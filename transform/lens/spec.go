@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // SpecOption changes the result of Spec.
@@ -162,7 +163,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		if !ok {
 			return nil, errNoID
 		}
-		id, key, err := keyWay{l.keys, t.up}.identity(was, readStored, main.Doc)
+		id, key, err := keyWay{l.keys, t.up}.identity(was, scalar.ReadStored, main.Doc)
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +215,7 @@ func (t *transformer) identify(g *edit.Group, main *record.Record) (record.Key, 
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
-	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, readStored, main.Doc)
+	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, scalar.ReadStored, main.Doc)
 	if err != nil {
 		return "", err
 	}

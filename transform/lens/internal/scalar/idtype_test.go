@@ -1,4 +1,4 @@
-package lens
+package scalar
 
 import (
 	"bytes"
@@ -18,11 +18,11 @@ func TestAnyIsCarried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := idAny.read(bson.RawValue{Type: bson.Type(typ), Value: value}, readExact)
+		text, err := IDAny.Read(bson.RawValue{Type: bson.Type(typ), Value: value}, ReadExact)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, again := idAny.append(nil, text); got != bson.Type(typ) || !bytes.Equal(again, value) {
+		if got, again := IDAny.AppendTo(nil, text); got != bson.Type(typ) || !bytes.Equal(again, value) {
 			t.Errorf("%T is %s %x again, want %s %x", v, edit.TypeName(got), again, edit.TypeName(bson.Type(typ)), value)
 		}
 	}

@@ -1,4 +1,4 @@
-package lens
+package scalar
 
 import (
 	"bytes"
@@ -16,45 +16,45 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// valueType is the name of a type in a lens. rfc3339 is a string with a time; epoch and epochMillis
+// Type is the name of a type in a lens. rfc3339 is a string with a time; epoch and epochMillis
 // are longs with a time.
-type valueType string
+type Type string
 
 const (
-	tString   valueType = "string"
-	tInt      valueType = "int"
-	tLong     valueType = "long"
-	tDouble   valueType = "double"
-	tDecimal  valueType = "decimal"
-	tNumber   valueType = "number" // int, long, double or decimal
-	tBool     valueType = "bool"
-	tObjectID valueType = "objectId"
-	tUUID     valueType = "uuid"
-	tDate     valueType = "date"
-	tRFC3339  valueType = "rfc3339"
-	tEpoch    valueType = "epoch"
-	tMillis   valueType = "epochMillis"
+	String   Type = "string"
+	Int      Type = "int"
+	Long     Type = "long"
+	Double   Type = "double"
+	Decimal  Type = "decimal"
+	Number   Type = "number" // int, long, double or decimal
+	Bool     Type = "bool"
+	ObjectID Type = "objectId"
+	UUID     Type = "uuid"
+	Date     Type = "date"
+	RFC3339  Type = "rfc3339"
+	Epoch    Type = "epoch"
+	tMillis  Type = "epochMillis"
 )
 
-var valueTypes = []valueType{tString, tInt, tLong, tDouble, tDecimal, tNumber, tBool, tObjectID, tUUID, tDate, tRFC3339, tEpoch, tMillis}
+var Types = []Type{String, Int, Long, Double, Decimal, Number, Bool, ObjectID, UUID, Date, RFC3339, Epoch, tMillis}
 
 var (
-	numbers = []valueType{tInt, tLong, tDouble, tDecimal, tNumber}
-	times   = []valueType{tDate, tRFC3339, tEpoch, tMillis}
+	Numbers = []Type{Int, Long, Double, Decimal, Number}
+	times   = []Type{Date, RFC3339, Epoch, tMillis}
 )
 
-// targets returns the types that a type can be converted to.
-func (t valueType) targets() []valueType {
-	var out []valueType
-	for _, to := range valueTypes {
-		if t.convertible(to) {
+// Targets returns the types that a type can be converted to.
+func (t Type) Targets() []Type {
+	var out []Type
+	for _, to := range Types {
+		if t.Convertible(to) {
 			out = append(out, to)
 		}
 	}
 	return out
 }
 
-func (t valueType) convertible(to valueType) bool {
+func (t Type) Convertible(to Type) bool {
 	// A conversion to the same type would do nothing.
 	if t == to {
 		return false
@@ -64,74 +64,74 @@ func (t valueType) convertible(to valueType) bool {
 		return slices.Contains(times, t) && slices.Contains(times, to)
 	}
 	switch {
-	case t == tString || to == tString:
+	case t == String || to == String:
 		return true
-	case slices.Contains(numbers, t) && slices.Contains(numbers, to):
+	case slices.Contains(Numbers, t) && slices.Contains(Numbers, to):
 		return true
 	}
 	// A bool converts to the integers 0 and 1.
-	integer := func(t valueType) bool { return t == tInt || t == tLong || t == tNumber }
-	return t == tBool && integer(to) || integer(t) && to == tBool
+	integer := func(t Type) bool { return t == Int || t == Long || t == Number }
+	return t == Bool && integer(to) || integer(t) && to == Bool
 }
 
-func (t valueType) bson() bson.Type {
+func (t Type) BSON() bson.Type {
 	switch t {
-	case tInt:
+	case Int:
 		return bson.TypeInt32
-	case tLong, tEpoch, tMillis:
+	case Long, Epoch, tMillis:
 		return bson.TypeInt64
-	case tDouble:
+	case Double:
 		return bson.TypeDouble
-	case tDecimal:
+	case Decimal:
 		return bson.TypeDecimal128
-	case tBool:
+	case Bool:
 		return bson.TypeBoolean
-	case tObjectID:
+	case ObjectID:
 		return bson.TypeObjectID
-	case tUUID:
+	case UUID:
 		return bson.TypeBinary
-	case tDate:
+	case Date:
 		return bson.TypeDateTime
-	case tNumber:
+	case Number:
 		return 0 // no type of its own
 	default:
 		return bson.TypeString
 	}
 }
 
-// typeOf returns the name of a BSON type in a lens, or "" if it has none.
-func typeOf(t bson.Type) valueType {
-	for _, v := range valueTypes {
-		if v.bson() == t {
+// TypeOf returns the name of a BSON type in a lens, or "" if it has none.
+func TypeOf(t bson.Type) Type {
+	for _, v := range Types {
+		if v.BSON() == t {
 			return v
 		}
 	}
 	return ""
 }
 
-// errInexact refuses a value that would not come back.
-var errInexact = errors.New("the value cannot be converted so that the reverse gives it again")
+// ErrInexact refuses a value that would not come back.
+var ErrInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 
-// convertValue returns the converted value, in the editor's scratch memory. It refuses every value that
+// Convert returns the converted value, in the editor's scratch memory. It refuses every value that
 // would not come back bit for bit. It checks this by converting the value back, so no rule of a
 // type can be forgotten.
-func convertValue(e *edit.Editor, val []byte, from, to valueType) ([]byte, error) {
+func Convert(e *edit.Editor, val []byte, from, to Type) ([]byte, error) {
 	at := len(e.Scratch)
-	out, ok := appendConverted(e.Scratch, val, from, to)
+	out, ok := AppendConverted(e.Scratch, val, from, to)
 	if !ok {
-		return nil, errInexact
+		return nil, ErrInexact
 	}
 	// Convert back into the memory after the result. It is discarded afterwards.
 	made := out[at:len(out):len(out)]
-	again, ok := appendConverted(out, made, to, from)
+	again, ok := AppendConverted(out, made, to, from)
 	if !ok || !bytes.Equal(again[len(out):], val) {
-		return nil, errInexact
+		return nil, ErrInexact
 	}
 	e.Scratch = out
 	return made, nil
 }
 
-func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
+func AppendConverted(dst, val []byte, from, to Type) ([]byte, bool) {
 	switch {
 	case slices.Contains(times, from):
 		ms, ok := readTime(val, from)
@@ -139,45 +139,45 @@ func appendConverted(dst, val []byte, from, to valueType) ([]byte, bool) {
 			return nil, false
 		}
 		return appendTime(dst, ms, to)
-	case to == tString:
-		s, ok := textOf(val, from)
+	case to == String:
+		s, ok := TextOf(val, from)
 		if !ok {
 			return nil, false
 		}
-		return appendString(dst, s), true
-	case from == tString:
-		return appendParsed(dst, stringOf(val), to)
+		return AppendString(dst, s), true
+	case from == String:
+		return appendParsed(dst, StringOf(val), to)
 	}
 	// Convert whole numbers directly, and all others by their text, which is exact.
-	if n, ok := whole(val, from); ok {
+	if n, ok := Whole(val, from); ok {
 		switch to {
-		case tInt:
+		case Int:
 			return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), int64(int32(n)) == n
-		case tLong:
-			return appendLong(dst, n), true
-		case tDouble:
+		case Long:
+			return AppendLong(dst, n), true
+		case Double:
 			return appendDouble(dst, float64(n)), true
-		case tBool:
+		case Bool:
 			return append(dst, byte(n)), n == 0 || n == 1
 		}
 	}
-	s, ok := textOf(val, from)
+	s, ok := TextOf(val, from)
 	if !ok {
 		return nil, false
 	}
 	return appendParsed(dst, s, to)
 }
 
-// whole returns the value of a whole number.
-func whole(val []byte, t valueType) (int64, bool) {
+// Whole returns the value of a whole number.
+func Whole(val []byte, t Type) (int64, bool) {
 	switch t {
-	case tInt:
+	case Int:
 		return int64(int32(binary.LittleEndian.Uint32(val))), true
-	case tLong:
+	case Long:
 		return int64(binary.LittleEndian.Uint64(val)), true
-	case tBool:
+	case Bool:
 		return int64(val[0]), true
-	case tDouble:
+	case Double:
 		f := math.Float64frombits(binary.LittleEndian.Uint64(val))
 		// The bounds are those of int64: converting a float beyond them is undefined.
 		return int64(f), f == math.Trunc(f) && f >= -(1<<63) && f < 1<<63
@@ -186,48 +186,48 @@ func whole(val []byte, t valueType) (int64, bool) {
 	}
 }
 
-// textOf returns the one text of a value that appendParsed converts back.
-func textOf(val []byte, t valueType) (string, bool) {
+// TextOf returns the one text of a value that appendParsed converts back.
+func TextOf(val []byte, t Type) (string, bool) {
 	switch t {
-	case tInt, tLong:
-		n, _ := whole(val, t)
+	case Int, Long:
+		n, _ := Whole(val, t)
 		return strconv.FormatInt(n, 10), true
-	case tDouble:
+	case Double:
 		return strconv.FormatFloat(math.Float64frombits(binary.LittleEndian.Uint64(val)), 'g', -1, 64), true
-	case tDecimal:
+	case Decimal:
 		return bson.NewDecimal128(binary.LittleEndian.Uint64(val[8:]), binary.LittleEndian.Uint64(val)).String(), true
-	case tBool:
+	case Bool:
 		return strconv.FormatBool(val[0] == 1), true
-	case tObjectID:
+	case ObjectID:
 		return hex.EncodeToString(val), true
-	case tUUID:
+	case UUID:
 		// Binary data of another subtype has no UUID text.
-		s, err := idUUID.read(bson.RawValue{Type: bson.TypeBinary, Value: val}, readExact)
+		s, err := IDUUID.Read(bson.RawValue{Type: bson.TypeBinary, Value: val}, ReadExact)
 		return s, err == nil
-	case tString:
-		return stringOf(val), true
+	case String:
+		return StringOf(val), true
 	default:
 		return "", false
 	}
 }
 
-func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
+func appendParsed(dst []byte, s string, to Type) ([]byte, bool) {
 	switch to {
-	case tInt:
+	case Int:
 		n, err := strconv.ParseInt(s, 10, 32)
 		return binary.LittleEndian.AppendUint32(dst, uint32(int32(n))), err == nil
-	case tLong:
+	case Long:
 		n, err := strconv.ParseInt(s, 10, 64)
-		return appendLong(dst, n), err == nil
-	case tDouble:
+		return AppendLong(dst, n), err == nil
+	case Double:
 		f, err := strconv.ParseFloat(s, 64)
 		return appendDouble(dst, f), err == nil
-	case tDecimal:
+	case Decimal:
 		d, err := bson.ParseDecimal128(s)
 		hi, lo := d.GetBytes()
 		dst = binary.LittleEndian.AppendUint64(dst, lo)
 		return binary.LittleEndian.AppendUint64(dst, hi), err == nil
-	case tBool:
+	case Bool:
 		switch s {
 		// 1 and 0 are the texts of numbers. convert refuses a spelling that would not come back.
 		case "true", "1":
@@ -236,13 +236,13 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 			return append(dst, 0), true
 		}
 		return nil, false
-	case tUUID:
-		if idUUID.check(s) != nil {
+	case UUID:
+		if IDUUID.Check(s) != nil {
 			return nil, false
 		}
-		_, dst = idUUID.append(dst, s)
+		_, dst = IDUUID.AppendTo(dst, s)
 		return dst, true
-	case tObjectID:
+	case ObjectID:
 		b, err := hex.DecodeString(s)
 		return append(dst, b...), err == nil && len(b) == 12
 	default:
@@ -250,11 +250,11 @@ func appendParsed(dst []byte, s string, to valueType) ([]byte, bool) {
 	}
 }
 
-// stringOf returns the text of a string value. The editor checked the value's form when it opened
+// StringOf returns the text of a string value. The editor checked the value's form when it opened
 // the document.
-func stringOf(val []byte) string { return string(val[4 : len(val)-1]) }
+func StringOf(val []byte) string { return string(val[4 : len(val)-1]) }
 
-func appendString(dst []byte, s string) []byte {
+func AppendString(dst []byte, s string) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)+1))
 	return append(append(dst, s...), 0)
 }
@@ -263,7 +263,7 @@ func appendDouble(dst []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 }
 
-func appendLong(dst []byte, n int64) []byte {
+func AppendLong(dst []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(n))
 }
 
@@ -274,36 +274,36 @@ const (
 	layoutMillis  = "2006-01-02T15:04:05.000Z"
 )
 
-func readTime(val []byte, t valueType) (ms int64, ok bool) {
+func readTime(val []byte, t Type) (ms int64, ok bool) {
 	switch t {
-	case tDate, tMillis:
+	case Date, tMillis:
 		return int64(binary.LittleEndian.Uint64(val)), true
-	case tEpoch:
+	case Epoch:
 		s := int64(binary.LittleEndian.Uint64(val))
 		// The division detects an overflow.
 		return s * 1000, s*1000/1000 == s
 	default:
-		at, err := time.Parse(time.RFC3339Nano, stringOf(val))
+		at, err := time.Parse(time.RFC3339Nano, StringOf(val))
 		return at.UnixMilli(), err == nil
 	}
 }
 
-func appendTime(dst []byte, ms int64, t valueType) ([]byte, bool) {
+func appendTime(dst []byte, ms int64, t Type) ([]byte, bool) {
 	switch t {
-	case tDate, tMillis:
-		return appendLong(dst, ms), true
-	case tEpoch:
-		return appendLong(dst, ms/1000), ms%1000 == 0
+	case Date, tMillis:
+		return AppendLong(dst, ms), true
+	case Epoch:
+		return AppendLong(dst, ms/1000), ms%1000 == 0
 	default:
 		layout := layoutSeconds
 		if ms%1000 != 0 {
 			layout = layoutMillis
 		}
-		return appendString(dst, time.UnixMilli(ms).UTC().Format(layout)), true
+		return AppendString(dst, time.UnixMilli(ms).UTC().Format(layout)), true
 	}
 }
 
-func joinTypes(ts []valueType) string {
+func JoinTypes(ts []Type) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {
 		ss[i] = string(t)
@@ -311,6 +311,6 @@ func joinTypes(ts []valueType) string {
 	return strings.Join(ss, ", ")
 }
 
-func stringValue(s string) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeString, Value: appendString(nil, s)}
+func StringValue(s string) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeString, Value: AppendString(nil, s)}
 }

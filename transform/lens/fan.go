@@ -74,9 +74,6 @@ const (
 	partItem                       // a field of the item
 )
 
-// itemPrefix is the prefix of variables that are fields of the item.
-const itemPrefix = "item."
-
 // simpleVariable reports whether a variable may be part of a kind's own key.
 func simpleVariable(name string) bool { return !strings.Contains(name, ".") }
 

@@ -2,11 +2,11 @@ package lens
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
@@ -188,53 +188,14 @@ func (f *idForm) typeOf(variable int) scalar.IDType {
 	return cmp.Or(f.types[variable], scalar.IDString)
 }
 
-// idForm reads the form of a kind's _ids.
-func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
-	f := &idForm{}
-	if text, err := scalarText(n); err == nil {
-		f.written = text
-		return f, p.idPart(f, n, key, nil, text)
-	}
-	entries, ok := mapping(n)
-	if !ok || len(entries) == 0 {
-		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}, or the fields of a document with a pattern for each", key)
-	}
-	// The lens gives one pattern for each field.
-	f.document = true
-	var written []string
-	for _, e := range entries {
-		name, err := scalarText(e.Key)
-		switch {
-		case err != nil || name == "" || strings.HasPrefix(name, "$") || strings.ContainsRune(name, 0):
-			return nil, p.errorAt(e.Key, "%s: %s cannot be the name of a field of an _id", key, strings.TrimSpace(e.Key.String()))
-		}
-		// Only strings can contain variables. All other values are constants.
-		if s, ok := e.Value.(*ast.StringNode); ok {
-			err = p.idPart(f, e.Value, key+": "+name, []byte(name), s.Value)
-			written = append(written, fmt.Sprintf("%s: %q", name, s.Value))
-		} else {
-			var v bson.RawValue
-			if v, err = p.value(e.Value, key+": "+name); err == nil {
-				f.parts = append(f.parts, idPart{name: []byte(name), constant: v, first: len(f.variables)})
-				written = append(written, fmt.Sprintf("%s: %s", name, v))
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	f.written = "{" + strings.Join(written, ", ") + "}"
-	return f, nil
-}
-
-// idPart reads one part of a form.
-func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, text string) error {
+// add adds a part whose text may contain variables. name is the document's field, or nil.
+func (f *idForm) add(name []byte, text string) error {
 	if text == "" && name != nil {
-		return p.errorAt(n, "%s: it is empty: want a variable such as {id}, or a constant", what)
+		return errors.New("it is empty: want a variable such as {id}, or a constant")
 	}
 	pattern, err := ParsePattern(text)
 	if err != nil {
-		return p.errorAt(n, "%s: %v", what, err)
+		return err
 	}
 	part := idPart{name: name, pattern: pattern, first: len(f.variables)}
 	if len(pattern.segments) == 1 && len(pattern.variables) == 1 && pattern.plain == "{"+pattern.variables[0]+"}" {
@@ -243,13 +204,18 @@ func (p *lensParser) idPart(f *idForm, n ast.Node, what string, name []byte, tex
 	for i, v := range pattern.variables {
 		// Two places with one variable could contradict each other.
 		if slices.Contains(f.variables, v) {
-			return p.errorAt(n, "%s: the variable {%s} is there twice", what, v)
+			return fmt.Errorf("the variable {%s} is there twice", v)
 		}
 		if pattern.types[i] == scalar.IDAny && part.alone != scalar.IDAny {
-			return p.errorAt(n, "%s: {%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", what, v, scalar.JoinIDTypes(slices.DeleteFunc(slices.Clone(scalar.IDTypes), func(t scalar.IDType) bool { return t == scalar.IDAny })))
+			return fmt.Errorf("{%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", v, scalar.JoinIDTypes(slices.DeleteFunc(slices.Clone(scalar.IDTypes), func(t scalar.IDType) bool { return t == scalar.IDAny })))
 		}
 		f.variables, f.types = append(f.variables, v), append(f.types, pattern.types[i])
 	}
 	f.parts = append(f.parts, part)
 	return nil
+}
+
+// addConstant adds a field of the document that has the same value in every _id.
+func (f *idForm) addConstant(name []byte, v bson.RawValue) {
+	f.parts = append(f.parts, idPart{name: name, constant: v, first: len(f.variables)})
 }

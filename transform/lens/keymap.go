@@ -26,3 +26,27 @@ func (l *Lens) KeyMap() (transform.KeyMap, error) {
 	}
 	return transform.KeyMap{New: up.Name, Old: down.Name}, nil
 }
+
+// keyMapping returns the mapping of names in one direction, or nil if they do not change.
+func (l *Lens) keyMapping(up bool) keyMapping {
+	if l.keys == nil {
+		return nil
+	}
+	return keyWay{l.keys, up}
+}
+
+// KeyPatterns returns the forms of names on the old and the new side. A pattern is nil if the lens
+// does not change names, or if the _ids of that side are not strings.
+func (l *Lens) KeyPatterns() (from, to *Pattern) {
+	if l.keys == nil {
+		return nil, nil
+	}
+	return l.keys.from.pattern(), l.keys.to.pattern()
+}
+
+// KeepsNameOrder reports whether the names under a parent sort the same in both versions. parent is
+// in the form of the old version (up) or of the new one. If true, a client can page through a list
+// in name order on either side.
+func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
+	return l.keys == nil || keyWay{l.keys, up}.keepsOrder(parent)
+}

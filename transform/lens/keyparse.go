@@ -169,24 +169,6 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 	}
 }
 
-// varies reports whether the target's _ids have a variable that is not a constant.
-func (k keyWay) varies() bool {
-	_, at := k.target()
-	return slices.ContainsFunc(at, func(slot int) bool {
-		v := k.variables[slot]
-		return !v.oneSided || v.field != nil
-	})
-}
-
-// index returns the positions of a form's variables among the key's variables.
-func (k *keys) index(f *idForm) []int {
-	at := make([]int, len(f.variables))
-	for i, name := range f.variables {
-		at[i] = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })
-	}
-	return at
-}
-
 // keyForm reads the form of one version's keys.
 func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
 	form, err := p.idForm(n, key)

@@ -238,26 +238,39 @@ func (k keyWay) ofContent(v keyVariable) bool {
 	return v.field != nil && slices.Contains(f.variables, v.name)
 }
 
-// keyMapping returns the mapping of names in one direction, or nil if they do not change.
-func (l *Lens) keyMapping(up bool) keyMapping {
-	if l.keys == nil {
+// fieldType returns the type that a variable of one form has in the field of the other side.
+func (k *keys) fieldType(v *keyVariable) scalar.IDType {
+	if slices.Contains(k.to.variables, v.name) {
+		return v.from
+	}
+	return v.to
+}
+
+// take refuses a field value that no _id could contain.
+func (v *keyVariable) take(value string) error {
+	if v.from == scalar.IDAny {
 		return nil
 	}
-	return keyWay{l.keys, up}
-}
-
-// KeyPatterns returns the forms of names on the old and the new side. A pattern is nil if the lens
-// does not change names, or if the _ids of that side are not strings.
-func (l *Lens) KeyPatterns() (from, to *Pattern) {
-	if l.keys == nil {
-		return nil, nil
+	if err := checkValue(v.name, value); err != nil {
+		return err
 	}
-	return l.keys.from.pattern(), l.keys.to.pattern()
+	return v.check(value)
 }
 
-// KeepsNameOrder reports whether the names under a parent sort the same in both versions. parent is
-// in the form of the old version (up) or of the new one. If true, a client can page through a list
-// in name order on either side.
-func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
-	return l.keys == nil || keyWay{l.keys, up}.keepsOrder(parent)
+// varies reports whether the target's _ids have a variable that is not a constant.
+func (k keyWay) varies() bool {
+	_, at := k.target()
+	return slices.ContainsFunc(at, func(slot int) bool {
+		v := k.variables[slot]
+		return !v.oneSided || v.field != nil
+	})
+}
+
+// index returns the positions of a form's variables among the key's variables.
+func (k *keys) index(f *idForm) []int {
+	at := make([]int, len(f.variables))
+	for i, name := range f.variables {
+		at[i] = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })
+	}
+	return at
 }

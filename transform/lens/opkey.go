@@ -61,25 +61,6 @@ func (o *keyField) variable() *keyVariable { return &o.keys.variables[o.index] }
 // fieldType returns the variable's type in the field.
 func (o *keyField) fieldType() scalar.IDType { return o.keys.fieldType(o.variable()) }
 
-// fieldType returns the type that a variable of one form has in the field of the other side.
-func (k *keys) fieldType(v *keyVariable) scalar.IDType {
-	if slices.Contains(k.to.variables, v.name) {
-		return v.from
-	}
-	return v.to
-}
-
-// take refuses a field value that no _id could contain.
-func (v *keyVariable) take(value string) error {
-	if v.from == scalar.IDAny {
-		return nil
-	}
-	if err := checkValue(v.name, value); err != nil {
-		return err
-	}
-	return v.check(value)
-}
-
 func (o *keyField) String() string {
 	return fmt.Sprintf("key variable %s in field %s", o.variable().name, o.variable().field)
 }
@@ -159,8 +140,8 @@ var (
 	_ op = (*keyField)(nil)
 )
 
-// ops returns the operations of the key to run before and after the other operations.
-func (k *keys) ops() (before, after []op) {
+// keyOps returns the operations of the key to run before and after the other operations.
+func keyOps(k *keys) (before, after []op) {
 	if k == nil {
 		return nil, nil
 	}

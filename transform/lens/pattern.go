@@ -258,3 +258,6 @@ func (p *Pattern) appendName(dst []byte, values []string, n int) []byte {
 	}
 	return dst
 }
+
+// itemPrefix is the prefix of variables that are fields of the item.
+const itemPrefix = "item."

@@ -33,14 +33,15 @@ const (
 	Date     Type = "date"
 	RFC3339  Type = "rfc3339"
 	Epoch    Type = "epoch"
-	tMillis  Type = "epochMillis"
+	Millis  Type = "epochMillis"
 )
 
-var Types = []Type{String, Int, Long, Double, Decimal, Number, Bool, ObjectID, UUID, Date, RFC3339, Epoch, tMillis}
+// Types are all types of a lens.
+var Types = []Type{String, Int, Long, Double, Decimal, Number, Bool, ObjectID, UUID, Date, RFC3339, Epoch, Millis}
 
 var (
 	Numbers = []Type{Int, Long, Double, Decimal, Number}
-	times   = []Type{Date, RFC3339, Epoch, tMillis}
+	times   = []Type{Date, RFC3339, Epoch, Millis}
 )
 
 // Targets returns the types that a type can be converted to.
@@ -54,6 +55,7 @@ func (t Type) Targets() []Type {
 	return out
 }
 
+// Convertible reports whether a lens may convert the type to another one.
 func (t Type) Convertible(to Type) bool {
 	// A conversion to the same type would do nothing.
 	if t == to {
@@ -74,11 +76,12 @@ func (t Type) Convertible(to Type) bool {
 	return t == Bool && integer(to) || integer(t) && to == Bool
 }
 
+// BSON returns the type of the stored value, and 0 for Number, which has several.
 func (t Type) BSON() bson.Type {
 	switch t {
 	case Int:
 		return bson.TypeInt32
-	case Long, Epoch, tMillis:
+	case Long, Epoch, Millis:
 		return bson.TypeInt64
 	case Double:
 		return bson.TypeDouble
@@ -131,6 +134,8 @@ func Convert(e *edit.Editor, val []byte, from, to Type) ([]byte, error) {
 	return made, nil
 }
 
+// AppendConverted appends the converted value. ok is false if the value has no counterpart. It does
+// not check that the value would come back; Convert does.
 func AppendConverted(dst, val []byte, from, to Type) ([]byte, bool) {
 	switch {
 	case slices.Contains(times, from):
@@ -254,6 +259,7 @@ func appendParsed(dst []byte, s string, to Type) ([]byte, bool) {
 // the document.
 func StringOf(val []byte) string { return string(val[4 : len(val)-1]) }
 
+// AppendString appends a string value.
 func AppendString(dst []byte, s string) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)+1))
 	return append(append(dst, s...), 0)
@@ -263,6 +269,7 @@ func appendDouble(dst []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 }
 
+// AppendLong appends a long or a date.
 func AppendLong(dst []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(n))
 }
@@ -276,7 +283,7 @@ const (
 
 func readTime(val []byte, t Type) (ms int64, ok bool) {
 	switch t {
-	case Date, tMillis:
+	case Date, Millis:
 		return int64(binary.LittleEndian.Uint64(val)), true
 	case Epoch:
 		s := int64(binary.LittleEndian.Uint64(val))
@@ -290,7 +297,7 @@ func readTime(val []byte, t Type) (ms int64, ok bool) {
 
 func appendTime(dst []byte, ms int64, t Type) ([]byte, bool) {
 	switch t {
-	case Date, tMillis:
+	case Date, Millis:
 		return AppendLong(dst, ms), true
 	case Epoch:
 		return AppendLong(dst, ms/1000), ms%1000 == 0
@@ -303,6 +310,7 @@ func appendTime(dst []byte, ms int64, t Type) ([]byte, bool) {
 	}
 }
 
+// JoinTypes lists types for an error.
 func JoinTypes(ts []Type) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {
@@ -311,6 +319,7 @@ func JoinTypes(ts []Type) string {
 	return strings.Join(ss, ", ")
 }
 
+// StringValue returns a string as a BSON value.
 func StringValue(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: AppendString(nil, s)}
 }

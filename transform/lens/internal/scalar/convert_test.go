@@ -89,10 +89,10 @@ func TestConvert(t *testing.T) {
 		{Epoch, Date, int64(-1), bson.DateTime(-1000)},
 		{Epoch, Date, int64(math.MaxInt64), nil},
 		{Date, Epoch, bson.DateTime(1500), nil},
-		{Date, tMillis, bson.DateTime(1500), int64(1500)},
-		{tMillis, Date, int64(-1), bson.DateTime(-1)},
-		{tMillis, RFC3339, int64(1700000000250), "2023-11-14T22:13:20.250Z"},
-		{tMillis, Epoch, int64(1500), nil},
+		{Date, Millis, bson.DateTime(1500), int64(1500)},
+		{Millis, Date, int64(-1), bson.DateTime(-1)},
+		{Millis, RFC3339, int64(1700000000250), "2023-11-14T22:13:20.250Z"},
+		{Millis, Epoch, int64(1500), nil},
 	} {
 		t.Run(fmt.Sprintf("%s to %s %v", tc.from, tc.to, tc.in), func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestConvert(t *testing.T) {
 // TestConvertIsExact: whatever is accepted comes back, to the bit, for every pair.
 func TestConvertIsExact(t *testing.T) {
 	t.Parallel()
-	size := map[Type]int{Int: 4, Long: 8, Double: 8, Decimal: 16, ObjectID: 12, UUID: 21, Date: 8, Epoch: 8, tMillis: 8}
+	size := map[Type]int{Int: 4, Long: 8, Double: 8, Decimal: 16, ObjectID: 12, UUID: 21, Date: 8, Epoch: 8, Millis: 8}
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.SampledFrom(Types).Draw(t, "from")
 		to := rapid.SampledFrom(from.Targets()).Draw(t, "to")

@@ -22,24 +22,25 @@ type IDType string
 
 const (
 	IDString   IDType = "string"
-	idObjectID IDType = "objectId"
+	IDObjectID IDType = "objectId"
 	IDInt      IDType = "int"
-	idLong     IDType = "long"
-	idDouble   IDType = "double"
+	IDLong     IDType = "long"
+	IDDouble   IDType = "double"
 	IDNumber   IDType = "number" // a whole number of any type; a new one has the type that JavaScript writes
 	IDUUID     IDType = "uuid"
 	IDDate     IDType = "date"
 	IDAny      IDType = "any" // copied as it is, without a text
 )
 
-var IDTypes = []IDType{IDString, idObjectID, IDInt, idLong, idDouble, IDNumber, IDUUID, IDDate, IDAny}
+// IDTypes are all types that a variable may have.
+var IDTypes = []IDType{IDString, IDObjectID, IDInt, IDLong, IDDouble, IDNumber, IDUUID, IDDate, IDAny}
 
 // most returns the largest absolute value of a type's whole numbers.
 func (t IDType) most() int64 {
 	switch t {
 	case IDInt:
 		return math.MaxInt32
-	case idLong, IDNumber:
+	case IDLong, IDNumber:
 		return math.MaxInt64
 	default:
 		// Beyond this limit, different whole numbers share one double.
@@ -50,7 +51,8 @@ func (t IDType) most() int64 {
 // wholeDoubles is the limit up to which a double holds all whole numbers.
 const wholeDoubles = 1 << 53
 
-func (t IDType) IsNumber() bool { return t == IDInt || t == idLong || t == idDouble || t == IDNumber }
+// IsNumber reports whether the values are numbers.
+func (t IDType) IsNumber() bool { return t == IDInt || t == IDLong || t == IDDouble || t == IDNumber }
 
 // Targets returns the types that a variable of this type can have in the other version.
 func (t IDType) Targets() []IDType {
@@ -77,6 +79,7 @@ func (t IDType) Convertible(to IDType) bool {
 	return t.IsNumber() && to.IsNumber()
 }
 
+// JoinIDTypes lists types for an error.
 func JoinIDTypes(ts []IDType) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {
@@ -89,13 +92,13 @@ func JoinIDTypes(ts []IDType) string {
 // Conceal removes them.
 func (t IDType) form() string {
 	switch t {
-	case idObjectID:
+	case IDObjectID:
 		return "lower-case hexadecimal digits, as an ObjectId has them"
 	case IDUUID:
 		return "lower-case hexadecimal digits in groups with dashes between them, as a UUID has them"
 	case IDDate:
 		return "a time in UTC such as YYYY-MM-DDThh:mm:ssZ, with milliseconds only where there are some"
-	case IDInt, idLong, idDouble, IDNumber:
+	case IDInt, IDLong, IDDouble, IDNumber:
 		return "a whole number within its range, without leading zeros and without a plus sign"
 	default:
 		return "a text"
@@ -107,7 +110,7 @@ func (t IDType) Check(text string) error {
 	ok := true
 	switch t {
 	case IDString, IDAny, "":
-	case idObjectID:
+	case IDObjectID:
 		ok = len(text) == 24 && hexadecimal(text)
 	case IDUUID:
 		ok = len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' && hexadecimal(strings.ReplaceAll(text, "-", "0"))
@@ -131,6 +134,7 @@ func hexadecimal(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }
 
+// TimeText returns the text of a date, in milliseconds since 1970.
 func TimeText(ms int64) string {
 	b, _ := appendTime(nil, ms, RFC3339)
 	return StringOf(b)
@@ -170,7 +174,7 @@ func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 			return StringOf(v.Value), nil
 		}
 		return wrong()
-	case idObjectID:
+	case IDObjectID:
 		if v.Type == bson.TypeObjectID {
 			return hex.EncodeToString(v.Value), nil
 		}
@@ -240,7 +244,7 @@ func (t IDType) numberType(n int64) bson.Type {
 	switch {
 	case t == IDInt, t == IDNumber && int64(int32(n)) == n:
 		return bson.TypeInt32
-	case t == idLong, t == IDNumber && (n > wholeDoubles || n < -wholeDoubles):
+	case t == IDLong, t == IDNumber && (n > wholeDoubles || n < -wholeDoubles):
 		return bson.TypeInt64
 	default:
 		return bson.TypeDouble
@@ -252,7 +256,7 @@ func (t IDType) AppendTo(dst []byte, text string) (bson.Type, []byte) {
 	switch t {
 	case IDAny:
 		return bson.Type(text[0]), append(dst, text[1:]...)
-	case idObjectID:
+	case IDObjectID:
 		b, _ := hex.DecodeString(text)
 		return bson.TypeObjectID, append(dst, b...)
 	case IDUUID:
@@ -261,7 +265,7 @@ func (t IDType) AppendTo(dst []byte, text string) (bson.Type, []byte) {
 	case IDDate:
 		ms, _ := readTime(AppendString(nil, text), RFC3339)
 		return bson.TypeDateTime, AppendLong(dst, ms)
-	case IDInt, idLong, idDouble, IDNumber:
+	case IDInt, IDLong, IDDouble, IDNumber:
 		n, _ := strconv.ParseInt(text, 10, 64)
 		switch at := t.numberType(n); at {
 		case bson.TypeInt32:

@@ -59,6 +59,7 @@ var errUUIDLiteral = errors.New("requests cannot write a uuid")
 // exactFloat is the limit up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
 
+// LiteralsOfNumber is LiteralsOf for a number.
 func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
 	n, ok := Rational(v)
 	if !ok {
@@ -178,7 +179,7 @@ func timeLiterals(v any, from, to Type) ([]any, error) {
 		val = AppendString(nil, v)
 	default:
 		n, ok := Rational(v)
-		if from != Epoch && from != tMillis || !ok || !n.IsInt() || !n.Num().IsInt64() {
+		if from != Epoch && from != Millis || !ok || !n.IsInt() || !n.Num().IsInt64() {
 			return nil, nil
 		}
 		val = AppendLong(nil, n.Num().Int64())
@@ -235,6 +236,7 @@ func SameLiteral(a, b any) bool {
 	}
 }
 
+// IsFloat reports whether a literal is a floating-point number.
 func IsFloat(v any) bool {
 	_, ok := v.(float64)
 	return ok

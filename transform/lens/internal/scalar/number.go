@@ -37,6 +37,7 @@ func plainNumber(t Type, val []byte) (Type, []byte) {
 	return t, val
 }
 
+// IsMinusZero reports whether a double is -0.
 func IsMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<<63 }
 
 // plainDecimal is plainNumber for a decimal. It accepts a double with the same shortest text: no

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -199,11 +200,11 @@ func (r *fanRun) ownIDs(c *child) error {
 	if at < 0 || c.item == nil {
 		return nil
 	}
-	var values [maxVariables]string
-	if err := r.key.read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
+	var values [keymap.MaxVariables]string
+	if err := r.key.Read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
-	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].AppendTo(dst, values[at]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.Types[at].AppendTo(dst, values[at]) })
 	// It is floating, because the target's item may have its _id elsewhere.
 	c.item.Elems = slices.Insert(c.item.Elems, 0, edit.Elem{Type: typ, Name: edit.FieldID, Val: val, Floating: true})
 	c.item.Changed = true
@@ -215,8 +216,8 @@ func (r *fanRun) fromKey(c *child) error {
 	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil
 	}
-	var values [maxVariables]string
-	if err := r.key.read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
+	var values [keymap.MaxVariables]string
+	if err := r.key.Read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {
@@ -224,7 +225,7 @@ func (r *fanRun) fromKey(c *child) error {
 		case partIndex:
 			n, err := strconv.ParseInt(values[i], 10, 32)
 			if err != nil {
-				return fmt.Errorf("its key has %q for {%s}, not a number", shortened(values[i]), r.key.variables[i])
+				return fmt.Errorf("its key has %q for {%s}, not a number", keymap.Shortened(values[i]), r.key.Variables[i])
 			}
 			c.place = n
 		case partEntry:

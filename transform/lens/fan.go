@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -27,7 +28,7 @@ type fan struct {
 	field  edit.Path
 	as     fanShape
 	kind   string
-	key    *idForm
+	key    *keymap.Form
 	parts  []keyPart // the sources of key's variables
 	id     edit.Path // of a list: the field that distinguishes the items
 	// Fields of the child, or nil. entry is the field with the name of a map's entry.
@@ -38,7 +39,7 @@ type fan struct {
 	// new record gets the empty list or map.
 	present bool
 
-	parentForm       *idForm       // form of the parent's _ids on the children's side; nil: any
+	parentForm       *keymap.Form  // form of the parent's _ids on the children's side; nil: any
 	parentType       scalar.IDType // of {_key}
 	constants        []string      // of the variables of parentForm; empty for variables without one
 	at               position      // of the operations
@@ -136,8 +137,8 @@ type fanRun struct {
 	*fan
 	e      *edit.Editor
 	g      *edit.Group
-	have   []record.Record      // the target's children
-	values [maxVariables]string // parts of the key that follow from the parent
+	have   []record.Record             // the target's children
+	values [keymap.MaxVariables]string // parts of the key that follow from the parent
 }
 
 // begin reads the parent's name. If the name cannot be part of a key, the record can have no child.
@@ -161,10 +162,10 @@ func (f *fan) namesParent() bool {
 
 // parentValues sets the values in a child's key that follow from the parent's _id.
 func (f *fan) parentValues(id bson.RawValue, as scalar.Reading, values []string) error {
-	var own [maxVariables]string
+	var own [keymap.MaxVariables]string
 	// Read the variables of the parent's key, which the child's key may use one by one.
 	if f.parentForm != nil {
-		if err := f.parentForm.read(id, as, own[:len(f.parentForm.variables)]); err != nil {
+		if err := f.parentForm.Read(id, as, own[:len(f.parentForm.Variables)]); err != nil {
 			return err
 		}
 	}
@@ -173,13 +174,13 @@ func (f *fan) parentValues(id bson.RawValue, as scalar.Reading, values []string)
 		case partKey:
 			text, err := f.parentType.Read(id, as)
 			if err != nil {
-				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, WholeKey)
+				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, keymap.WholeKey)
 			}
 			values[i] = text
 		case partVariable:
 			// The child's key may declare another type than the parent's.
-			if err := f.key.types[i].Check(own[part.index]); err != nil {
-				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
+			if err := f.key.Types[i].Check(own[part.index]); err != nil {
+				return fmt.Errorf("{%s} %w", f.key.Variables[i], err)
 			}
 			values[i] = own[part.index]
 		}
@@ -198,19 +199,19 @@ func (r *fanRun) identify(c *child) error {
 		case partEntry:
 			v = string(c.entry)
 		case partItem:
-			v, err = r.text(c, part.item, r.key.types[i])
+			v, err = r.text(c, part.item, r.key.Types[i])
 		default:
 			continue
 		}
 		if err == nil {
-			err = checkPart(r.key.variables[i], r.key.types[i], v)
+			err = checkPart(r.key.Variables[i], r.key.Types[i], v)
 		}
 		if err != nil {
 			return fmt.Errorf("key of a record of %s: %w", r.kind, err)
 		}
 		r.values[i] = v
 	}
-	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.AppendTo(dst, r.values[:len(r.parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
 	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
@@ -227,7 +228,7 @@ func checkPart(variable string, t scalar.IDType, value string) error {
 	if t == scalar.IDAny {
 		return nil
 	}
-	if err := checkValue(variable, value); err != nil {
+	if err := keymap.CheckValue(variable, value); err != nil {
 		return err
 	}
 	if err := t.Check(value); err != nil {

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -74,14 +75,14 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 			return nil, err
 		}
 		// The update decides by the form of a key whether it is old or new.
-		if to.keys != nil && !to.keys.from.disjoint(to.keys.to, to.keys) {
-			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.from, to.keys.to)
+		if to.keys != nil && !to.keys.From.Disjoint(to.keys.To, to.keys) {
+			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.From, to.keys.To)
 		}
 		if keys == transform.BothKeys && o.both == nil {
 			return nil, o.to.at.errorf("%s: to hold both keys, both must name the field that lists them", o)
 		}
 		if to.keys != nil {
-			fmt.Fprintf(h, "%s %s\n", o.field, to.keys.digested())
+			fmt.Fprintf(h, "%s %s\n", o.field, to.keys.Digested())
 		}
 		targets[o.to] = &to
 	}
@@ -180,7 +181,7 @@ func (o *follow) apply(e *edit.Editor, root *edit.Node) error {
 // settle writes the keys of the wanted version into the field. It returns the old and the new key
 // of each reference.
 func (o *follow) settle(e *edit.Editor, root, n *edit.Node, i int) (held []bson.RawValue, err error) {
-	var parts [maxVariables]string
+	var parts [keymap.MaxVariables]string
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return nil, err
 	}
@@ -211,9 +212,9 @@ func (o *follow) key(e *edit.Editor, n *edit.Node, i int, parts []string, held [
 	is := bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}
 	// disjoint was checked: at most one of the two forms matches.
 	for _, up := range []bool{true, false} {
-		way := keyWay{o.to.keys, up}
-		var values [maxVariables]string
-		if way.read(is, scalar.ReadExact, values[:]) != nil {
+		way := keymap.Way{Keys: o.to.keys, Up: up}
+		var values [keymap.MaxVariables]string
+		if way.Read(is, scalar.ReadExact, values[:]) != nil {
 			continue
 		}
 		if o.leave != transform.BothKeys && up != (o.leave == transform.NewKeys) {
@@ -240,26 +241,26 @@ func (o *follow) key(e *edit.Editor, n *edit.Node, i int, parts []string, held [
 }
 
 // far returns the key of the other version. values holds the values of the key's variables.
-func (o *follow) far(e *edit.Editor, way keyWay, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
-	if o.to.open(way.up) {
+func (o *follow) far(e *edit.Editor, way keymap.Way, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
+	if o.to.open(way.Up) {
 		return o.ask(e, way, is)
 	}
 	// Parts of the key in other fields must agree with the key.
 	if err := o.fill(way, values, parts); err != nil {
 		return bson.RawValue{}, err
 	}
-	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values) })
+	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return way.AppendTarget(dst, values) })
 	return bson.RawValue{Type: typ, Value: val}, nil
 }
 
 // ask looks up the key of the other version. While questions are collected, it records the question
 // and leaves the key.
-func (o *follow) ask(e *edit.Editor, way keyWay, is bson.RawValue) (bson.RawValue, error) {
+func (o *follow) ask(e *edit.Editor, way keymap.Way, is bson.RawValue) (bson.RawValue, error) {
 	key, err := record.KeyOf(is)
 	if err != nil {
 		return bson.RawValue{}, err
 	}
-	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.up}
+	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.Up}
 	// First pass: collect the question. The key stays until the answer is known.
 	if e.Asked != nil {
 		*e.Asked = append(*e.Asked, q)
@@ -270,12 +271,12 @@ func (o *follow) ask(e *edit.Editor, way keyWay, is bson.RawValue) (bson.RawValu
 		return bson.RawValue{}, fmt.Errorf("is %s: %s has no record of %s with this key that the other version has", edit.Show(is.Type, is.Value), o.to.service, o.to.kind)
 	}
 	// Use the types of the form, because a record.Key does not distinguish equal numbers.
-	form, _ := way.target()
-	var buf [maxVariables]string
-	if err := form.read(far.Value(), scalar.ReadKey, buf[:len(form.variables)]); err != nil {
+	form, _ := way.Target()
+	var buf [keymap.MaxVariables]string
+	if err := form.Read(far.Value(), scalar.ReadKey, buf[:len(form.Variables)]); err != nil {
 		return bson.RawValue{}, fmt.Errorf("was made another key than the lens of %s does: %w", o.to.kind, err)
 	}
-	return form.value(buf[:len(form.variables)]), nil
+	return form.Value(buf[:len(form.Variables)]), nil
 }
 
 // hold writes the list of both keys of the field's references, or removes the list if there are
@@ -323,9 +324,9 @@ func (t *target) open(up bool) bool {
 	if t.keys == nil {
 		return false
 	}
-	way := keyWay{t.keys, up}
-	return slices.ContainsFunc(t.keys.variables, func(v keyVariable) bool {
-		return way.ofContent(v) && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.name })
+	way := keymap.Way{Keys: t.keys, Up: up}
+	return slices.ContainsFunc(t.keys.Variables, func(v keymap.Variable) bool {
+		return way.OfContent(v) && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.Name })
 	})
 }
 

@@ -301,10 +301,10 @@ func TestDisjoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.keys.from.disjoint(l.keys.to, l.keys); got != tc.want {
+		if got := l.keys.From.Disjoint(l.keys.To, l.keys); got != tc.want {
 			t.Errorf("%s: %v", tc.key, got)
 		}
-		if got := l.keys.to.disjoint(l.keys.from, l.keys); got != tc.want {
+		if got := l.keys.To.Disjoint(l.keys.From, l.keys); got != tc.want {
 			t.Errorf("%s, the other way round: %v", tc.key, got)
 		}
 	}

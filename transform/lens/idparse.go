@@ -6,14 +6,16 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // idForm reads the form of a kind's _ids.
-func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
-	f := &idForm{}
+func (p *lensParser) idForm(n ast.Node, key string) (*keymap.Form, error) {
+	f := &keymap.Form{}
 	if text, err := scalarText(n); err == nil {
-		f.written = text
-		if err := f.add(nil, text); err != nil {
+		f.Written = text
+		if err := f.Add(nil, text); err != nil {
 			return nil, p.errorAt(n, "%s: %v", key, err)
 		}
 		return f, nil
@@ -23,7 +25,7 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 		return nil, p.errorAt(n, "%s must be a pattern such as projects/{project}, or the fields of a document with a pattern for each", key)
 	}
 	// The lens gives one pattern for each field.
-	f.document = true
+	f.Document = true
 	var written []string
 	for _, e := range entries {
 		name, err := scalarText(e.Key)
@@ -33,14 +35,14 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 		}
 		// Only strings can contain variables. All other values are constants.
 		if s, ok := e.Value.(*ast.StringNode); ok {
-			if err := f.add([]byte(name), s.Value); err != nil {
+			if err := f.Add([]byte(name), s.Value); err != nil {
 				return nil, p.errorAt(e.Value, "%s: %s: %v", key, name, err)
 			}
 			written = append(written, fmt.Sprintf("%s: %q", name, s.Value))
 		} else {
 			var v bson.RawValue
 			if v, err = p.value(e.Value, key+": "+name); err == nil {
-				f.addConstant([]byte(name), v)
+				f.AddConstant([]byte(name), v)
 				written = append(written, fmt.Sprintf("%s: %s", name, v))
 			}
 		}
@@ -48,6 +50,6 @@ func (p *lensParser) idForm(n ast.Node, key string) (*idForm, error) {
 			return nil, err
 		}
 	}
-	f.written = "{" + strings.Join(written, ", ") + "}"
+	f.Written = "{" + strings.Join(written, ", ") + "}"
 	return f, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // KeyMap returns how names change between the two versions of the lens, for services that refer to
@@ -14,25 +15,25 @@ func (l *Lens) KeyMap() (transform.KeyMap, error) {
 	if l.keys == nil {
 		return transform.KeyMap{New: same, Old: same}, nil
 	}
-	up, down := keyWay{l.keys, true}, keyWay{l.keys, false}
-	if err := up.named(); err != nil {
+	up, down := keymap.Way{Keys: l.keys, Up: true}, keymap.Way{Keys: l.keys, Up: false}
+	if err := up.Named(); err != nil {
 		return transform.KeyMap{}, fmt.Errorf("%s: %w", l.file, err)
 	}
-	for _, v := range l.keys.variables {
+	for _, v := range l.keys.Variables {
 		// The name alone does not determine the other name.
-		if v.field != nil {
-			return transform.KeyMap{}, fmt.Errorf("%s: names do not follow from each other alone: {%s} is a field of the record", l.file, v.name)
+		if v.Field != nil {
+			return transform.KeyMap{}, fmt.Errorf("%s: names do not follow from each other alone: {%s} is a field of the record", l.file, v.Name)
 		}
 	}
 	return transform.KeyMap{New: up.Name, Old: down.Name}, nil
 }
 
 // keyMapping returns the mapping of names in one direction, or nil if they do not change.
-func (l *Lens) keyMapping(up bool) keyMapping {
+func (l *Lens) keyMapping(up bool) keymap.Mapping {
 	if l.keys == nil {
 		return nil
 	}
-	return keyWay{l.keys, up}
+	return keymap.Way{Keys: l.keys, Up: up}
 }
 
 // KeyPatterns returns the forms of names on the old and the new side. A pattern is nil if the lens
@@ -41,12 +42,14 @@ func (l *Lens) KeyPatterns() (from, to *Pattern) {
 	if l.keys == nil {
 		return nil, nil
 	}
-	return l.keys.from.pattern(), l.keys.to.pattern()
+	from, _ = patternOf(l.keys.From.Pattern(), nil)
+	to, _ = patternOf(l.keys.To.Pattern(), nil)
+	return from, to
 }
 
 // KeepsNameOrder reports whether the names under a parent sort the same in both versions. parent is
 // in the form of the old version (up) or of the new one. If true, a client can page through a list
 // in name order on either side.
 func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
-	return l.keys == nil || keyWay{l.keys, up}.keepsOrder(parent)
+	return l.keys == nil || keymap.Way{Keys: l.keys, Up: up}.KeepsOrder(parent)
 }

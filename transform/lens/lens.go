@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // Lens is a parsed lens. It is safe for concurrent use. The zero Lens changes nothing.
@@ -16,7 +17,7 @@ type Lens struct {
 	file     string
 	notes    []Note
 	kinds    kindNames
-	keys     *keys // nil if the key does not change
+	keys     *keymap.Keys // nil if the key does not change
 	fans     []*fan
 	// references follow the keys of other lenses. linked is a digest of those keys, and empty
 	// before Set.Link.
@@ -69,10 +70,10 @@ func (l *Lens) Lost() (up, down []Loss) {
 	up, down = l.down.losses("", ""), l.up.losses("", "")
 	for _, o := range l.up.ops {
 		// The type of a number in an _id survives like a form.
-		if r, ok := o.(*rekey); ok && (keyWay{r.way.keys, false}).numbers() {
+		if r, ok := o.(*rekey); ok && (keymap.Way{Keys: r.way.Keys, Up: false}).Numbers() {
 			up = append(up, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
-		if r, ok := o.(*rekey); ok && r.way.numbers() {
+		if r, ok := o.(*rekey); ok && r.way.Numbers() {
 			down = append(down, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
 	}

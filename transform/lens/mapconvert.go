@@ -47,7 +47,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	case transform.OpContains, transform.OpPrefix:
 		return nil, fmt.Errorf("%w, < and the like where the types sort the same (%s)", errEqualOnly, o)
 	}
-	if !o.keepsOrder() {
+	if !o.KeepsOrder() {
 		return nil, fmt.Errorf("the types do not sort the same, so that %w (%s)", errEqualOnly, o)
 	}
 	// An ordering comparison needs one bound in the other type.
@@ -59,9 +59,9 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	return c.at(c.path), nil
 }
 
-// keepsOrder reports whether both types sort the same. Numbers of all types sort together, and
+// KeepsOrder reports whether both types sort the same. Numbers of all types sort together, and
 // dates sort like their seconds.
-func (o *convert) keepsOrder() bool {
+func (o *convert) KeepsOrder() bool {
 	if o.rounding {
 		return false
 	}

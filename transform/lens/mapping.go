@@ -7,6 +7,7 @@ import (
 
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // UpMapping maps requests in terms of the old version to requests in terms of the new version.
@@ -41,7 +42,7 @@ func (l *Lens) DownMapping() transform.Mapping {
 // requestMapping maps requests by the operations of one direction.
 type requestMapping struct {
 	ops  []op
-	keys keyMapping // nil if the key does not change
+	keys keymap.Mapping // nil if the key does not change
 }
 
 // condition is a transform.Condition with a split path.
@@ -68,7 +69,7 @@ type spreader interface {
 }
 
 // sorter is an op that may keep the order of values that it changes.
-type sorter interface{ keepsOrder() bool }
+type sorter interface{ KeepsOrder() bool }
 
 var (
 	_ transform.Mapping            = (*requestMapping)(nil)
@@ -96,8 +97,8 @@ func (m *requestMapping) Parent(parent string) (string, error) {
 // KeepsOrder reports whether the names under a parent sort the same on both sides. They do if both
 // patterns have the same variables in the same order after the part that the parent fixes.
 func (m *requestMapping) KeepsOrder(parent string) bool {
-	k, ok := m.keys.(keyWay)
-	return m.keys == nil || ok && k.keepsOrder(parent)
+	k, ok := m.keys.(keymap.Way)
+	return m.keys == nil || ok && k.KeepsOrder(parent)
 }
 
 // Field maps the path of a field, for a mask.
@@ -248,7 +249,7 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 		next, f := o.trace(p)
 		s, ok := o.(sorter)
 		// The values change, but not their order.
-		if f == converted && ok && s.keepsOrder() {
+		if f == converted && ok && s.KeepsOrder() {
 			f = kept
 		}
 		if f != kept {

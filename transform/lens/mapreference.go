@@ -6,6 +6,7 @@ import (
 
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -23,7 +24,7 @@ func (o *reference) compare(c condition) ([]condition, error) {
 	// Keys that do not change, and presence, need no mapping.
 	case o.to.keys == nil || c.op == transform.OpHas:
 		return []condition{c}, nil
-	case o.to.keys.unwritten(o.up):
+	case o.to.keys.Unwritten(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
 		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
@@ -48,9 +49,9 @@ func (o *reference) compare(c condition) ([]condition, error) {
 			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
 		}
 		// The names with this prefix must be exactly the ones with the mapped prefix.
-		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
+		far, err := keymap.Way{Keys: o.to.keys, Up: o.up}.Prefix(begin)
 		if err != nil {
-			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
+			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, keymap.Shortened(begin), reasonOf(err))
 		}
 		c.values = []any{far}
 		return []condition{c}, nil
@@ -61,12 +62,12 @@ func (o *reference) compare(c condition) ([]condition, error) {
 // compareWhole maps whole keys. It drops literals that are not keys, because no record holds them
 // on either side.
 func (o *reference) compareWhole(c condition) (condition, error) {
-	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
-	src, _ := there.source()
-	dst, _ := there.target()
+	there, back := keymap.Way{Keys: o.to.keys, Up: o.up}, keymap.Way{Keys: o.to.keys, Up: !o.up}
+	src, _ := there.Source()
+	dst, _ := there.Target()
 	var values []any
 	for _, v := range c.values {
-		id, ok := src.idOf(v)
+		id, ok := src.IdOf(v)
 		if !ok {
 			// Null and other values of an optional reference stay as they are.
 			if v == nil || o.optional {
@@ -74,7 +75,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, scalar.ReadKey); err == nil {
+		if far, err := there.ID(id, scalar.ReadKey); err == nil {
 			lit, ok := scalar.Literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
@@ -83,7 +84,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			continue
 		}
 		// An optional reference keeps other values, unless they are keys on the far side.
-		if own, ok := dst.idOf(v); o.optional && (!ok || back.keeps(own)) {
+		if own, ok := dst.IdOf(v); o.optional && (!ok || back.Keeps(own)) {
 			values = append(values, v)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 func (p *lensParser) fanOut(n ast.Node) (op, error) {
@@ -141,7 +142,7 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	}
 	// Only such an object has its record's _id, which it could omit.
 	if f.as != asObject || !f.ownID() {
-		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, edit.FieldID)
+		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", keymap.ItemPrefix, edit.FieldID)
 	}
 	f.unnamed = unnamedParent
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -33,8 +34,8 @@ type reference struct {
 type target struct {
 	kind, service string
 	with          []targetPart
-	keys          *keys  // nil: keys are the same on both sides
-	old, now      string // names of the kind in the two versions
+	keys          *keymap.Keys // nil: keys are the same on both sides
+	old, now      string       // names of the kind in the two versions
 	linked        bool
 	asks          bool // keys that do not follow from keys alone are looked up
 	at            position
@@ -81,7 +82,7 @@ func (o *reference) apply(e *edit.Editor, root *edit.Node) error {
 	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	var parts [maxVariables]string
+	var parts [keymap.MaxVariables]string
 	// Read the parts once: they are the same for all keys of a list.
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return err
@@ -130,7 +131,7 @@ func (o *reference) parts(e *edit.Editor, root *edit.Node, parts []string) error
 		}
 		text, err := p.typ.Read(bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}, scalar.ReadExact)
 		if err == nil {
-			err = o.to.keys.variables[p.slot].take(text)
+			err = o.to.keys.Variables[p.slot].Take(text)
 		}
 		if err != nil {
 			return fmt.Errorf("%s %w", p.field, err)
@@ -142,10 +143,10 @@ func (o *reference) parts(e *edit.Editor, root *edit.Node, parts []string) error
 
 // fill adds the parts from other fields to the target's values. A part that the key also contains
 // must be equal, or the reverse would point to another record.
-func (o *reference) fill(way keyWay, values, parts []string) error {
-	src, _ := way.source()
+func (o *reference) fill(way keymap.Way, values, parts []string) error {
+	src, _ := way.Source()
 	for _, p := range o.to.with {
-		if slices.Contains(src.variables, p.name) && values[p.slot] != parts[p.slot] {
+		if slices.Contains(src.Variables, p.name) && values[p.slot] != parts[p.slot] {
 			return fmt.Errorf("names another {%s} than %s does, and the reverse could not make it again", p.name, p.field)
 		}
 		values[p.slot] = parts[p.slot]
@@ -155,18 +156,18 @@ func (o *reference) fill(way keyWay, values, parts []string) error {
 
 // value maps one key. A nil result means that the value stays.
 func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
-	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
-	var values [maxVariables]string
-	err := way.read(id, scalar.ReadExact, values[:])
+	way, id := keymap.Way{Keys: o.to.keys, Up: o.up}, bson.RawValue{Type: typ, Value: val}
+	var values [keymap.MaxVariables]string
+	err := way.Read(id, scalar.ReadExact, values[:])
 	if err == nil {
 		if err := o.fill(way, values[:], parts); err != nil {
 			return 0, nil, err
 		}
-		typ, val = e.Id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
+		typ, val = e.Id(func(dst []byte) (bson.Type, []byte) { return way.AppendTarget(dst, values[:]) })
 		return typ, val, nil
 	}
 	// A better message for the frequent mistake of another type.
-	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
+	if src, _ := way.Source(); !o.optional && src.Textual() && typ != bson.TypeString {
 		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", edit.Show(typ, val), edit.TypeName(typ), o.to.kind)
 	}
 	if !o.optional {
@@ -174,10 +175,10 @@ func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []str
 	}
 	// The value may stay only if the reverse leaves it as well. It must not equal a key except for
 	// the number type, because it would then point to nothing.
-	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), scalar.ReadKey, values[:]) == nil {
+	if key, errKey := record.KeyOf(id); errKey == nil && way.Read(key.Value(), scalar.ReadKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	if err := (keyWay{o.to.keys, !o.up}).read(id, scalar.ReadExact, values[:]); err == nil {
+	if err := (keymap.Way{Keys: o.to.keys, Up: !o.up}).Read(id, scalar.ReadExact, values[:]); err == nil {
 		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", edit.Show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil
@@ -249,10 +250,10 @@ func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
 	// Sorted, so that the first error is always the same.
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		v := values[name]
-		if v.field == nil || v.keepField {
+		if v.Field == nil || v.KeepField {
 			return nil, p.errorAt(v.node, "with: %s must be {field: ...}, the field of this record that holds {%s} of the key in both versions", name, name)
 		}
-		parts = append(parts, targetPart{name: name, field: v.field, typ: v.fieldType, at: p.position(v.node)})
+		parts = append(parts, targetPart{name: name, field: v.Field, typ: v.fieldType, at: p.position(v.node)})
 	}
 	return parts, nil
 }

@@ -306,7 +306,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 
 // ownID reports whether an item's _id is also its record's _id.
 func (f *fan) ownID() bool {
-	if f.key.document || len(f.parts) != 1 || f.key.types[0] == "" || f.key.parts[0].alone != f.key.types[0] {
+	if f.key.Document || len(f.parts) != 1 || f.key.Types[0] == "" || f.key.Parts[0].Alone != f.key.Types[0] {
 		return false
 	}
 	item := f.parts[0].item

@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -103,7 +104,7 @@ func (p *program) needsHave() bool {
 		case *scatter:
 			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
 		case *rekey:
-			return o.way.numbers()
+			return o.way.Numbers()
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:
@@ -163,11 +164,11 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		if !ok {
 			return nil, errNoID
 		}
-		id, key, err := keyWay{l.keys, t.up}.identity(was, scalar.ReadStored, main.Doc)
+		id, key, err := keymap.Way{Keys: l.keys, Up: t.up}.Identity(was, scalar.ReadStored, main.Doc)
 		if err != nil {
 			return nil, err
 		}
-		if doc, ok := edit.WithID(main.Doc, keyWay{l.keys, t.up}.kept(id, complement)); ok {
+		if doc, ok := edit.WithID(main.Doc, keymap.Way{Keys: l.keys, Up: t.up}.Kept(id, complement)); ok {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
@@ -215,11 +216,11 @@ func (t *transformer) identify(g *edit.Group, main *record.Record) (record.Key, 
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
-	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, scalar.ReadStored, main.Doc)
+	to, key, err := keymap.Way{Keys: t.lens.keys, Up: t.up}.Identity(id, scalar.ReadStored, main.Doc)
 	if err != nil {
 		return "", err
 	}
-	g.IDs[target] = edit.MainID{Value: keyWay{t.lens.keys, t.up}.kept(to, g.Main), Key: key}
+	g.IDs[target] = edit.MainID{Value: keymap.Way{Keys: t.lens.keys, Up: t.up}.Kept(to, g.Main), Key: key}
 	return key, nil
 }
 

@@ -110,6 +110,7 @@ func (p Path) Join(q Path) Path { return append(append(make(Path, 0, len(p)+len(
 
 // Last returns the last part.
 func (p Path) Last() []byte { return p[len(p)-1] }
+
 // Parent returns the path of the object that holds p.
 func (p Path) Parent() Path { return p[:len(p)-1] }
 

@@ -33,7 +33,7 @@ const (
 	Date     Type = "date"
 	RFC3339  Type = "rfc3339"
 	Epoch    Type = "epoch"
-	Millis  Type = "epochMillis"
+	Millis   Type = "epochMillis"
 )
 
 // Types are all types of a lens.

@@ -1,4 +1,4 @@
-package lens
+package keymap
 
 import (
 	"time"
@@ -8,29 +8,29 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// unwritten reports whether requests have no literals for the keys of the source.
-func (k *keys) unwritten(up bool) bool {
-	f, _ := keyWay{k, up}.source()
-	return f.document || f.parts[0].alone == scalar.IDAny || f.parts[0].alone == scalar.IDUUID
+// Unwritten reports whether requests have no literals for the keys of the source.
+func (k *Keys) Unwritten(up bool) bool {
+	f, _ := Way{k, up}.Source()
+	return f.Document || f.Parts[0].Alone == scalar.IDAny || f.Parts[0].Alone == scalar.IDUUID
 }
 
-// keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
-func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, scalar.ReadKey)
+// Keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
+func (k Way) Keeps(id bson.RawValue) bool {
+	_, err := k.ID(id, scalar.ReadKey)
 	return err != nil
 }
 
-// idOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
+// IdOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
 // a time, depending on the form.
-func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
-	if f.document {
+func (f *Form) IdOf(literal any) (bson.RawValue, bool) {
+	if f.Document {
 		return bson.RawValue{}, false
 	}
-	t := f.parts[0].alone
+	t := f.Parts[0].Alone
 	var text string
 	switch v := literal.(type) {
 	case string:
-		if f.textual() {
+		if f.Textual() {
 			typ, val := scalar.IDString.AppendTo(nil, v)
 			return bson.RawValue{Type: typ, Value: val}, true
 		}

@@ -340,3 +340,8 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	}
 	return c.item.Encode(dst), nil
 }
+
+// grouped marks an operation on several records.
+func (o *collect) grouped() {}
+
+var _ grouped = (*collect)(nil)

@@ -92,12 +92,8 @@ func (h holding) traceForm(o op) ([]holding, error) {
 // withinRecord returns the operations that need no other record.
 func withinRecord(ops []op) []op {
 	return slices.DeleteFunc(slices.Clone(ops), func(o op) bool {
-		switch o.(type) {
-		case *scatter, *collect, *rekey, *keyField:
-			return true
-		default:
-			return false
-		}
+		_, ok := o.(grouped)
+		return ok
 	})
 }
 

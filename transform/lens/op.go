@@ -1,6 +1,8 @@
 package lens
 
 import (
+	"slices"
+
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
@@ -45,3 +47,12 @@ var (
 	_ op = (*convert)(nil)
 	_ op = (*table)(nil)
 )
+
+// inverses returns the reverse of ops.
+func inverses(ops []op) []op {
+	out := make([]op, 0, len(ops))
+	for _, o := range slices.Backward(ops) {
+		out = append(out, o.inverse())
+	}
+	return out
+}

@@ -218,3 +218,11 @@ var (
 	_ op     = (*calc)(nil)
 	_ former = (*calc)(nil)
 )
+
+func pathNames(ps []edit.Path) string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.String()
+	}
+	return strings.Join(names, ", ")
+}

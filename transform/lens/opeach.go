@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
@@ -216,7 +217,7 @@ func (o *each) apply(e *edit.Editor, root *edit.Node) error {
 				if errors.Is(err, edit.ErrMalformed) {
 					return err
 				}
-				within, _ := recordError(step, err).(*RecordError)
+				within, _ := recordError(step, err).(*transform.RecordError)
 				return &itemError{list: o.field, item: string(items.Elems[k].Name), err: within}
 			}
 		}

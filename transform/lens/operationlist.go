@@ -98,14 +98,6 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 	return &calc{name: name, from: []edit.Path{field}, to: to, up: s.split, down: s.join, parted: s}, nil
 }
 
-func pathNames(ps []edit.Path) string {
-	names := make([]string, len(ps))
-	for i, p := range ps {
-		names[i] = p.String()
-	}
-	return joinNames(names)
-}
-
 func (p *lensParser) each(n ast.Node) (op, error) {
 	f, err := p.fields(n, "each", []string{"field", "operations"}, []string{"in", "match"})
 	if err != nil {

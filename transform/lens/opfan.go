@@ -259,7 +259,7 @@ func (p *lensParser) complete() error {
 	}
 	// A fan in the middle of a lens sees field names of that point, not of the far side.
 	for _, program := range []*program{&p.lens.up, &p.lens.down} {
-		if f := program.placeFans(); f != nil {
+		if f := placeFans(program); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"
 			if f.present {
 				why = "with empty: present a record keeps " + f.field.String() + " as it is"
@@ -272,7 +272,7 @@ func (p *lensParser) complete() error {
 
 // farOf returns the path on the far side of a field after operation at, or nil if it does not stay
 // one field.
-func (p *program) farOf(field edit.Path, at int) edit.Path {
+func farOf(p *program, field edit.Path, at int) edit.Path {
 	far, err := traceKept(field, p.ops[at+1:])
 	if err != nil {
 		return nil
@@ -282,10 +282,10 @@ func (p *program) farOf(field edit.Path, at int) edit.Path {
 
 // placeFans finds the far side's path of each fan's field, so that the fan can read the target's
 // present value there. bad is a fan that needs the value and cannot find it.
-func (p *program) placeFans() (bad *fan) {
+func placeFans(p *program) (bad *fan) {
 	for i, o := range p.ops {
 		if s, ok := o.(*scatter); ok {
-			s.far = p.farOf(s.field, i)
+			s.far = farOf(p, s.field, i)
 		}
 		c, ok := o.(*collect)
 		if !ok {

@@ -50,6 +50,9 @@ func (o *rekey) apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
+func (o *rekey) grouped()    {}
+func (o *keyField) grouped() {}
+
 // keyField reads a variable of the key from a field (take), or writes it to the field.
 type keyField struct {
 	keys  *keymap.Keys
@@ -139,6 +142,9 @@ func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
 var (
 	_ op = (*rekey)(nil)
 	_ op = (*keyField)(nil)
+
+	_ grouped = (*rekey)(nil)
+	_ grouped = (*keyField)(nil)
 )
 
 // keyOps returns the operations of the key to run before and after the other operations.

@@ -50,7 +50,7 @@ func (o *normalize) String() string {
 	for i, s := range o.steps {
 		names[i] = string(s)
 	}
-	return fmt.Sprintf("normalize %s (%s)", o.field, joinNames(names))
+	return fmt.Sprintf("normalize %s (%s)", o.field, strings.Join(names, ", "))
 }
 func (o *normalize) inverse() op                         { return &normalize{o.field, o.steps, !o.back} }
 func (o *normalize) takes() []edit.Path                  { return nil }

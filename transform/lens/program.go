@@ -37,6 +37,10 @@ type rewrapper interface{ rewrap(h holding) holding }
 // holder is an op that keeps fields which only the far side has.
 type holder interface{ holds() []holding }
 
+// grouped is an op that needs more than its record: the record's group, or the name on the other
+// side.
+type grouped interface{ grouped() }
+
 // compileProgram finds the parts of the complement that a list of operations needs.
 func compileProgram(ops []op) (program, error) {
 	p := program{ops: ops}

@@ -352,3 +352,8 @@ var (
 	_ op = (*scatter)(nil)
 	_ op = (*collect)(nil)
 )
+
+// grouped marks an operation on several records.
+func (o *scatter) grouped() {}
+
+var _ grouped = (*scatter)(nil)

@@ -45,8 +45,8 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		Revision:      "lens " + l.digest,
 		Up:            (&transformer{l, true, from, to}).run,
 		Down:          (&transformer{l, false, to, from}).run,
-		UpNeedsHave:   l.up.needsHave(),
-		DownNeedsHave: l.down.needsHave(),
+		UpNeedsHave:   needsHave(&l.up),
+		DownNeedsHave: needsHave(&l.down),
 		// Operations reject every value that they could not take back.
 		Reversal: transform.ReversalOwn,
 	}
@@ -98,7 +98,7 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 // needsHave reports whether a program reads the target's record. It does for fields that only the
 // target has, for the order of list entries, and for the places of fields that come from outside
 // the record. Without the places, an unchanged record would get other bytes.
-func (p *program) needsHave() bool {
+func needsHave(p *program) bool {
 	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
 		case *scatter:

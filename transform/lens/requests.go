@@ -53,3 +53,32 @@ func (l *Lens) KeyPatterns() (from, to *Pattern) {
 func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
 	return l.keys == nil || keymap.Way{Keys: l.keys, Up: up}.KeepsOrder(parent)
 }
+
+// UpMapping maps requests in terms of the old version to requests in terms of the new version.
+//
+// A mapped comparison is exact: an old record satisfies the original if and only if its new record
+// satisfies the result.
+//
+//   - rename, move and untouched fields: any comparison.
+//   - convert between types: == and in, with literals converted like values. Ordering comparisons
+//     too, if both types sort the same. convert by a table: == and in.
+//   - wrap and unwrap: any comparison, applied to the item.
+//   - split: == of the whole becomes one == for each part. startsWith becomes == for the complete
+//     parts and startsWith for the next one. join: == of the first part becomes startsWith of the
+//     whole. == of all parts becomes ==; only CompareAll sees all parts.
+//   - each: comparisons of "*" parts, and contains.
+//   - A field without a counterpart, compute and hook: an error.
+//
+// A literal that the other side's field cannot have becomes a comparison without matches: in
+// without values. That is exact, because a record with such a value does not exist or is parked. A
+// list or object never equals a literal.
+//
+// Field returns all fields that are made from the requested field. For an object it includes the
+// fields that moved out of it. Order accepts only fields whose order the operations preserve.
+func (l *Lens) UpMapping() transform.Mapping { return mappingOf(l.up.ops, l.keyMapping(true)) }
+
+// DownMapping maps requests in terms of the new version to requests in terms of the old version. It
+// is the reverse of UpMapping.
+func (l *Lens) DownMapping() transform.Mapping {
+	return mappingOf(l.down.ops, l.keyMapping(false))
+}

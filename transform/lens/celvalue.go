@@ -14,6 +14,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // These types carry values through compute. Strings, bools, doubles, nulls and dates are CEL's own
@@ -32,16 +35,16 @@ var (
 )
 
 func (o opaque) ConvertToNative(t reflect.Type) (any, error) {
-	return nil, fmt.Errorf("%s cannot be made a %s", TypeName(o.v.Type), t)
+	return nil, fmt.Errorf("%s cannot be made a %s", edit.TypeName(o.v.Type), t)
 }
 
 func (o opaque) ConvertToType(t ref.Type) ref.Val {
-	return types.NewErr("%s cannot be made a %s", TypeName(o.v.Type), t.TypeName())
+	return types.NewErr("%s cannot be made a %s", edit.TypeName(o.v.Type), t.TypeName())
 }
 
 func (o opaque) Equal(other ref.Val) ref.Val {
 	p, ok := other.(opaque)
-	return types.Bool(ok && sameValue(o.v, p.v))
+	return types.Bool(ok && edit.SameValue(o.v, p.v))
 }
 
 func (o opaque) Value() any { return o.v }
@@ -122,10 +125,10 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case 0, bson.TypeNull:
 		return types.NullValue, nil
 	case bson.TypeString:
-		return types.String(stringOf(v.Value)), nil
+		return types.String(scalar.StringOf(v.Value)), nil
 	// Both become CEL's int. long(x) makes a long again.
 	case bson.TypeInt32, bson.TypeInt64:
-		n, _ := whole(v.Value, typeOf(v.Type))
+		n, _ := scalar.Whole(v.Value, scalar.TypeOf(v.Type))
 		return types.Int(n), nil
 	case bson.TypeDouble:
 		return types.Double(math.Float64frombits(binary.LittleEndian.Uint64(v.Value))), nil
@@ -141,7 +144,7 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case bson.TypeEmbeddedDocument, bson.TypeArray:
 		elems, err := bson.Raw(v.Value).Elements()
 		if err != nil {
-			return nil, errMalformed
+			return nil, edit.ErrMalformed
 		}
 		// Convert the content as well as keeping the bytes: expressions may read single fields.
 		keys, values := make([]ref.Val, len(elems)), make([]ref.Val, len(elems))
@@ -167,8 +170,8 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		return bson.RawValue{Type: t, Value: val}, nil
 	}
 	// A result may nest more deeply than its inputs. Limit it before the database does.
-	if depth > 2*maxDepth {
-		return bson.RawValue{}, fmt.Errorf("the result is nested more than %d deep", 2*maxDepth)
+	if depth > 2*edit.MaxDepth {
+		return bson.RawValue{}, fmt.Errorf("the result is nested more than %d deep", 2*edit.MaxDepth)
 	}
 	switch v := v.(type) {
 	case opaque:
@@ -181,7 +184,7 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 	case types.Null:
 		return made(bson.TypeNull, nil)
 	case types.String:
-		return stringValue(string(v)), nil
+		return scalar.StringValue(string(v)), nil
 	case types.Bool:
 		b := byte(0)
 		if v {

@@ -11,71 +11,74 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // collect puts the children of a record into one of its fields. It is gather for Up, and fanOut for
 // Down.
 type collect struct {
 	*fan
-	far path // path of the field on the far side; nil: unknown
+	far edit.Path // path of the field on the far side; nil: unknown
 }
 
-func (o *collect) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
-func (o *collect) inverse() op     { return &scatter{fan: o.fan} }
-func (o *collect) takes() []path   { return nil }
-func (o *collect) makes() []path   { return []path{o.field} }
-func (o *collect) changes() []path { return nil }
+func (o *collect) String() string       { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *collect) inverse() op          { return &scatter{fan: o.fan} }
+func (o *collect) takes() []edit.Path   { return nil }
+func (o *collect) makes() []edit.Path   { return []edit.Path{o.field} }
+func (o *collect) changes() []edit.Path { return nil }
 
-func (o *collect) trace(p path) (path, fate) { return traceOneSided(p, o.field, clashes) }
+func (o *collect) trace(p edit.Path) (edit.Path, fate) { return traceOneSided(p, o.field, clashes) }
 
-func (o *collect) apply(e *editor, root *node) error {
-	if e.group == nil {
+func (o *collect) apply(e *edit.Editor, root *edit.Node) error {
+	if e.Group == nil {
 		return errNoGroup
 	}
-	records := of(e.group.children, o.kind)
-	n, i, err := e.lookup(root, o.field)
+	records := of(e.Group.Children, o.kind)
+	n, i, err := e.Lookup(root, o.field)
 	if err != nil {
 		return err
 	}
 	// A null or an empty list may stay in the field next to children. Any other value would be
 	// lost.
-	if i >= 0 && !o.stays(n.elems[i].typ, n.elems[i].value()) {
+	if i >= 0 && !o.stays(n.Elems[i].Type, n.Elems[i].Value()) {
 		return absent(n, o.field)
 	}
 	// Without children the field is absent, or empty with present.
 	if len(records) == 0 {
-		if o.present && n != nil && i < 0 && o.isNew(e.group) {
-			n.append(elem{typ: o.as.bson(), name: o.field.last(), val: emptyDocument})
+		if o.present && n != nil && i < 0 && o.isNew(e.Group) {
+			n.Append(edit.Elem{Type: o.as.bson(), Name: o.field.Last(), Val: emptyDocument})
 		}
 		return nil
 	}
 	// The record lost the object that holds the field. Creating it would change the record.
 	if n == nil {
-		return refuse(o.field, "has no object to be in, and the record has %d of %s", len(records), o.kind)
+		return edit.Refuse(o.field, "has no object to be in, and the record has %d of %s", len(records), o.kind)
 	}
 	r, err := o.begin(e)
 	if err != nil {
-		return refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
+		return edit.Refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
 	}
 	typ, val, err := r.collect(records, o.far)
 	if err != nil {
-		return refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
+		return edit.Refuse(o.field, "cannot be made of records of %s: %v", o.kind, err)
 	}
 	if i >= 0 {
-		n.set(i, typ, val)
+		n.Set(i, typ, val)
 	} else {
-		n.append(elem{typ: typ, name: o.field.last(), val: val})
+		n.Append(edit.Elem{Type: typ, Name: o.field.Last(), Val: val})
 	}
 	return nil
 }
 
 // isNew reports whether the field must appear without entries: the target has no record yet, or one
 // with the field. A record without the field stays without it.
-func (o *collect) isNew(g *group) bool {
-	if g.main == nil {
+func (o *collect) isNew(g *edit.Group) bool {
+	if g.Main == nil {
 		return true
 	}
-	_, there := lookupRaw(g.main, o.far)
+	_, there := edit.LookupRaw(g.Main, o.far)
 	return there
 }
 
@@ -83,7 +86,7 @@ func (o *collect) isNew(g *group) bool {
 var emptyDocument = []byte{5, 0, 0, 0, 0}
 
 // collect builds the value of the field.
-func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, error) {
+func (r *fanRun) collect(records []record.Record, far edit.Path) (bson.Type, []byte, error) {
 	if r.as == asObject && len(records) > 1 {
 		return 0, nil, fmt.Errorf("%d records of %s are one object: %s and %s", len(records), r.kind, records[0].Key, records[1].Key)
 	}
@@ -118,7 +121,7 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 		return bson.TypeEmbeddedDocument, children[0].val, nil
 	}
 	val = append(val, 0)
-	putLength(val, len(val))
+	edit.PutLength(val, len(val))
 	return r.as.bson(), val, nil
 }
 
@@ -127,45 +130,45 @@ func (r *fanRun) collect(records []record.Record, far path) (bson.Type, []byte, 
 func (r *fanRun) open(c *child, doc bson.Raw) error {
 	e := r.e
 	var err error
-	if c.item, err = e.open(doc); err != nil {
+	if c.item, err = e.Open(doc); err != nil {
 		return err
 	}
 	if !r.ownID() {
-		el, err := c.item.take(fieldID)
+		el, err := c.item.Take(edit.FieldID)
 		if err != nil {
 			return err
 		}
-		c.own = bson.RawValue{Type: el.typ, Value: el.val}
+		c.own = bson.RawValue{Type: el.Type, Value: el.Val}
 	}
 	if r.parent != nil {
-		el, err := c.item.take(r.parent)
+		el, err := c.item.Take(r.parent)
 		if err != nil {
 			return err
 		}
 		// Compare keys, not bytes: the database treats equal numbers of different types as one _id.
-		if key, err := record.KeyOf(bson.RawValue{Type: el.typ, Value: el.val}); err != nil || key != r.g.ids[r.side()].key {
-			return fmt.Errorf("its %s is %s, not %s of the record that it belongs to", r.parent, show(el.typ, el.val), r.g.ids[r.side()].key)
+		if key, err := record.KeyOf(bson.RawValue{Type: el.Type, Value: el.Val}); err != nil || key != r.g.IDs[r.side()].Key {
+			return fmt.Errorf("its %s is %s, not %s of the record that it belongs to", r.parent, edit.Show(el.Type, el.Val), r.g.IDs[r.side()].Key)
 		}
 	}
 	if r.entry != nil {
-		el, err := c.item.take(r.entry)
+		el, err := c.item.Take(r.entry)
 		if err != nil {
 			return err
 		}
 		// A zero byte would end the name of the field early.
-		if el.typ != bson.TypeString || bytes.IndexByte(el.val[4:len(el.val)-1], 0) >= 0 {
-			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, show(el.typ, el.val), TypeName(el.typ))
+		if el.Type != bson.TypeString || bytes.IndexByte(el.Val[4:len(el.Val)-1], 0) >= 0 {
+			return fmt.Errorf("its %s is %s (%s), which cannot be the name of an entry", r.entry, edit.Show(el.Type, el.Val), edit.TypeName(el.Type))
 		}
-		c.entry = el.val[4 : len(el.val)-1]
+		c.entry = el.Val[4 : len(el.Val)-1]
 	}
 	if r.order != nil {
-		el, err := c.item.take(r.order)
+		el, err := c.item.Take(r.order)
 		if err != nil {
 			return err
 		}
 		var ok bool
-		if c.place, ok = placeOf(bson.RawValue{Type: el.typ, Value: el.val}); !ok || c.place < 0 {
-			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, show(el.typ, el.val), TypeName(el.typ))
+		if c.place, ok = placeOf(bson.RawValue{Type: el.Type, Value: el.Val}); !ok || c.place < 0 {
+			return fmt.Errorf("its %s is %s (%s), not a place from 0 (int or long)", r.order, edit.Show(el.Type, el.Val), edit.TypeName(el.Type))
 		}
 	}
 	// Read the key before the operations run: it uses the child's original _id.
@@ -197,49 +200,15 @@ func (r *fanRun) ownIDs(c *child) error {
 	if at < 0 || c.item == nil {
 		return nil
 	}
-	var values [maxVariables]string
-	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
+	var values [keymap.MaxVariables]string
+	if err := r.key.Read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
-	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.types[at].append(dst, values[at]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.Types[at].AppendTo(dst, values[at]) })
 	// It is floating, because the target's item may have its _id elsewhere.
-	c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: typ, name: fieldID, val: val, floating: true})
-	c.item.changed = true
+	c.item.Elems = slices.Insert(c.item.Elems, 0, edit.Elem{Type: typ, Name: edit.FieldID, Val: val, Floating: true})
+	c.item.Changed = true
 	return nil
-}
-
-// floatID lets an item's _id move to its place in the target's value. A stored record has its _id
-// first; an item may have it anywhere.
-func (e *editor) floatID(item *node, have bson.Raw) error {
-	h, err := e.open(have)
-	if err != nil {
-		return err
-	}
-	was, err := h.find(fieldID)
-	if err != nil {
-		return err
-	}
-	is, err := item.find(fieldID)
-	if err != nil || was == is || was < 0 || is < 0 {
-		return err
-	}
-	item.elems[is].floating = true
-	item.changed = true
-	return nil
-}
-
-// take removes a field that must be present, and returns it.
-func (n *node) take(name []byte) (elem, error) {
-	i, err := n.find(name)
-	if err != nil {
-		return elem{}, err
-	}
-	if i < 0 {
-		return elem{}, fmt.Errorf("it has no %s", name)
-	}
-	el := n.elems[i]
-	n.remove(i)
-	return el, nil
 }
 
 // fromKey reads the values that only a child's key has: its place and its entry's name.
@@ -247,8 +216,8 @@ func (r *fanRun) fromKey(c *child) error {
 	if !r.indexed() && !(r.as == asMap && r.entry == nil) {
 		return nil
 	}
-	var values [maxVariables]string
-	if err := r.key.read(c.own, readExact, values[:len(r.parts)]); err != nil {
+	var values [keymap.MaxVariables]string
+	if err := r.key.Read(c.own, scalar.ReadExact, values[:len(r.parts)]); err != nil {
 		return fmt.Errorf("its key: %w", err)
 	}
 	for i, part := range r.parts {
@@ -256,7 +225,7 @@ func (r *fanRun) fromKey(c *child) error {
 		case partIndex:
 			n, err := strconv.ParseInt(values[i], 10, 32)
 			if err != nil {
-				return fmt.Errorf("its key has %q for {%s}, not a number", shortened(values[i]), r.key.variables[i])
+				return fmt.Errorf("its key has %q for {%s}, not a number", keymap.Shortened(values[i]), r.key.Variables[i])
 			}
 			c.place = n
 		case partEntry:
@@ -326,36 +295,36 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	}
 	// An _id equal to the parent's was given by name. Remove it again.
 	if r.unnamed != "" {
-		if i, _ := c.item.find(fieldID); i >= 0 && sameValue(r.g.ids[r.side()].value, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}) {
-			c.item.remove(i)
+		if i, _ := c.item.Find(edit.FieldID); i >= 0 && edit.SameValue(r.g.IDs[r.side()].Value, bson.RawValue{Type: c.item.Elems[i].Type, Value: c.item.Elems[i].Value()}) {
+			c.item.Remove(i)
 		}
 	}
 	if r.value != nil {
-		i, err := c.item.find(r.value)
+		i, err := c.item.Find(r.value)
 		if err != nil {
 			return nil, err
 		}
 		// A plain value has no place for other fields.
-		if i < 0 || len(c.item.elems) != 1 {
+		if i < 0 || len(c.item.Elems) != 1 {
 			return nil, fmt.Errorf("it must have %s and nothing else that %s could not hold; add fields of its own with operations", r.value, r.field)
 		}
-		c.typ, c.val = c.item.elems[i].typ, c.item.elems[i].value()
+		c.typ, c.val = c.item.Elems[i].Type, c.item.Elems[i].Value()
 	} else {
 		// Restore the fields that only this side has, and their order.
 		h, ok := held.of(r.fan, c)
 		if ok && r.ownID() {
-			if err := r.e.floatID(c.item, h); err != nil {
+			if err := r.e.FloatID(c.item, h); err != nil {
 				return nil, err
 			}
 		}
-		if ok && (r.fan.collect.keeps() || c.item.dirty()) {
-			if err := r.e.over(c.item, h, &r.fan.collect); err != nil {
+		if ok && (r.fan.collect.keeps() || c.item.Dirty()) {
+			if err := r.fan.collect.over(r.e, c.item, h); err != nil {
 				return nil, err
 			}
 		}
 		c.typ = bson.TypeEmbeddedDocument
 		if r.as == asObject {
-			c.val = c.item.encode(nil)
+			c.val = c.item.Encode(nil)
 			return dst, nil
 		}
 	}
@@ -369,5 +338,10 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	if r.value != nil {
 		return append(dst, c.val...), nil
 	}
-	return c.item.encode(dst), nil
+	return c.item.Encode(dst), nil
 }
+
+// grouped marks an operation on several records.
+func (o *collect) grouped() {}
+
+var _ grouped = (*collect)(nil)

@@ -17,6 +17,9 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // costLimit limits one expression on one record, in CEL's units of about one step.
@@ -25,7 +28,7 @@ const costLimit = 100_000
 // expressions holds the programs of one direction, in the order of the results.
 type expressions struct {
 	names    []string // of the variables, in the order of the values
-	results  []path
+	results  []edit.Path
 	programs []cel.Program
 	builds   []bool // the programs that build objects, whose fields are sorted by name
 }
@@ -79,35 +82,35 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		// lists.range and wide formats are left out: they allocate memory before the step limit
 		// applies.
 		ext.Strings(ext.StringsMaxPrecision(100)), ext.Math(), ext.Lists(ext.ListsVersion(1)), ext.Encoders(),
-		converter("long", "long_of_int", cel.IntType, celLong, tLong),
-		converter("decimal", "decimal_of_string", cel.StringType, celDecimal, tDecimal),
-		converter("decimal", "decimal_of_int", cel.IntType, celDecimal, tDecimal),
-		converter("decimal", "decimal_of_double", cel.DoubleType, celDecimal, tDecimal),
-		converter("objectId", "object_id_of_string", cel.StringType, celObjectID, tObjectID),
-		converter("string", "string_of_decimal", celDecimal, cel.StringType, tString),
-		converter("string", "string_of_object_id", celObjectID, cel.StringType, tString),
-		converter("double", "double_of_decimal", celDecimal, cel.DoubleType, tDouble),
+		converter("long", "long_of_int", cel.IntType, celLong, scalar.Long),
+		converter("decimal", "decimal_of_string", cel.StringType, celDecimal, scalar.Decimal),
+		converter("decimal", "decimal_of_int", cel.IntType, celDecimal, scalar.Decimal),
+		converter("decimal", "decimal_of_double", cel.DoubleType, celDecimal, scalar.Decimal),
+		converter("objectId", "object_id_of_string", cel.StringType, celObjectID, scalar.ObjectID),
+		converter("string", "string_of_decimal", celDecimal, cel.StringType, scalar.String),
+		converter("string", "string_of_object_id", celObjectID, cel.StringType, scalar.String),
+		converter("double", "double_of_decimal", celDecimal, cel.DoubleType, scalar.Double),
 	)
 })
 
 // converter returns a CEL function that converts like the operation convert.
-func converter(name, id string, from, result *cel.Type, to valueType) cel.EnvOption {
+func converter(name, id string, from, result *cel.Type, to scalar.Type) cel.EnvOption {
 	return cel.Function(name, cel.Overload(id, []*cel.Type{from}, result, cel.UnaryBinding(func(arg ref.Val) ref.Val {
 		v, err := fromCEL(arg, 0)
 		if err != nil {
 			return celError(err)
 		}
-		t := typeOf(v.Type)
+		t := scalar.TypeOf(v.Type)
 		// Nothing to convert, but CEL must still see the type that the function promises.
 		if t == to {
 			return opaque{v}
 		}
-		val, ok := appendConverted(nil, v.Value, t, to)
+		val, ok := scalar.AppendConverted(nil, v.Value, t, to)
 		if !ok {
-			return celError(fmt.Errorf("%s cannot be made a %s", showValue(v), to))
+			return celError(fmt.Errorf("%s cannot be made a %s", edit.ShowValue(v), to))
 		}
-		made := bson.RawValue{Type: to.bson(), Value: val}
-		if to == tLong {
+		made := bson.RawValue{Type: to.BSON(), Value: val}
+		if to == scalar.Long {
 			return opaque{made} // CEL's own int would become an int in BSON
 		}
 		out, err := toCEL(made)
@@ -148,7 +151,7 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 }
 
 // expressions reads and compiles one expression for each result.
-func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, to []path) (*expressions, error) {
+func (p *lensParser) expressions(n ast.Node, key string, values ast.Node, from, to []edit.Path) (*expressions, error) {
 	base, err := environment()
 	if err != nil {
 		return nil, p.errorAt(n, "%s: %v", key, err)
@@ -238,8 +241,8 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 var reserved = strings.Fields("absent true false null in as break const continue else for function if import let loop package namespace return var void while")
 
 // variable returns the name of a field in expressions: its path, or "item" for an item.
-func variable(p path) (string, error) {
-	if p.isItem() {
+func variable(p edit.Path) (string, error) {
+	if p.IsItem() {
 		return "item", nil
 	}
 	name := p.String()

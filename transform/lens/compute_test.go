@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 const fullName = `compute:
@@ -108,7 +110,7 @@ func TestHook(t *testing.T) {
 	hooks := Hooks{
 		"swap":      {Up: swap, Down: swap, Revision: "1"},
 		"malformed": {Up: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{{Type: bson.TypeInt32}}, nil }, Down: swap},
-		"lossy":     {Up: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{stringValue("x")}, nil }, Down: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{stringValue("y")}, nil }},
+		"lossy":     {Up: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{scalar.StringValue("x")}, nil }, Down: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{scalar.StringValue("y")}, nil }},
 		"half":      {Up: swap},
 	}
 	read := func(text string) (*Lens, error) {

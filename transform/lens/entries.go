@@ -2,42 +2,44 @@ package lens
 
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // entries holds the entries that the target's field has now.
 type entries struct {
-	list   []elem
+	list   []edit.Elem
 	places map[string]int // by a map entry's name, or a list item's id
 }
 
 // entriesOf reads the target's present entries of the field.
-func (r *fanRun) entriesOf(far path) (entries, error) {
-	if far == nil || r.g.main == nil {
+func (r *fanRun) entriesOf(far edit.Path) (entries, error) {
+	if far == nil || r.g.Main == nil {
 		return entries{}, nil
 	}
-	v, ok := lookupRaw(r.g.main, far)
+	v, ok := edit.LookupRaw(r.g.Main, far)
 	// The target has another value there, so no entry of it can match.
 	if !ok || v.Type != r.as.bson() {
 		return entries{}, nil
 	}
 	if r.as == asObject {
-		return entries{list: []elem{{typ: v.Type, val: v.Value}}}, nil
+		return entries{list: []edit.Elem{{Type: v.Type, Val: v.Value}}}, nil
 	}
-	n, err := r.e.open(v.Value)
+	n, err := r.e.Open(v.Value)
 	if err != nil {
 		return entries{}, err
 	}
-	out := entries{list: n.elems}
+	out := entries{list: n.Elems}
 	// Without an id, entries match by index.
 	if r.as != asMap && r.id == nil {
 		return out, nil
 	}
-	out.places = make(map[string]int, len(n.elems))
-	for i, el := range n.elems {
+	out.places = make(map[string]int, len(n.Elems))
+	for i, el := range n.Elems {
 		if r.as == asMap {
-			out.places[string(el.name)] = i
-		} else if id, ok := lookupRaw(bson.Raw(el.val), r.id); ok && el.typ == bson.TypeEmbeddedDocument {
-			out.places[tableKey(id)] = i
+			out.places[string(el.Name)] = i
+		} else if id, ok := edit.LookupRaw(bson.Raw(el.Val), r.id); ok && el.Type == bson.TypeEmbeddedDocument {
+			out.places[edit.ValueKey(id)] = i
 		}
 	}
 	return out, nil
@@ -51,7 +53,7 @@ func (h entries) place(f *fan, c *child) int {
 		if f.id == nil {
 			return c.index
 		}
-		key = tableKey(c.id)
+		key = edit.ValueKey(c.id)
 	}
 	if i, ok := h.places[key]; ok {
 		return i
@@ -62,8 +64,8 @@ func (h entries) place(f *fan, c *child) int {
 // of returns the target's entry of a child.
 func (h entries) of(f *fan, c *child) (bson.Raw, bool) {
 	i := h.place(f, c)
-	if i < 0 || i >= len(h.list) || h.list[i].typ != bson.TypeEmbeddedDocument {
+	if i < 0 || i >= len(h.list) || h.list[i].Type != bson.TypeEmbeddedDocument {
 		return nil, false
 	}
-	return h.list[i].val, true
+	return h.list[i].Val, true
 }

@@ -13,6 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // fan ties a field of one side's record to records of another kind on the other side: the children.
@@ -22,12 +25,12 @@ import (
 // from its own content. A child that contradicts its key is an error.
 type fan struct {
 	gather bool
-	field  path
+	field  edit.Path
 	as     fanShape
 	kind   string
-	key    *idForm
+	key    *keymap.Form
 	parts  []keyPart // the sources of key's variables
-	id     path      // of a list: the field that distinguishes the items
+	id     edit.Path // of a list: the field that distinguishes the items
 	// Fields of the child, or nil. entry is the field with the name of a map's entry.
 	parent, order, entry, value []byte
 	// unnamed gives an object without an _id, and only such an object, the _id of its parent.
@@ -36,11 +39,11 @@ type fan struct {
 	// new record gets the empty list or map.
 	present bool
 
-	parentForm       *idForm  // form of the parent's _ids on the children's side; nil: any
-	parentType       idType   // of {_key}
-	constants        []string // of the variables of parentForm; empty for variables without one
-	at               position // of the operations
-	scatter, collect program  // from an item to its child, and the reverse
+	parentForm       *keymap.Form  // form of the parent's _ids on the children's side; nil: any
+	parentType       scalar.IDType // of {_key}
+	constants        []string      // of the variables of parentForm; empty for variables without one
+	at               position      // of the operations
+	scatter, collect program       // from an item to its child, and the reverse
 	// prefix counts the leading segments of key that follow from the parent and determine it. whole
 	// means that all of key follows from the parent, so a parent has at most one child.
 	prefix int
@@ -58,8 +61,8 @@ const (
 // keyPart is the source of a variable of a child's key.
 type keyPart struct {
 	source partSource
-	index  int  // of the variable in the parent's form
-	item   path // the field of the item
+	index  int       // of the variable in the parent's form
+	item   edit.Path // the field of the item
 }
 
 type partSource int
@@ -72,9 +75,6 @@ const (
 	partItem                       // a field of the item
 )
 
-// itemPrefix is the prefix of variables that are fields of the item.
-const itemPrefix = "item."
-
 // simpleVariable reports whether a variable may be part of a kind's own key.
 func simpleVariable(name string) bool { return !strings.Contains(name, ".") }
 
@@ -83,22 +83,6 @@ func (f *fan) verb() string {
 		return "gather"
 	}
 	return "fanOut"
-}
-
-// group holds the records of a group around the one that the program transforms. It belongs to one
-// run.
-type group struct {
-	ids      [2]mainID       // ids of the record on the old and on the new side
-	children []record.Record // records of the source's group
-	have     []record.Record // records of the target's group
-	main     bson.Raw        // the target's version of the record itself; nil if it has none
-	out      []record.Record // the results: the record itself comes first
-}
-
-// mainID is the _id of the parent record on one side.
-type mainID struct {
-	value bson.RawValue
-	key   record.Key
 }
 
 // side returns the index in group.ids of the side with the children.
@@ -141,7 +125,7 @@ type child struct {
 	entry []byte        // name in the map
 	place int64         // sort value in the list: the index or the order field
 	id    bson.RawValue // of a list item; the sort value if there is no place
-	item  *node         // nil for an entry that is not an object
+	item  *edit.Node    // nil for an entry that is not an object
 	typ   bson.Type
 	val   []byte
 	own   bson.RawValue // the child's _id
@@ -151,21 +135,21 @@ type child struct {
 // fanRun is the state of a fan that works on one group.
 type fanRun struct {
 	*fan
-	e      *editor
-	g      *group
-	have   []record.Record      // the target's children
-	values [maxVariables]string // parts of the key that follow from the parent
+	e      *edit.Editor
+	g      *edit.Group
+	have   []record.Record             // the target's children
+	values [keymap.MaxVariables]string // parts of the key that follow from the parent
 }
 
 // begin reads the parent's name. If the name cannot be part of a key, the record can have no child.
-func (f *fan) begin(e *editor) (*fanRun, error) {
-	g := e.group
-	r := &fanRun{fan: f, e: e, g: g, have: of(g.have, f.kind)}
+func (f *fan) begin(e *edit.Editor) (*fanRun, error) {
+	g := e.Group
+	r := &fanRun{fan: f, e: e, g: g, have: of(g.Have, f.kind)}
 	// The key does not contain the parent's name, so there is nothing to read from it.
 	if !f.namesParent() {
 		return r, nil
 	}
-	if err := f.parentValues(g.ids[f.side()].value, readStored, r.values[:]); err != nil {
+	if err := f.parentValues(g.IDs[f.side()].Value, scalar.ReadStored, r.values[:]); err != nil {
 		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
 	return r, nil
@@ -177,26 +161,26 @@ func (f *fan) namesParent() bool {
 }
 
 // parentValues sets the values in a child's key that follow from the parent's _id.
-func (f *fan) parentValues(id bson.RawValue, as reading, values []string) error {
-	var own [maxVariables]string
+func (f *fan) parentValues(id bson.RawValue, as scalar.Reading, values []string) error {
+	var own [keymap.MaxVariables]string
 	// Read the variables of the parent's key, which the child's key may use one by one.
 	if f.parentForm != nil {
-		if err := f.parentForm.read(id, as, own[:len(f.parentForm.variables)]); err != nil {
+		if err := f.parentForm.Read(id, as, own[:len(f.parentForm.Variables)]); err != nil {
 			return err
 		}
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
-			text, err := f.parentType.read(id, as)
+			text, err := f.parentType.Read(id, as)
 			if err != nil {
-				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, WholeKey)
+				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, keymap.WholeKey)
 			}
 			values[i] = text
 		case partVariable:
 			// The child's key may declare another type than the parent's.
-			if err := f.key.types[i].check(own[part.index]); err != nil {
-				return fmt.Errorf("{%s} %w", f.key.variables[i], err)
+			if err := f.key.Types[i].Check(own[part.index]); err != nil {
+				return fmt.Errorf("{%s} %w", f.key.Variables[i], err)
 			}
 			values[i] = own[part.index]
 		}
@@ -215,19 +199,19 @@ func (r *fanRun) identify(c *child) error {
 		case partEntry:
 			v = string(c.entry)
 		case partItem:
-			v, err = r.text(c, part.item, r.key.types[i])
+			v, err = r.text(c, part.item, r.key.Types[i])
 		default:
 			continue
 		}
 		if err == nil {
-			err = checkPart(r.key.variables[i], r.key.types[i], v)
+			err = checkPart(r.key.Variables[i], r.key.Types[i], v)
 		}
 		if err != nil {
 			return fmt.Errorf("key of a record of %s: %w", r.kind, err)
 		}
 		r.values[i] = v
 	}
-	typ, val := r.e.id(func(dst []byte) (bson.Type, []byte) { return r.key.append(dst, r.values[:len(r.parts)]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.AppendTo(dst, r.values[:len(r.parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
 	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
@@ -240,14 +224,14 @@ func (r *fanRun) identify(c *child) error {
 }
 
 // checkPart refuses a value that would be read differently from a key.
-func checkPart(variable string, t idType, value string) error {
-	if t == idAny {
+func checkPart(variable string, t scalar.IDType, value string) error {
+	if t == scalar.IDAny {
 		return nil
 	}
-	if err := checkValue(variable, value); err != nil {
+	if err := keymap.CheckValue(variable, value); err != nil {
 		return err
 	}
-	if err := t.check(value); err != nil {
+	if err := t.Check(value); err != nil {
 		return fmt.Errorf("{%s} %w", variable, err)
 	}
 	return nil
@@ -255,13 +239,13 @@ func checkPart(variable string, t idType, value string) error {
 
 // text returns a field of an item as text for a key. Without a declared type any suitable type is
 // accepted, because the item itself keeps the type.
-func (r *fanRun) text(c *child, field path, t idType) (string, error) {
+func (r *fanRun) text(c *child, field edit.Path, t scalar.IDType) (string, error) {
 	typ, val, err := r.part(c, field)
 	if err != nil {
 		return "", err
 	}
 	if t != "" {
-		text, err := t.read(bson.RawValue{Type: typ, Value: val}, readExact)
+		text, err := t.Read(bson.RawValue{Type: typ, Value: val}, scalar.ReadExact)
 		if err != nil {
 			return "", fmt.Errorf("%s %w", field, err)
 		}
@@ -270,7 +254,7 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 	// Values of two types may share a text, such as 5 and "5". repeated then refuses the record.
 	switch typ {
 	case bson.TypeString:
-		return stringOf(val), nil
+		return scalar.StringOf(val), nil
 	case bson.TypeInt32:
 		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(val))), 10), nil
 	case bson.TypeInt64:
@@ -278,22 +262,22 @@ func (r *fanRun) text(c *child, field path, t idType) (string, error) {
 	case bson.TypeObjectID:
 		return bson.ObjectID(val).Hex(), nil
 	}
-	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, show(typ, val), TypeName(typ))
+	return "", fmt.Errorf("%s is %s (%s), which cannot be part of a key: want a string, int, long or objectId", field, edit.Show(typ, val), edit.TypeName(typ))
 }
 
 // part reads a field of an item.
-func (r *fanRun) part(c *child, field path) (bson.Type, []byte, error) {
+func (r *fanRun) part(c *child, field edit.Path) (bson.Type, []byte, error) {
 	if c.item == nil {
-		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, TypeName(c.typ), field)
+		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, edit.TypeName(c.typ), field)
 	}
-	n, i, err := r.e.lookup(c.item, field)
+	n, i, err := r.e.Lookup(c.item, field)
 	if err != nil {
 		return 0, nil, err
 	}
 	if i < 0 {
 		return 0, nil, fmt.Errorf("an entry of %s has no %s", r.field, field)
 	}
-	return n.elems[i].typ, n.elems[i].value(), nil
+	return n.Elems[i].Type, n.Elems[i].Value(), nil
 }
 
 // compareIDs orders two ids of the same type.
@@ -304,9 +288,9 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 	case whole(a.Type) && whole(b.Type):
 		return cmp.Compare(a.AsInt64(), b.AsInt64()), nil
 	case a.Type == bson.TypeString && b.Type == bson.TypeString:
-		return strings.Compare(stringOf(a.Value), stringOf(b.Value)), nil
+		return strings.Compare(scalar.StringOf(a.Value), scalar.StringOf(b.Value)), nil
 	case a.Type == bson.TypeObjectID && b.Type == bson.TypeObjectID:
 		return bytes.Compare(a.Value, b.Value), nil
 	}
-	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", TypeName(a.Type), TypeName(b.Type))
+	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", edit.TypeName(a.Type), edit.TypeName(b.Type))
 }

@@ -6,6 +6,10 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // fanKey reads the form of the children's keys.
@@ -14,29 +18,29 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 	if f.key, err = p.idForm(n, "key"); err != nil {
 		return err
 	}
-	if f.key.written == "{id}" && f.as == asList {
+	if f.key.Written == "{id}" && f.as == asList {
 		// {id} alone needs no declared type: the item has the field, and so the type.
-		f.key.types[0] = idAny
+		f.key.Types[0] = scalar.IDAny
 	}
-	if len(f.key.variables) > maxVariables {
-		return p.errorAt(n, "key has more than %d variables", maxVariables)
+	if len(f.key.Variables) > keymap.MaxVariables {
+		return p.errorAt(n, "key has more than %d variables", keymap.MaxVariables)
 	}
 	if k := p.lens.keys; k != nil {
-		at := k.toAt
+		at := k.ToAt
 		// The children are on the new side for fanOut, on the old side for gather.
-		if f.parentForm = k.to; f.gather {
-			f.parentForm, at = k.from, k.fromAt
+		if f.parentForm = k.To; f.gather {
+			f.parentForm, at = k.From, k.FromAt
 		}
 		// Constants of the parent's key need not be in the child's key.
 		f.constants = make([]string, len(at))
 		for i, slot := range at {
-			f.constants[i] = k.variables[slot].constant
+			f.constants[i] = k.Variables[slot].Constant
 		}
-		if !f.gather && k.byContentDown {
+		if !f.gather && k.ByContentDown {
 			return p.errorAt(n, "fanOut is not possible with a key whose variables of from are fields of the new record (key.without): the new records' keys do not tell which old record they come from")
 		}
 	}
-	for i, name := range f.key.variables {
+	for i, name := range f.key.Variables {
 		part, err := p.keyPart(f, n, name, verb)
 		if err != nil {
 			return err
@@ -57,46 +61,46 @@ func (p *lensParser) fanKey(f *fan, n ast.Node, verb string) error {
 // partType sets the type of a variable of the children's key. It is the type in the parent's key,
 // or the declared type. A variable that stands alone without either has the type of its value.
 func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
-	name, part, at := f.key.variables[i], f.parts[i], f.key.partOf(i)
+	name, part, at := f.key.Variables[i], f.parts[i], f.key.PartOf(i)
 	// First find the type, then check it against the declaration and its place in the key.
-	own, declared := idType(""), f.key.types[i]
-	alone := at.pattern.plain == "{"+name+"}"
+	own, declared := scalar.IDType(""), f.key.Types[i]
+	alone := at.Pattern.Plain == "{"+name+"}"
 	switch {
 	case part.source == partVariable:
 		// The variable's values are valid in both types of the parent's key, so the child may use
 		// either.
-		own = f.parentForm.typeOf(part.index)
-		if v := p.lens.keys.variable(f.key.variables[i]); declared == v.from || declared == v.to {
+		own = f.parentForm.TypeOf(part.index)
+		if v := p.lens.keys.Variable(f.key.Variables[i]); declared == v.From || declared == v.To {
 			own = declared
 		}
 	// A document has no text, so it is copied as it is.
-	case part.source == partKey && f.parentForm != nil && f.parentForm.document:
-		own = idAny
+	case part.source == partKey && f.parentForm != nil && f.parentForm.Document:
+		own = scalar.IDAny
 	case part.source == partKey && f.parentForm != nil:
-		own = cmp.Or(f.parentForm.parts[0].alone, idString)
+		own = cmp.Or(f.parentForm.Parts[0].Alone, scalar.IDString)
 	case declared != "":
 		own = declared
-	case part.source == partKey && alone, part.source == partItem && alone && f.key.document:
-		own = idAny
+	case part.source == partKey && alone, part.source == partItem && alone && f.key.Document:
+		own = scalar.IDAny
 	case part.source == partKey:
-		own = idString
-	case part.source == partIndex && alone && f.key.document:
-		own = idInt
+		own = scalar.IDString
+	case part.source == partIndex && alone && f.key.Document:
+		own = scalar.IDInt
 	}
 	switch {
 	case declared != "" && declared != own:
 		return p.errorAt(n, "key: {%s} is of type %s in the key of the record that they belong to, not %s", name, own, declared)
-	case own == idAny && !alone:
+	case own == scalar.IDAny && !alone:
 		return p.errorAt(n, "key: the record that they belong to has keys of any type, or documents, and {%s} cannot stand within a text: let it stand alone, as a field of a document, or use the variables of its key", name)
-	case part.source == partIndex && own != "" && !own.numeric():
+	case part.source == partIndex && own != "" && !own.IsNumber():
 		return p.errorAt(n, "key: {index} is a number: declare it as one of int, long, double, number, or as none within a text")
-	case part.source == partEntry && own == idAny:
+	case part.source == partEntry && own == scalar.IDAny:
 		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
 	}
 	// The form and its pattern both have the types, for reading and for texts.
-	f.key.types[i], at.pattern.types[i-at.first] = own, own
+	f.key.Types[i], at.Pattern.Types[i-at.First] = own, own
 	if alone {
-		at.alone = own
+		at.Alone = own
 	}
 	if part.source == partKey {
 		f.parentType = own
@@ -110,12 +114,12 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 // ownItem reports whether a part of the key is the _id of an item whose record has another _id. The
 // item's _id is then not stored in the record.
 func (f *fan) ownItem(part keyPart) bool {
-	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(fieldID) && !f.ownID()
+	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(edit.FieldID) && !f.ownID()
 }
 
 func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, error) {
-	switch item, isItem := strings.CutPrefix(name, itemPrefix); {
-	case name == WholeKey:
+	switch item, isItem := strings.CutPrefix(name, keymap.ItemPrefix); {
+	case name == keymap.WholeKey:
 		return keyPart{source: partKey}, nil
 	case name == "index" && f.as == asList:
 		return keyPart{source: partIndex}, nil
@@ -127,9 +131,9 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 		}
 		return keyPart{source: partItem, item: f.id}, nil
 	case isItem && f.value == nil:
-		field, err := path{fieldID}, error(nil)
-		if item != string(fieldID) {
-			field, err = parsePath(item)
+		field, err := edit.Path{edit.FieldID}, error(nil)
+		if item != string(edit.FieldID) {
+			field, err = edit.ParsePath(item)
 		}
 		if err != nil {
 			return keyPart{}, p.errorAt(n, "key: %v", err)
@@ -137,14 +141,14 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 		return keyPart{source: partItem, item: field}, nil
 	}
 	if f.parentForm != nil {
-		if i := slices.Index(f.parentForm.variables, name); i >= 0 {
+		if i := slices.Index(f.parentForm.Variables, name); i >= 0 {
 			return keyPart{source: partVariable, index: i}, nil
 		}
 	}
 	// List the variables that are possible here.
-	allowed := []string{"{" + WholeKey + "}"}
+	allowed := []string{"{" + keymap.WholeKey + "}"}
 	if f.parentForm != nil {
-		for _, v := range f.parentForm.variables {
+		for _, v := range f.parentForm.Variables {
 			allowed = append(allowed, "{"+v+"}")
 		}
 	}
@@ -155,7 +159,7 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 		allowed = append(allowed, "{id}")
 	}
 	if f.value == nil {
-		allowed = append(allowed, "{"+itemPrefix+"<field>}")
+		allowed = append(allowed, "{"+keymap.ItemPrefix+"<field>}")
 	}
 	return keyPart{}, p.errorAt(n, "key: there is no {%s} for %s as %s; allowed: %s", name, verb, f.as, joinNames(allowed))
 }
@@ -167,19 +171,19 @@ func (f *fan) parentPrefix() (end int, whole bool) {
 	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
 	// known counts the variables in the leading segments.
 	known := len(f.parts)
-	if p := f.key.pattern(); p != nil {
+	if p := f.key.Pattern(); p != nil {
 		known = 0
-		for _, s := range p.segments {
+		for _, s := range p.Segments {
 			// From here on, the key depends on the child.
-			if s.variable >= 0 && !ofParent(s.variable) {
+			if s.Variable >= 0 && !ofParent(s.Variable) {
 				break
 			}
 			end++
-			if s.variable >= 0 {
+			if s.Variable >= 0 {
 				known++
 			}
 		}
-		whole = end == len(p.segments)
+		whole = end == len(p.Segments)
 	} else if whole = !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partKey && p.source != partVariable }); !whole {
 		return 0, false
 	}
@@ -209,14 +213,14 @@ func (f *fan) byContent() bool { return f.prefix == 0 && !f.whole }
 // fanOrder checks that groups, keys and the order of a list can be derived in both directions.
 func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {
 	switch {
-	case f.byContent() && f.parent == nil && f.key.pattern() == nil:
+	case f.byContent() && f.parent == nil && f.key.Pattern() == nil:
 		return p.errorAt(m["key"], "the records of a parent cannot be found by a key that is no text: give parent, the field of %s that holds the parent's key", f.kind)
 	case f.byContent() && f.parent == nil:
-		return p.errorAt(m["key"], "the key must begin with the parent's name, as {%s} or by all variables of its key; or give parent: the field of %s that holds the parent's key", WholeKey, f.kind)
+		return p.errorAt(m["key"], "the key must begin with the parent's name, as {%s} or by all variables of its key; or give parent: the field of %s that holds the parent's key", keymap.WholeKey, f.kind)
 	case f.as == asList && f.byContent() && !f.namesParent() && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partIndex }):
-		return p.errorAt(m["key"], "the first entries of two records would have the same key: put the parent's key into it as {%s}, or {%s<field>}", WholeKey, itemPrefix)
+		return p.errorAt(m["key"], "the first entries of two records would have the same key: put the parent's key into it as {%s}, or {%s<field>}", keymap.WholeKey, keymap.ItemPrefix)
 	case f.as == asObject && f.byContent() && !f.namesParent() && len(f.parts) == 0:
-		return p.errorAt(m["key"], "all records of %s would have the same key: put the parent's key into it as {%s}, or {%s<field>}", f.kind, WholeKey, itemPrefix)
+		return p.errorAt(m["key"], "all records of %s would have the same key: put the parent's key into it as {%s}, or {%s<field>}", f.kind, keymap.WholeKey, keymap.ItemPrefix)
 	case f.as == asObject && f.order != nil:
 		return p.errorAt(m["order"], "an object is one record and has no order")
 	case f.as == asObject && slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partItem }):
@@ -224,9 +228,9 @@ func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {
 	case f.as == asList && f.sorted() && f.id == nil:
 		return p.errorAt(m["key"], "a list needs order (the field of %s that keeps the place), or {index} in the key, or id, by which it is sorted then", f.kind)
 	case f.as == asList && f.order != nil && f.id == nil && !f.indexed() && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partItem }):
-		return p.errorAt(m["key"], "nothing in the key tells the items of a list apart; use {index}, {id} or {%s<field>}", itemPrefix)
+		return p.errorAt(m["key"], "nothing in the key tells the items of a list apart; use {index}, {id} or {%s<field>}", keymap.ItemPrefix)
 	case f.as == asMap && f.entry != nil && !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partEntry || p.source == partItem }):
-		return p.errorAt(m["key"], "nothing in the key tells the entries of a map apart; use {id} or {%s<field>}", itemPrefix)
+		return p.errorAt(m["key"], "nothing in the key tells the entries of a map apart; use {id} or {%s<field>}", keymap.ItemPrefix)
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // Following is a lens used as a data update that follows references. Its methods are safe for
@@ -72,14 +75,14 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 			return nil, err
 		}
 		// The update decides by the form of a key whether it is old or new.
-		if to.keys != nil && !to.keys.from.disjoint(to.keys.to, to.keys) {
-			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.from, to.keys.to)
+		if to.keys != nil && !to.keys.From.Disjoint(to.keys.To, to.keys) {
+			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.From, to.keys.To)
 		}
 		if keys == transform.BothKeys && o.both == nil {
 			return nil, o.to.at.errorf("%s: to hold both keys, both must name the field that lists them", o)
 		}
 		if to.keys != nil {
-			fmt.Fprintf(h, "%s %s %s %v\n", o.field, to.keys.from.written, to.keys.to.written, to.keys.variables)
+			fmt.Fprintf(h, "%s %s\n", o.field, to.keys.Digested())
 		}
 		targets[o.to] = &to
 	}
@@ -92,7 +95,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 
 // following converts the operations of a lens to those of a data update. within is the path of the
 // enclosing items.
-func (f *Following) following(kind string, ops []op, within path, keys transform.Keys, targets map[*target]*target) ([]op, error) {
+func (f *Following) following(kind string, ops []op, within edit.Path, keys transform.Keys, targets map[*target]*target) ([]op, error) {
 	out := make([]op, 0, len(ops))
 	for _, o := range ops {
 		switch o := o.(type) {
@@ -100,10 +103,10 @@ func (f *Following) following(kind string, ops []op, within path, keys transform
 			r := *o
 			r.to = targets[o.to]
 			step := &follow{reference: &r, leave: keys}
-			f.Imports = append(f.Imports, transform.Import{Service: r.to.service, Kind: r.to.kind, From: kind, Field: within.join(r.field).String(), Keys: keys, Asks: r.to.looksUp(keys)})
+			f.Imports = append(f.Imports, transform.Import{Service: r.to.service, Kind: r.to.kind, From: kind, Field: within.Join(r.field).String(), Keys: keys, Asks: r.to.looksUp(keys)})
 			out = append(out, step)
 		case *each:
-			inner, err := f.following(kind, o.run.ops, within.join(o.field), keys, targets)
+			inner, err := f.following(kind, o.run.ops, within.Join(o.field), keys, targets)
 			if err != nil {
 				return nil, err
 			}
@@ -132,11 +135,11 @@ func (f *Following) Change(doc bson.Raw, answers transform.Answers) (bson.Raw, e
 }
 
 func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transform.Question) (bson.Raw, error) {
-	e := editors.Get().(*editor)
-	defer e.release()
+	e := edit.New()
+	defer e.Release()
 	// release clears them.
-	e.answers, e.asked = answers, asked
-	root, err := e.open(doc)
+	e.Answers, e.Asked = answers, asked
+	root, err := e.Open(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +149,11 @@ func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transf
 		}
 	}
 	// Return doc itself, so that the caller writes nothing.
-	if !root.dirty() {
+	if !root.Dirty() {
 		return doc, nil
 	}
 	const names = 256 // room for longer and additional keys
-	return root.encode(make([]byte, 0, len(doc)+names)), nil
+	return root.Encode(make([]byte, 0, len(doc)+names)), nil
 }
 
 // follow is a reference in a data update.
@@ -159,14 +162,14 @@ type follow struct {
 	leave transform.Keys
 }
 
-func (o *follow) apply(e *editor, root *node) error {
+func (o *follow) apply(e *edit.Editor, root *edit.Node) error {
 	// The keys of this kind do not change.
 	if o.to.keys == nil {
 		return nil
 	}
 	var held []bson.RawValue
-	n, i, err := e.lookup(root, o.field)
-	if err == nil && i >= 0 && n.elems[i].typ != bson.TypeNull {
+	n, i, err := e.Lookup(root, o.field)
+	if err == nil && i >= 0 && n.Elems[i].Type != bson.TypeNull {
 		held, err = o.settle(e, root, n, i)
 	}
 	if err != nil {
@@ -177,41 +180,41 @@ func (o *follow) apply(e *editor, root *node) error {
 
 // settle writes the keys of the wanted version into the field. It returns the old and the new key
 // of each reference.
-func (o *follow) settle(e *editor, root, n *node, i int) (held []bson.RawValue, err error) {
-	var parts [maxVariables]string
+func (o *follow) settle(e *edit.Editor, root, n *edit.Node, i int) (held []bson.RawValue, err error) {
+	var parts [keymap.MaxVariables]string
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return nil, err
 	}
 	if !o.list {
 		if held, err = o.key(e, n, i, parts[:], held); err != nil {
-			return nil, refuse(o.field, "%w", err)
+			return nil, edit.Refuse(o.field, "%w", err)
 		}
 		return held, nil
 	}
-	el := &n.elems[i]
-	if el.typ != bson.TypeArray {
-		return nil, refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
+	el := &n.Elems[i]
+	if el.Type != bson.TypeArray {
+		return nil, edit.Refuse(o.field, "is of type %s, not a list of keys", edit.TypeName(el.Type))
 	}
-	items, err := e.openAt(el)
+	items, err := e.OpenAt(el)
 	if err != nil {
 		return nil, err
 	}
-	for k := range items.elems {
+	for k := range items.Elems {
 		if held, err = o.key(e, items, k, parts[:], held); err != nil {
-			return nil, refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%w", err)
+			return nil, edit.Refuse(o.field.Join(edit.Path{strconv.AppendInt(nil, int64(k), 10)}), "%w", err)
 		}
 	}
 	return held, nil
 }
 
 // key updates one key in its place, and appends its old and new key to held.
-func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawValue) ([]bson.RawValue, error) {
-	is := bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}
+func (o *follow) key(e *edit.Editor, n *edit.Node, i int, parts []string, held []bson.RawValue) ([]bson.RawValue, error) {
+	is := bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}
 	// disjoint was checked: at most one of the two forms matches.
 	for _, up := range []bool{true, false} {
-		way := keyWay{o.to.keys, up}
-		var values [maxVariables]string
-		if way.read(is, readExact, values[:]) != nil {
+		way := keymap.Way{Keys: o.to.keys, Up: up}
+		var values [keymap.MaxVariables]string
+		if way.Read(is, scalar.ReadExact, values[:]) != nil {
 			continue
 		}
 		if o.leave != transform.BothKeys && up != (o.leave == transform.NewKeys) {
@@ -222,7 +225,7 @@ func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawV
 		case err != nil:
 			return nil, err
 		case o.leave != transform.BothKeys:
-			n.set(i, far.Type, far.Value)
+			n.Set(i, far.Type, far.Value)
 			return held, nil
 		case up:
 			return append(held, is, far), nil
@@ -234,61 +237,61 @@ func (o *follow) key(e *editor, n *node, i int, parts []string, held []bson.RawV
 	if o.optional {
 		return held, nil
 	}
-	return nil, fmt.Errorf("is %s (%s), no key of %s in either version", show(is.Type, is.Value), TypeName(is.Type), o.to.kind)
+	return nil, fmt.Errorf("is %s (%s), no key of %s in either version", edit.Show(is.Type, is.Value), edit.TypeName(is.Type), o.to.kind)
 }
 
 // far returns the key of the other version. values holds the values of the key's variables.
-func (o *follow) far(e *editor, way keyWay, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
-	if o.to.open(way.up) {
+func (o *follow) far(e *edit.Editor, way keymap.Way, is bson.RawValue, values, parts []string) (bson.RawValue, error) {
+	if o.to.open(way.Up) {
 		return o.ask(e, way, is)
 	}
 	// Parts of the key in other fields must agree with the key.
 	if err := o.fill(way, values, parts); err != nil {
 		return bson.RawValue{}, err
 	}
-	typ, val := e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values) })
+	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return way.AppendTarget(dst, values) })
 	return bson.RawValue{Type: typ, Value: val}, nil
 }
 
 // ask looks up the key of the other version. While questions are collected, it records the question
 // and leaves the key.
-func (o *follow) ask(e *editor, way keyWay, is bson.RawValue) (bson.RawValue, error) {
+func (o *follow) ask(e *edit.Editor, way keymap.Way, is bson.RawValue) (bson.RawValue, error) {
 	key, err := record.KeyOf(is)
 	if err != nil {
 		return bson.RawValue{}, err
 	}
-	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.up}
+	q := transform.Question{Service: o.to.service, Old: o.to.old, New: o.to.now, Key: key, Up: way.Up}
 	// First pass: collect the question. The key stays until the answer is known.
-	if e.asked != nil {
-		*e.asked = append(*e.asked, q)
+	if e.Asked != nil {
+		*e.Asked = append(*e.Asked, q)
 		return is, nil
 	}
-	far, known := e.answers[q]
+	far, known := e.Answers[q]
 	if !known {
-		return bson.RawValue{}, fmt.Errorf("is %s: %s has no record of %s with this key that the other version has", show(is.Type, is.Value), o.to.service, o.to.kind)
+		return bson.RawValue{}, fmt.Errorf("is %s: %s has no record of %s with this key that the other version has", edit.Show(is.Type, is.Value), o.to.service, o.to.kind)
 	}
 	// Use the types of the form, because a record.Key does not distinguish equal numbers.
-	form, _ := way.target()
-	var buf [maxVariables]string
-	if err := form.read(far.Value(), readKey, buf[:len(form.variables)]); err != nil {
+	form, _ := way.Target()
+	var buf [keymap.MaxVariables]string
+	if err := form.Read(far.Value(), scalar.ReadKey, buf[:len(form.Variables)]); err != nil {
 		return bson.RawValue{}, fmt.Errorf("was made another key than the lens of %s does: %w", o.to.kind, err)
 	}
-	return form.value(buf[:len(form.variables)]), nil
+	return form.Value(buf[:len(form.Variables)]), nil
 }
 
 // hold writes the list of both keys of the field's references, or removes the list if there are
 // none.
-func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
+func (o *follow) hold(e *edit.Editor, root *edit.Node, held []bson.RawValue) error {
 	if o.both == nil {
 		return nil
 	}
-	n, i, err := e.lookup(root, o.both)
+	n, i, err := e.Lookup(root, o.both)
 	if err != nil {
 		return err
 	}
 	if len(held) == 0 {
 		if i >= 0 {
-			n.remove(i)
+			n.Remove(i)
 		}
 		return nil
 	}
@@ -301,12 +304,12 @@ func (o *follow) hold(e *editor, root *node, held []bson.RawValue) error {
 	}
 	if i >= 0 {
 		// Compare first: an unconditional set would rewrite every record.
-		if el := &n.elems[i]; el.typ != bson.TypeArray || !bytes.Equal(el.value(), list) {
-			n.set(i, bson.TypeArray, list)
+		if el := &n.Elems[i]; el.Type != bson.TypeArray || !bytes.Equal(el.Value(), list) {
+			n.Set(i, bson.TypeArray, list)
 		}
 		return nil
 	}
-	n.append(elem{typ: bson.TypeArray, name: o.both.last(), val: list})
+	n.Append(edit.Elem{Type: bson.TypeArray, Name: o.both.Last(), Val: list})
 	return nil
 }
 
@@ -321,9 +324,9 @@ func (t *target) open(up bool) bool {
 	if t.keys == nil {
 		return false
 	}
-	way := keyWay{t.keys, up}
-	return slices.ContainsFunc(t.keys.variables, func(v keyVariable) bool {
-		return way.ofContent(v) && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.name })
+	way := keymap.Way{Keys: t.keys, Up: up}
+	return slices.ContainsFunc(t.keys.Variables, func(v keymap.Variable) bool {
+		return way.OfContent(v) && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.Name })
 	})
 }
 

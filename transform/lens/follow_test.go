@@ -217,6 +217,9 @@ func TestFollowImports(t *testing.T) {
 	if want := (transform.Import{Service: "accounts", Kind: "teams", From: "bills", Field: "rows.*.cells.*.team", Keys: transform.NewKeys, Asks: true}); len(f.Imports) != 1 || f.Imports[0] != want {
 		t.Errorf("imports %+v, want %+v", f.Imports, want)
 	}
+	if f.Revision != "follow c473b92aa1b6e6dc" {
+		t.Errorf("revision %q: controllers of two releases compare it", f.Revision)
+	}
 	back, err := following(t, transform.OldKeys, op)
 	if err != nil || back.Revision == f.Revision || back.Imports[0].Asks {
 		t.Errorf("new and old keys have revision %s, %v; down %+v", f.Revision, err, back)
@@ -298,10 +301,10 @@ func TestDisjoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.keys.from.disjoint(l.keys.to, l.keys); got != tc.want {
+		if got := l.keys.From.Disjoint(l.keys.To, l.keys); got != tc.want {
 			t.Errorf("%s: %v", tc.key, got)
 		}
-		if got := l.keys.to.disjoint(l.keys.from, l.keys); got != tc.want {
+		if got := l.keys.To.Disjoint(l.keys.From, l.keys); got != tc.want {
 			t.Errorf("%s, the other way round: %v", tc.key, got)
 		}
 	}

@@ -1,12 +1,13 @@
 package lens
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // form is a value that one side may write in several ways with the same meaning. Examples are
@@ -55,7 +56,7 @@ func (f form) trace(ops []op) (form, error) {
 			}
 			for _, next := range far {
 				// Two fields may have become one.
-				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.equal(next.path) }) {
+				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.Equal(next.path) }) {
 					out.fields = append(out.fields, next)
 				}
 			}
@@ -71,15 +72,15 @@ var errFormGone = errors.New("whose form is to be kept")
 // traceForm follows a value with forms through one operation. Values calculated from it have forms
 // too.
 func (h holding) traceForm(o op) ([]holding, error) {
-	if c, ok := o.(*calc); ok && slices.ContainsFunc(c.from, h.path.under) {
+	if c, ok := o.(*calc); ok && slices.ContainsFunc(c.from, h.path.Under) {
 		var out []holding
 		for _, to := range c.to {
-			out = append(out, holding{path: to, matches: h.matches[:to.items()], by: h.by})
+			out = append(out, holding{path: to, matches: h.matches[:to.Items()], by: h.by})
 		}
 		return out, nil
 	}
-	if list, ok := listed(o); ok && h.path.under(list) {
-		return []holding{{path: list, matches: h.matches[:list.items()], by: h.by}}, nil
+	if list, ok := listed(o); ok && h.path.Under(list) {
+		return []holding{{path: list, matches: h.matches[:list.Items()], by: h.by}}, nil
 	}
 	far, f, err := h.trace([]op{o})
 	if err == nil && f == gone {
@@ -91,32 +92,28 @@ func (h holding) traceForm(o op) ([]holding, error) {
 // withinRecord returns the operations that need no other record.
 func withinRecord(ops []op) []op {
 	return slices.DeleteFunc(slices.Clone(ops), func(o op) bool {
-		switch o.(type) {
-		case *scatter, *collect, *rekey, *keyField:
-			return true
-		default:
-			return false
-		}
+		_, ok := o.(grouped)
+		return ok
 	})
 }
 
 // meaning holds the new record and the target's record, both in the lens's own form. It is computed
 // only if the two differ.
 type meaning struct {
-	e    *editor
+	e    *edit.Editor
 	p    *program
-	root *node
+	root *edit.Node
 	have bson.Raw
 
 	tried      bool
-	made, held *node // both nil if either has no such form
+	made, held *edit.Node // both nil if either has no such form
 }
 
-func (m *meaning) nodes() (made, held *node) {
+func (m *meaning) nodes() (made, held *edit.Node) {
 	if !m.tried {
 		// Compute it once for each record, and only if a value differs.
 		m.tried = true
-		made, held := m.canonical(m.root.encode(nil)), m.canonical(m.have)
+		made, held := m.canonical(m.root.Encode(nil)), m.canonical(m.have)
 		// If one cannot be converted, their meanings cannot be compared.
 		if made != nil && held != nil {
 			m.made, m.held = made, held
@@ -126,8 +123,8 @@ func (m *meaning) nodes() (made, held *node) {
 }
 
 // canonical converts a document to the near side and back.
-func (m *meaning) canonical(doc bson.Raw) *node {
-	n, err := m.e.open(doc)
+func (m *meaning) canonical(doc bson.Raw) *edit.Node {
+	n, err := m.e.Open(doc)
 	if err != nil {
 		return nil
 	}
@@ -143,13 +140,13 @@ func (m *meaning) canonical(doc bson.Raw) *node {
 
 // forms compares one level of a record with the target's record.
 type forms struct {
-	e          *editor
-	root, have *node
-	meaning    func() (made, held *node)
+	e          *edit.Editor
+	root, have *edit.Node
+	meaning    func() (made, held *edit.Node)
 }
 
 // keepForms gives values the form that the target has.
-func (e *editor) keepForms(root, have *node, doc bson.Raw, p *program) error {
+func (p *program) keepForms(e *edit.Editor, root, have *edit.Node, doc bson.Raw) error {
 	if len(p.forms) == 0 {
 		return nil
 	}
@@ -166,54 +163,25 @@ func (e *editor) keepForms(root, have *node, doc bson.Raw, p *program) error {
 // keep finds the items that contain a form, like complement.
 func (c forms) keep(f form) error {
 	first := f.fields[0]
-	at := first.path.itemAt()
+	at := first.path.ItemAt()
 	if at < 0 {
 		return c.keepValues(f)
 	}
 	// Continue with the paths relative to the item.
 	inner := form{anyOrder: f.anyOrder}
 	for _, h := range f.fields {
-		m := within(h.matches, at)
+		m := edit.Within(h.matches, at)
 		inner.fields = append(inner.fields, holding{path: h.path[at:], matches: m[1:], by: h.by})
 	}
 	list := first.path[:at]
-	match := within(first.matches, at)[0]
-	return c.e.pairItems(c.root, c.have, list, match, func(key string, item, haveItem *node) error {
-		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*node, *node) {
+	match := edit.Within(first.matches, at)[0]
+	return c.e.PairItems(c.root, c.have, list, match, func(key string, item, haveItem *edit.Node) error {
+		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*edit.Node, *edit.Node) {
 			// Lazily: most items are equal, and do not need the canonical records.
 			made, held := c.meaning()
-			return c.e.itemOf(made, list, match, key), c.e.itemOf(held, list, match, key)
+			return c.e.ItemOf(made, list, match, key), c.e.ItemOf(held, list, match, key)
 		}}.keep(inner)
 	})
-}
-
-// itemOf returns an item of a list by its key, for reading only. Its place may differ from its
-// place in the original record, because normalize may have sorted the list.
-func (e *editor) itemOf(root *node, list, match path, key string) *node {
-	if root == nil {
-		return nil
-	}
-	n, i, err := e.lookup(root, list)
-	if err != nil || i < 0 || !hasItems(n.elems[i].typ) {
-		return nil
-	}
-	items, err := e.openAt(&n.elems[i])
-	if err != nil {
-		return nil
-	}
-	if n.elems[i].typ != bson.TypeArray {
-		match = nil
-	}
-	places, err := e.itemPlaces(items, match)
-	k, there := places[key]
-	if err != nil || !there {
-		return nil
-	}
-	v := e.node()
-	v.src = items.src
-	v.elems = append(v.elems[:0], items.elems[k])
-	v.elems[0].name = itemName
-	return v
 }
 
 func (c forms) keepValues(f form) error {
@@ -229,80 +197,33 @@ func (c forms) keepValues(f form) error {
 		}
 	}
 	for _, h := range f.fields {
-		n, i, err := c.e.lookup(c.root, h.path)
+		n, i, err := c.e.Lookup(c.root, h.path)
 		if err != nil {
 			return err
 		}
 		// The meanings are equal. Take the target's values for all fields of the form.
-		v, ok := c.e.valueAt(c.have, h.path)
+		v, ok := c.e.ValueAt(c.have, h.path)
 		switch {
 		case !ok || n == nil:
 		case v.Type == 0 && i >= 0:
-			n.remove(i)
+			n.Remove(i)
 		case v.Type != 0 && i >= 0:
-			n.set(i, v.Type, v.Value)
+			n.Set(i, v.Type, v.Value)
 		case v.Type != 0:
-			n.append(elem{typ: v.Type, name: h.path.last(), val: v.Value})
+			n.Append(edit.Elem{Type: v.Type, Name: h.path.Last(), Val: v.Value})
 		}
 	}
 	return nil
 }
 
 // same reports whether a form's values are equal in two records.
-func (f form) same(e *editor, a, b *node, anyOrder bool) bool {
+func (f form) same(e *edit.Editor, a, b *edit.Node, anyOrder bool) bool {
 	for _, h := range f.fields {
-		x, okX := e.valueAt(a, h.path)
-		y, okY := e.valueAt(b, h.path)
-		if !okX || !okY || !sameValue(x, y) && !(anyOrder && sameFields(x, y)) {
+		x, okX := e.ValueAt(a, h.path)
+		y, okY := e.ValueAt(b, h.path)
+		if !okX || !okY || !edit.SameValue(x, y) && !(anyOrder && edit.SameFields(x, y)) {
 			return false
 		}
-	}
-	return true
-}
-
-// valueAt reads a value, or the zero value if it is absent. ok is false if the path leads through a
-// value that a lens cannot enter.
-func (e *editor) valueAt(root *node, p path) (v bson.RawValue, ok bool) {
-	n, i, err := e.lookup(root, p)
-	if err != nil || i < 0 {
-		return bson.RawValue{}, err == nil
-	}
-	return bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, true
-}
-
-// sameFields is sameValue, but ignores the order of fields at any depth. The order of list items
-// counts.
-func sameFields(a, b bson.RawValue) bool {
-	if a.Type != b.Type || !hasItems(a.Type) {
-		return sameValue(a, b)
-	}
-	if bytes.Equal(a.Value, b.Value) {
-		return true
-	}
-	if len(a.Value) != len(b.Value) {
-		return false
-	}
-	xs, errX := bson.Raw(a.Value).Elements()
-	ys, errY := bson.Raw(b.Value).Elements()
-	if errX != nil || errY != nil || len(xs) != len(ys) {
-		return false
-	}
-	there := make(map[string]bson.RawValue, len(ys))
-	for i, y := range ys {
-		if a.Type == bson.TypeArray && xs[i].Key() != y.Key() {
-			return false
-		}
-		there[y.Key()] = y.Value()
-	}
-	if len(there) != len(ys) {
-		return false // a name is there twice
-	}
-	for _, x := range xs {
-		y, ok := there[x.Key()]
-		if !ok || !sameFields(x.Value(), y) {
-			return false
-		}
-		delete(there, x.Key())
 	}
 	return true
 }

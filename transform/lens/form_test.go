@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/internal/base/raced"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // TestForms: the new version gets the form of the lens, either side keeps its own as long as
@@ -163,8 +164,8 @@ func TestFormsRefused(t *testing.T) {
 // type as the same number or not at all, and back over themselves as the same bytes.
 func TestNumbersAreTheSame(t *testing.T) {
 	t.Parallel()
-	lenses := map[valueType][2]*Lens{}
-	for _, to := range tNumber.targets() {
+	lenses := map[scalar.Type][2]*Lens{}
+	for _, to := range scalar.Number.Targets() {
 		lenses[to] = [2]*Lens{parse(t, fmt.Sprintf("convert: {field: n, from: number, to: %s}", to)), parse(t, fmt.Sprintf("convert: {field: n, from: %s, to: number}", to))}
 	}
 	taken := 0
@@ -177,7 +178,7 @@ func TestNumbersAreTheSame(t *testing.T) {
 				continue
 			}
 			taken++
-			if got := up.Lookup("n"); to != tString && to != tBool && !sameNumber(t, got, doc.Lookup("n")) {
+			if got := up.Lookup("n"); to != scalar.String && to != scalar.Bool && !sameNumber(t, got, doc.Lookup("n")) {
 				t.Fatalf("%s became %s", doc, up)
 			}
 			if back, err := ls[0].Down(up, doc); err != nil || !bytes.Equal(back, doc) {
@@ -223,7 +224,7 @@ func drawNumber(t *rapid.T) any {
 // decimal that it is written as, or the one that it is exactly.
 func sameNumber(t *rapid.T, a, b bson.RawValue) bool {
 	text := func(v bson.RawValue) string {
-		s, ok := textOf(v.Value, typeOf(v.Type))
+		s, ok := scalar.TextOf(v.Value, scalar.TypeOf(v.Type))
 		if f, isDouble := v.DoubleOK(); isDouble && math.Abs(f) >= 1<<53 && f >= -1<<63 && f < 1<<63 {
 			s = strconv.FormatFloat(f, 'f', 0, 64)
 		}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // FuzzParse: no text makes the parser panic, and what it accepts runs both ways.
@@ -119,7 +120,7 @@ func repeatsName(doc bsoncore.Document) bool {
 	seen := map[string]bool{}
 	for _, e := range elems {
 		v := e.Value()
-		if seen[e.Key()] || hasItems(bson.Type(v.Type)) && repeatsName(v.Data) {
+		if seen[e.Key()] || edit.HasItems(bson.Type(v.Type)) && repeatsName(v.Data) {
 			return true
 		}
 		seen[e.Key()] = true

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // The generators of the property tests: lenses of all operations, and documents of all
@@ -49,8 +51,8 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 	case 1, 2:
 		return fmt.Sprintf("move: {from: %s, to: %s}", a, b)
 	case 3:
-		from := rapid.SampledFrom([]valueType{tInt, tLong, tDouble, tString}).Draw(t, "from")
-		return fmt.Sprintf("convert: {field: %s, from: %s, to: %s}", a, from, rapid.SampledFrom(from.targets()).Draw(t, "to"))
+		from := rapid.SampledFrom([]scalar.Type{scalar.Int, scalar.Long, scalar.Double, scalar.String}).Draw(t, "from")
+		return fmt.Sprintf("convert: {field: %s, from: %s, to: %s}", a, from, rapid.SampledFrom(from.Targets()).Draw(t, "to"))
 	case 4:
 		return fmt.Sprintf("add: {field: %s, value: 2}", a)
 	case 5:
@@ -81,7 +83,7 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 		steps := rapid.SliceOfNDistinct(rapid.SampledFrom(normalSteps), 1, 4, rapid.ID).Draw(t, "steps")
 		return fmt.Sprintf("normalize: {field: %s, steps: [%s]}", a, joinText(steps))
 	case 18:
-		from := rapid.SampledFrom(tNumber.targets()).Draw(t, "number")
+		from := rapid.SampledFrom(scalar.Number.Targets()).Draw(t, "number")
 		if rapid.Bool().Draw(t, "to a number") {
 			return fmt.Sprintf("convert: {field: %s, from: %s, to: number}", a, from)
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // Hook is a pair of functions for changes that no operation can express. Up gets one value for each
@@ -118,7 +120,7 @@ func checked(f calculation) calculation {
 }
 
 // calcPaths reads from and to of compute and hook.
-func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []path, err error) {
+func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []edit.Path, err error) {
 	if from, err = p.paths(f["from"], "from", 1); err != nil {
 		return nil, nil, err
 	}
@@ -128,14 +130,14 @@ func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []path, err erro
 	for _, a := range from {
 		for _, b := range to {
 			// A field within another one would be written twice, in an undefined order.
-			if a.overlaps(b) && !a.equal(b) {
+			if a.Overlaps(b) && !a.Equal(b) {
 				return nil, nil, p.errorAt(f["to"], "to: %s and %s lie within each other", a, b)
 			}
-			if a.equal(b) {
+			if a.Equal(b) {
 				continue
 			}
-			for _, item := range []path{a, b} {
-				if item.isItem() {
+			for _, item := range []edit.Path{a, b} {
+				if item.IsItem() {
 					return nil, nil, p.errorAt(f["to"], `to: "." is the item itself, and stays it: it must be in from and in to`)
 				}
 			}

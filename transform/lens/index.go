@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // MapIndex returns the index spec for the new side that corresponds to an index of the old side, in
@@ -153,7 +155,7 @@ func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 	if dotted == "_fts" || dotted == "_ftsx" || base == "" && wildcard || within || dotted == "_id" {
 		return dotted, nil // placeholders of a text index, all fields, or the key
 	}
-	p, err := parsePath(strings.TrimSuffix(base, "."))
+	p, err := edit.ParsePath(strings.TrimSuffix(base, "."))
 	if err != nil {
 		return "", err
 	}
@@ -226,7 +228,7 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 	names := map[string]string{}
 	namesOf(names, l.up.ops)
 	if l.keys != nil {
-		names[string(fieldID)] = string(fieldID)
+		names[string(edit.FieldID)] = string(edit.FieldID)
 	}
 	if len(names) == 0 {
 		return "", false
@@ -245,11 +247,11 @@ func namesOf(names map[string]string, ops []op) {
 		for _, p := range pathsOf(o) {
 			// A schema names each level of a path alone, so collect the outer and the inner names.
 			for _, part := range []string{string(p[0]), string(p[len(p)-1])} {
-				if part != itemPart {
+				if part != edit.ItemPart {
 					names[part] = p.String()
 				}
 			}
-			if string(p[0]) == itemPart && len(p) > 1 {
+			if string(p[0]) == edit.ItemPart && len(p) > 1 {
 				names[string(p[1])] = p.String()
 			}
 		}

@@ -11,9 +11,10 @@ import (
 
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
-func keysOf(t interface{ Fatal(...any) }, text string) *keys {
+func keysOf(t interface{ Fatal(...any) }, text string) *keymap.Keys {
 	l, err := Parse("test.yaml", []byte("operations: []\nkey:\n"+text))
 	if err != nil {
 		t.Fatal(err, text)
@@ -30,7 +31,7 @@ func TestNamesAndParents(t *testing.T) {
 	last := keysOf(t, "  from: a/{x}/b/{y}\n  to: b/{y}/a/{x}/c/{z}\n  with: {z: '1'}\n")
 	whole := keysOf(t, "  from: old/{_key}\n  to: regions/eu/{_key}\n")
 	for _, tc := range []struct {
-		keys           *keys
+		keys           *keymap.Keys
 		up             bool
 		what, in, want string // want empty: an error
 	}{
@@ -71,8 +72,8 @@ func TestNamesAndParents(t *testing.T) {
 		{whole, false, "parent", "regions", ""},
 		{constant, true, "parent", "", ""},
 	} {
-		way := keyWay{tc.keys, tc.up}
-		f := map[string]func(string) (string, error){"name": way.Name, "parent": way.Parent, "prefix": way.prefix}[tc.what]
+		way := keymap.Way{Keys: tc.keys, Up: tc.up}
+		f := map[string]func(string) (string, error){"name": way.Name, "parent": way.Parent, "prefix": way.Prefix}[tc.what]
 		got, err := f(tc.in)
 		if tc.what == "parent" && tc.in == "" {
 			if got != "" || err != nil {
@@ -89,7 +90,7 @@ func TestNamesAndParents(t *testing.T) {
 
 // drawKeys draws a key section whose patterns have the same variables in any order, with
 // text around and constants between.
-func drawKeys(t *rapid.T) (*keys, string) {
+func drawKeys(t *rapid.T) (*keymap.Keys, string) {
 	side := func(label string) string {
 		var parts []string
 		for i, v := range rapid.Permutation([]string{"x", "y", "z"}).Draw(t, label) {
@@ -116,15 +117,15 @@ func drawKeys(t *rapid.T) (*keys, string) {
 }
 
 // drawName draws a name of the source side, of those that have a counterpart.
-func drawName(t *rapid.T, way keyWay) string {
-	src, at := way.source()
+func drawName(t *rapid.T, way keymap.Way) string {
+	src, at := way.Source()
 	values := make([]string, len(at))
 	for i, slot := range at {
-		if values[i] = way.variables[slot].constant; values[i] == "" {
+		if values[i] = way.Variables[slot].Constant; values[i] == "" {
 			values[i] = rapid.StringMatching(`[ab.\-0]{1,3}`).Draw(t, "value")
 		}
 	}
-	name, err := src.pattern().Name(values)
+	name, err := src.Pattern().Name(values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestKeysAreOneToOne(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		k, text := drawKeys(t)
-		up, down := keyWay{k, true}, keyWay{k, false}
+		up, down := keymap.Way{Keys: k, Up: true}, keymap.Way{Keys: k, Up: false}
 		if rapid.Bool().Draw(t, "down") {
 			up, down = down, up
 		}
@@ -162,7 +163,7 @@ func TestParentsAndOrder(t *testing.T) {
 	mapped, ordered := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		k, text := drawKeys(t)
-		way := keyWay{k, rapid.Bool().Draw(t, "up")}
+		way := keymap.Way{Keys: k, Up: rapid.Bool().Draw(t, "up")}
 		names := make([]string, rapid.IntRange(1, 12).Draw(t, "names"))
 		for i := range names {
 			names[i] = drawName(t, way)
@@ -187,14 +188,14 @@ func TestParentsAndOrder(t *testing.T) {
 			}
 		}
 		prefix := names[0][:rapid.IntRange(0, len(names[0])).Draw(t, "prefix")]
-		if p, err := way.prefix(prefix); err == nil {
+		if p, err := way.Prefix(prefix); err == nil {
 			for i := range names {
 				if strings.HasPrefix(names[i], prefix) != strings.HasPrefix(there[i], p) {
 					t.Fatalf("%s: %q begins with %q, but %q with %q", text, names[i], prefix, there[i], p)
 				}
 			}
 		}
-		if !way.keepsOrder(parent) {
+		if !way.KeepsOrder(parent) {
 			return
 		}
 		ordered++
@@ -230,7 +231,7 @@ func TestKeepsOrder(t *testing.T) {
 		{"  from: a/{x}\n  to: '{x}-'\n", "", false},
 		{"  from: a/{_key}\n  to: b/{_key}\n", "", true},
 	} {
-		if got := (keyWay{keysOf(t, tc.text), true}).keepsOrder(tc.parent); got != tc.want {
+		if got := (keymap.Way{Keys: keysOf(t, tc.text), Up: true}).KeepsOrder(tc.parent); got != tc.want {
 			t.Errorf("%q under %q: %t", tc.text, tc.parent, got)
 		}
 	}

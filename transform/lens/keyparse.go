@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // key reads the key section. Its operations run before and after the others (keys.ops).
@@ -15,29 +18,29 @@ func (p *lensParser) key(n ast.Node) error {
 	if err != nil {
 		return err
 	}
-	k := &keys{}
-	if k.from, err = p.keyForm(f["from"], "from"); err != nil {
+	k := &keymap.Keys{}
+	if k.From, err = p.keyForm(f["from"], "from"); err != nil {
 		return err
 	}
-	if k.to, err = p.keyForm(f["to"], "to"); err != nil {
+	if k.To, err = p.keyForm(f["to"], "to"); err != nil {
 		return err
 	}
 	// Variables of one form only: they need a value from with or without.
 	for _, side := range []struct {
 		given        string
-		has, lacks   *idForm
+		has, lacks   *keymap.Form
 		hasKey, lack string
 		byContent    *bool
 	}{
-		{"without", k.from, k.to, "from", "to", &k.byContentDown},
-		{"with", k.to, k.from, "to", "from", &k.byContent},
+		{"without", k.From, k.To, "from", "to", &k.ByContentDown},
+		{"with", k.To, k.From, "to", "from", &k.ByContent},
 	} {
 		values, err := p.keyValues(f[side.given], side.given)
 		if err != nil {
 			return err
 		}
-		for i, name := range side.has.variables {
-			if slices.Contains(side.lacks.variables, name) {
+		for i, name := range side.has.Variables {
+			if slices.Contains(side.lacks.Variables, name) {
 				continue
 			}
 			v, given := values[name]
@@ -45,15 +48,15 @@ func (p *lensParser) key(n ast.Node) error {
 				return p.errorAt(f[side.hasKey], "only %s has {%s}; say under %q what it is for records of the other side: a constant, or {field: ...} of the record there", side.hasKey, name, side.given)
 			}
 			// A whole name cannot be a constant or a field.
-			if name == WholeKey {
-				return p.errorAt(f[side.hasKey], "{%s} must be in both patterns or in neither", WholeKey)
+			if name == keymap.WholeKey {
+				return p.errorAt(f[side.hasKey], "{%s} must be in both patterns or in neither", keymap.WholeKey)
 			}
 			delete(values, name)
-			if err := p.oneSided(&v, side.has.typeOf(i), side.hasKey == "from"); err != nil {
+			if err := p.oneSided(&v, side.has.TypeOf(i), side.hasKey == "from"); err != nil {
 				return err
 			}
-			k.variables = append(k.variables, v.keyVariable)
-			*side.byContent = *side.byContent || v.field != nil
+			k.Variables = append(k.Variables, v.Variable)
+			*side.byContent = *side.byContent || v.Field != nil
 		}
 		// Values left over belong to no variable.
 		for name, v := range values {
@@ -61,23 +64,23 @@ func (p *lensParser) key(n ast.Node) error {
 		}
 	}
 	// Variables of both forms carry their value.
-	for i, name := range k.from.variables {
-		at := slices.Index(k.to.variables, name)
+	for i, name := range k.From.Variables {
+		at := slices.Index(k.To.Variables, name)
 		if at < 0 {
 			continue
 		}
-		v := keyVariable{name: name, from: k.from.typeOf(i), to: k.to.typeOf(at)}
-		if !v.from.convertible(v.to) {
-			return p.errorAt(f["to"], "%s", noConversion(name, v.from, v.to))
+		v := keymap.Variable{Name: name, From: k.From.TypeOf(i), To: k.To.TypeOf(at)}
+		if !v.From.Convertible(v.To) {
+			return p.errorAt(f["to"], "%s", noConversion(name, v.From, v.To))
 		}
-		k.variables = append(k.variables, v)
+		k.Variables = append(k.Variables, v)
 	}
 	// Values are kept in arrays of this size.
-	if len(k.variables) > maxVariables {
-		return p.errorAt(n, "key has more than %d variables", maxVariables)
+	if len(k.Variables) > keymap.MaxVariables {
+		return p.errorAt(n, "key has more than %d variables", keymap.MaxVariables)
 	}
 	// All variables are known now.
-	k.fromAt, k.toAt = k.index(k.from), k.index(k.to)
+	k.FromAt, k.ToAt = k.Index(k.From), k.Index(k.To)
 	if err := p.uniqueKeys(k, f); err != nil {
 		return err
 	}
@@ -86,42 +89,42 @@ func (p *lensParser) key(n ast.Node) error {
 	return nil
 }
 
-func noConversion(name string, from, to idType) string {
-	if from == idAny || to == idAny {
+func noConversion(name string, from, to scalar.IDType) string {
+	if from == scalar.IDAny || to == scalar.IDAny {
 		other := from
-		if from == idAny {
+		if from == scalar.IDAny {
 			other = to
 		}
 		return fmt.Sprintf("{%s} is of type any in one version and of type %s in the other, which the reverse could not tell apart: declare one type for both, or {%s:any} standing alone in both", name, other, name)
 	}
-	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, joinIDTypes(from.targets()))
+	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, scalar.JoinIDTypes(from.Targets()))
 }
 
 // oneSided completes a variable that only one form has: typ is its type there, and inFrom reports
 // that the form is from.
-func (p *lensParser) oneSided(v *givenVariable, typ idType, inFrom bool) error {
+func (p *lensParser) oneSided(v *givenVariable, typ scalar.IDType, inFrom bool) error {
 	held := cmp.Or(v.fieldType, typ)
-	if v.from, v.to = held, typ; inFrom {
-		v.from, v.to = typ, held
+	if v.From, v.To = held, typ; inFrom {
+		v.From, v.To = typ, held
 	}
 	switch {
-	case v.field == nil && typ == idAny:
-		return p.errorAt(v.node, "{%s} is of type any, and a constant has one type: declare that", v.name)
-	case v.field == nil:
-		if err := typ.check(v.constant); err != nil {
-			return p.errorAt(v.node, "the constant of {%s} %v", v.name, err)
+	case v.Field == nil && typ == scalar.IDAny:
+		return p.errorAt(v.node, "{%s} is of type any, and a constant has one type: declare that", v.Name)
+	case v.Field == nil:
+		if err := typ.Check(v.Constant); err != nil {
+			return p.errorAt(v.node, "the constant of {%s} %v", v.Name, err)
 		}
-	case !v.from.convertible(v.to):
-		return p.errorAt(v.node, "%s", noConversion(v.name, v.from, v.to))
+	case !v.From.Convertible(v.To):
+		return p.errorAt(v.node, "%s", noConversion(v.Name, v.From, v.To))
 	}
 	return nil
 }
 
 // uniqueKeys refuses a form without variables, because all records would have the same _id.
-func (p *lensParser) uniqueKeys(k *keys, f map[string]ast.Node) error {
+func (p *lensParser) uniqueKeys(k *keymap.Keys, f map[string]ast.Node) error {
 	for _, side := range []struct{ name, other string }{{"from", "to"}, {"to", "from"}} {
-		way := keyWay{k, side.name == "to"}
-		if !way.varies() && (keyWay{k, !way.up}).varies() {
+		way := keymap.Way{Keys: k, Up: side.name == "to"}
+		if !way.Varies() && (keymap.Way{Keys: k, Up: !way.Up}).Varies() {
 			return p.errorAt(f[side.name], "%s has no variable that differs from record to record, so that all would have the same key: put one of those of %s into it", side.name, side.other)
 		}
 	}
@@ -138,27 +141,27 @@ type Note struct {
 func (l *Lens) Notes() []Note { return slices.Clone(l.notes) }
 
 // noteKeys adds a note for keys that lack a variable which distinguishes records on the other side.
-func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
+func (p *lensParser) noteKeys(k *keymap.Keys, f map[string]ast.Node) {
 	for _, up := range []bool{true, false} {
-		way, name, version := keyWay{k, up}, "to", "new"
+		way, name, version := keymap.Way{Keys: k, Up: up}, "to", "new"
 		if !up {
 			name, version = "from", "old"
 		}
-		src, _ := way.source()
-		dst, _ := way.target()
+		src, _ := way.Source()
+		dst, _ := way.Target()
 		var lacks, has []string
-		for _, v := range k.variables {
+		for _, v := range k.Variables {
 			switch {
 			// A constant distinguishes no records.
-			case v.oneSided && v.field == nil:
-			case !slices.Contains(dst.variables, v.name):
-				lacks = append(lacks, "{"+v.name+"}")
+			case v.OneSided && v.Field == nil:
+			case !slices.Contains(dst.Variables, v.Name):
+				lacks = append(lacks, "{"+v.Name+"}")
 			default:
-				has = append(has, "{"+v.name+"}")
+				has = append(has, "{"+v.Name+"}")
 			}
 		}
 		// Only variables of the source's keys distinguish its records.
-		if len(lacks) == 0 || !slices.ContainsFunc(src.variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
+		if len(lacks) == 0 || !slices.ContainsFunc(src.Variables, func(n string) bool { return slices.Contains(lacks, "{"+n+"}") }) {
 			continue
 		}
 		at := p.position(f[name])
@@ -167,31 +170,13 @@ func (p *lensParser) noteKeys(k *keys, f map[string]ast.Node) {
 	}
 }
 
-// varies reports whether the target's _ids have a variable that is not a constant.
-func (k keyWay) varies() bool {
-	_, at := k.target()
-	return slices.ContainsFunc(at, func(slot int) bool {
-		v := k.variables[slot]
-		return !v.oneSided || v.field != nil
-	})
-}
-
-// index returns the positions of a form's variables among the key's variables.
-func (k *keys) index(f *idForm) []int {
-	at := make([]int, len(f.variables))
-	for i, name := range f.variables {
-		at[i] = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == name })
-	}
-	return at
-}
-
 // keyForm reads the form of one version's keys.
-func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
+func (p *lensParser) keyForm(n ast.Node, key string) (*keymap.Form, error) {
 	form, err := p.idForm(n, key)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range form.variables {
+	for _, v := range form.Variables {
 		if !simpleVariable(v) {
 			return nil, p.errorAt(n, "%s: {%s} is only for the key of fanOut and gather", key, v)
 		}
@@ -201,8 +186,8 @@ func (p *lensParser) keyForm(n ast.Node, key string) (*idForm, error) {
 
 // givenVariable is a variable as with or without declares it.
 type givenVariable struct {
-	keyVariable
-	fieldType idType // of the field; empty: the type in the form
+	keymap.Variable
+	fieldType scalar.IDType // of the field; empty: the type in the form
 	node      ast.Node
 }
 
@@ -223,13 +208,13 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 		if _, twice := out[name]; twice {
 			return nil, p.errorAt(entry.Key, "%s has %q twice", key, name)
 		}
-		v := givenVariable{keyVariable: keyVariable{name: name, oneSided: true}, node: entry.Key}
+		v := givenVariable{Variable: keymap.Variable{Name: name, OneSided: true}, node: entry.Key}
 		// A plain value is a constant.
 		if text, err := scalarText(entry.Value); err == nil {
-			if err := checkValue(name, text); err != nil {
+			if err := keymap.CheckValue(name, text); err != nil {
 				return nil, p.errorAt(entry.Value, "%s: %v", key, err)
 			}
-			v.constant = text
+			v.Constant = text
 			out[name] = v
 			continue
 		}
@@ -237,15 +222,15 @@ func (p *lensParser) keyValues(n ast.Node, key string) (map[string]givenVariable
 		if err != nil {
 			return nil, err
 		}
-		if v.field, err = p.path(f["field"], "field"); err != nil {
+		if v.Field, err = p.path(f["field"], "field"); err != nil {
 			return nil, err
 		}
-		if v.keepField, err = p.flag(f["keep"], "keep"); err != nil {
+		if v.KeepField, err = p.flag(f["keep"], "keep"); err != nil {
 			return nil, err
 		}
 		if t := f["type"]; t != nil {
 			text, _ := scalarText(t)
-			if v.fieldType, err = idTypeOf(text); err != nil {
+			if v.fieldType, err = scalar.IDTypeOf(text); err != nil {
 				return nil, p.errorAt(t, "type: %v", err)
 			}
 		}

@@ -8,6 +8,9 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // kindNames holds the kinds of a lens on both sides, empty if it does not name them.
@@ -38,7 +41,7 @@ func (p *lensParser) kind(n ast.Node, key string) (string, error) {
 // byContent reports whether some key does not follow from keys alone, or some child's key does not
 // name its parent.
 func (l *Lens) byContent() bool {
-	if l.keys != nil && (l.keys.byContent || l.keys.byContentDown) {
+	if l.keys != nil && (l.keys.ByContent || l.keys.ByContentDown) {
 		return true
 	}
 	for _, f := range l.fans {
@@ -66,7 +69,7 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 	// With children that go by content, the record's group must be named by its content too.
 	case content:
 		b.Content = func(r record.Record) (string, error) {
-			key, err := keyWay{m.Lens.keys, false}.keyOf(r.Key, r.Doc)
+			key, err := keymap.Way{Keys: m.Lens.keys, Up: false}.KeyOf(r.Key, r.Doc)
 			return string(key), err
 		}
 	default:
@@ -97,7 +100,7 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 
 // mapKey maps a record's key that follows from the key alone.
 func (m members) mapKey(k record.Key, up bool) (record.Key, error) {
-	return keyWay{m.Lens.keys, up}.keyOf(k, nil)
+	return keymap.Way{Keys: m.Lens.keys, Up: up}.KeyOf(k, nil)
 }
 
 // newKey returns the key of a group's record on the new side. A group that was named by a key
@@ -111,53 +114,6 @@ func (m members) newKey(group string) record.Key {
 		return record.Key(group)
 	}
 	return k
-}
-
-// keyOf maps the key of a record. doc supplies the values that do not follow from the key.
-func (k keyWay) keyOf(key record.Key, doc bson.Raw) (record.Key, error) {
-	_, to, err := k.identity(key.Value(), readKey, doc)
-	return to, err
-}
-
-// identity maps a source record's _id to the target record's _id and key.
-func (k keyWay) identity(id bson.RawValue, as reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
-	var values [maxVariables]string
-	if err := k.readID(id, as, values[:]); err != nil {
-		return bson.RawValue{}, "", err
-	}
-	if k.needsContent() {
-		if err := k.readFields(doc, values[:]); err != nil {
-			return bson.RawValue{}, "", err
-		}
-	}
-	typ, val := k.appendTarget(nil, values[:])
-	to := bson.RawValue{Type: typ, Value: val}
-	key, err := record.KeyOf(to)
-	return to, key, err
-}
-
-// readFields sets the variables of the target's form that are fields of the record.
-func (k keyWay) readFields(doc bson.Raw, values []string) error {
-	p, at := k.target()
-	for i := range p.variables {
-		v := &k.variables[at[i]]
-		if v.field == nil {
-			continue
-		}
-		raw, ok := lookupRaw(doc, v.field)
-		if !ok {
-			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.fieldType(v), v.field)
-		}
-		text, err := k.fieldType(v).read(raw, readExact)
-		if err != nil {
-			return fmt.Errorf("%s %w", v.field, err)
-		}
-		if err := v.take(text); err != nil {
-			return err
-		}
-		values[at[i]] = text
-	}
-	return nil
 }
 
 // groupOfParent returns the group of a parent record.
@@ -181,7 +137,7 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	if f.parent == nil {
 		return m.groupByName(f, r.Key)
 	}
-	id, ok := lookupRaw(r.Doc, path{f.parent})
+	id, ok := edit.LookupRaw(r.Doc, edit.Path{f.parent})
 	if !ok {
 		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
 	}
@@ -195,15 +151,15 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 
 // parentOf derives the parent's key from a child's key.
 func (f *fan) parentOf(key record.Key) (record.Key, error) {
-	var values, own [maxVariables]string
-	if err := f.key.read(key.Value(), readKey, values[:len(f.parts)]); err != nil {
+	var values, own [keymap.MaxVariables]string
+	if err := f.key.Read(key.Value(), scalar.ReadKey, values[:len(f.parts)]); err != nil {
 		return "", err
 	}
 	for i, part := range f.parts {
 		switch part.source {
 		case partKey:
 			// The key contains the parent's whole _id.
-			typ, val := f.parentType.append(nil, values[i])
+			typ, val := f.parentType.AppendTo(nil, values[i])
 			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
 		case partVariable:
 			own[part.index] = values[i]
@@ -215,7 +171,7 @@ func (f *fan) parentOf(key record.Key) (record.Key, error) {
 			own[i] = c
 		}
 	}
-	return f.parentForm.key(own[:len(f.parentForm.variables)])
+	return f.parentForm.Key(own[:len(f.parentForm.Variables)])
 }
 
 // selectChildren returns a selector for the children of a group. A prefix may also match children
@@ -227,22 +183,22 @@ func (m members) selectChildren(f *fan, group string) record.Selector {
 		parent = m.newKey(group)
 	}
 	none := record.Selector{Key: parent}
-	var values [maxVariables]string
-	if parent == "" || f.parentValues(parent.Value(), readKey, values[:]) != nil {
+	var values [keymap.MaxVariables]string
+	if parent == "" || f.parentValues(parent.Value(), scalar.ReadKey, values[:]) != nil {
 		// The _id cannot be part of a key, so the record has no children.
 		return none
 	}
 	// A parent has at most one child, so its key is known completely.
 	if f.whole {
-		key, err := f.key.key(values[:len(f.parts)])
+		key, err := f.key.Key(values[:len(f.parts)])
 		if err != nil {
 			return none
 		}
 		return record.Selector{Key: key}
 	}
-	p := f.key.pattern()
-	prefix := p.appendName(nil, values[:len(f.parts)], f.prefix)
+	p := f.key.Pattern()
+	prefix := p.AppendName(nil, values[:len(f.parts)], f.prefix)
 	// Include the fixed start of the next segment, to match fewer records of other parents.
-	prefix = append(append(prefix, '/'), p.segments[f.prefix].before...)
+	prefix = append(append(prefix, '/'), p.Segments[f.prefix].Before...)
 	return record.Selector{Key: record.StringKey(string(prefix)), Prefix: true}
 }

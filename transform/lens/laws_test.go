@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 func marshal(t *rapid.T, d bson.D) bson.Raw {
@@ -34,7 +35,7 @@ func fields(t *rapid.T, d bson.Raw) string {
 	for _, e := range elems {
 		v := e.Value()
 		order = append(order, e.Key())
-		if hasItems(v.Type) {
+		if edit.HasItems(v.Type) {
 			parts[e.Key()] = fields(t, v.Value)
 		} else {
 			parts[e.Key()] = fmt.Sprintf("%s %x", v.Type, v.Value)
@@ -147,7 +148,7 @@ func dropHeld(t *rapid.T, doc bson.Raw, held []holding) bson.Raw {
 	return marshal(t, d)
 }
 
-func dropAt(d bson.D, p path) bson.D {
+func dropAt(d bson.D, p edit.Path) bson.D {
 	if len(p) == 1 {
 		return omit(d, string(p[0]))
 	}

@@ -2,9 +2,11 @@ package lens
 
 import (
 	"fmt"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // Lens is a parsed lens. It is safe for concurrent use. The zero Lens changes nothing.
@@ -14,7 +16,7 @@ type Lens struct {
 	file     string
 	notes    []Note
 	kinds    kindNames
-	keys     *keys // nil if the key does not change
+	keys     *keymap.Keys // nil if the key does not change
 	fans     []*fan
 	// references follow the keys of other lenses. linked is a digest of those keys, and empty
 	// before Set.Link.
@@ -41,15 +43,6 @@ func (l *Lens) compile(ops []op) error {
 	return err
 }
 
-// inverses returns the reverse of ops.
-func inverses(ops []op) []op {
-	out := make([]op, 0, len(ops))
-	for _, o := range slices.Backward(ops) {
-		out = append(out, o.inverse())
-	}
-	return out
-}
-
 // Loss is a field, or the form of a value, that only one side has. A field survives a round trip as
 // the complement, as long as its record exists. A form survives as long as the other side does not
 // change the value's meaning.
@@ -64,14 +57,14 @@ type Loss struct {
 // Lost returns the fields of the old version that Up loses, and the fields of the new version that
 // Down loses.
 func (l *Lens) Lost() (up, down []Loss) {
-	up, down = l.down.losses("", ""), l.up.losses("", "")
+	up, down = losses(&l.down, "", ""), losses(&l.up, "", "")
 	for _, o := range l.up.ops {
 		// The type of a number in an _id survives like a form.
-		if r, ok := o.(*rekey); ok && (keyWay{r.way.keys, false}).numbers() {
-			up = append(up, Loss{Field: string(fieldID), Operation: r.String()})
+		if r, ok := o.(*rekey); ok && (keymap.Way{Keys: r.way.Keys, Up: false}).Numbers() {
+			up = append(up, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
-		if r, ok := o.(*rekey); ok && r.way.numbers() {
-			down = append(down, Loss{Field: string(fieldID), Operation: r.String()})
+		if r, ok := o.(*rekey); ok && r.way.Numbers() {
+			down = append(down, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
 	}
 	for _, f := range l.fans {
@@ -81,7 +74,7 @@ func (l *Lens) Lost() (up, down []Loss) {
 		}
 		// An entry's field is a path of the parent on one side, and a field of the child on the
 		// other.
-		asField, asRecord := f.collect.losses("", field), f.scatter.losses(f.kind, "")
+		asField, asRecord := losses(&f.collect, "", field), losses(&f.scatter, f.kind, "")
 		if f.gather {
 			asField, asRecord = asRecord, asField
 		}
@@ -97,7 +90,7 @@ func (l *Lens) Lost() (up, down []Loss) {
 func (f *fan) emptiness(p *program) []Loss {
 	for _, o := range p.ops {
 		var of *fan
-		var far path
+		var far edit.Path
 		switch o := o.(type) {
 		case *scatter:
 			of, far = o.fan, o.far
@@ -113,7 +106,7 @@ func (f *fan) emptiness(p *program) []Loss {
 }
 
 // losses lists everything that only the far side of a program has.
-func (p *program) losses(kind, prefix string) []Loss {
+func losses(p *program, kind, prefix string) []Loss {
 	var out []Loss
 	for _, h := range p.held {
 		out = append(out, Loss{Kind: kind, Field: prefix + h.path.String(), Operation: h.by.String()})

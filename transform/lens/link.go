@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // Set holds the lenses of one service between two versions. Link resolves references within them
@@ -67,7 +70,7 @@ func (s *Set) Link() error {
 			}
 			// Lenses with references to different keys must have different digests.
 			if o.to.keys != nil {
-				fmt.Fprintf(h, "%s %s %s %v\n", o.field, o.to.keys.from.written, o.to.keys.to.written, o.to.keys.variables)
+				fmt.Fprintf(h, "%s %s\n", o.field, o.to.keys.Digested())
 			}
 		}
 		k.lens.linked = hex.EncodeToString(h.Sum(nil)[:8])
@@ -123,31 +126,31 @@ func (t *target) linkParts() error {
 	for i := range t.with {
 		p := &t.with[i]
 		if k != nil {
-			p.slot = slices.IndexFunc(k.variables, func(v keyVariable) bool { return v.name == p.name && v.field != nil })
+			p.slot = slices.IndexFunc(k.Variables, func(v keymap.Variable) bool { return v.Name == p.name && v.Field != nil })
 		}
 		if k == nil || p.slot < 0 {
 			return p.at.errorf("with: {%s} is no variable that the key of %s takes from a field", p.name, t.kind)
 		}
-		v := &k.variables[p.slot]
+		v := &k.Variables[p.slot]
 		// The field holds the value in the type of the form that has the variable.
-		own := v.to
-		if slices.Contains(k.from.variables, v.name) {
-			own = v.from
+		own := v.To
+		if slices.Contains(k.From.Variables, v.Name) {
+			own = v.From
 		}
 		if p.typ == "" {
 			p.typ = own
 		}
-		if !p.typ.convertible(own) {
-			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, joinIDTypes(own.targets()))
+		if !p.typ.Convertible(own) {
+			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, scalar.JoinIDTypes(own.Targets()))
 		}
 	}
 	// A data update looks up missing parts, so it does not need with.
 	if k == nil || t.asks {
 		return nil
 	}
-	for _, v := range k.variables {
-		if v.field != nil && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.name }) {
-			return t.at.errorf("the keys of %s do not follow from each other alone (its lens takes {%s} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {%s: {field: ...}}", t.kind, v.name, v.name)
+	for _, v := range k.Variables {
+		if v.Field != nil && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.Name }) {
+			return t.at.errorf("the keys of %s do not follow from each other alone (its lens takes {%s} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {%s: {field: ...}}", t.kind, v.Name, v.Name)
 		}
 	}
 	return nil

@@ -36,6 +36,19 @@ func linked(t testing.TB, texts map[string]string) (map[string]*lens.Lens, error
 	return out, set.Link()
 }
 
+// TestRevisionStays: controllers of two releases compare the revisions of one lens.
+func TestRevisionStays(t *testing.T) {
+	t.Parallel()
+	const teams = "key: {from: 'teams/{team}', to: 'orgs/{org}/teams/{team}', with: {org: {field: o.org}}}\noperations: []\n"
+	lenses, err := linked(t, map[string]string{"teams": teams, "users": users, "bills": "operations:\n  - reference: {field: owner, kind: users}\n  - reference: {field: team, kind: teams, with: {org: {field: org}}}\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := lenses["bills"].Spec("bills", "bills").Revision; got != "lens 5acb74592573045f044161d53b89f0a946d9cbed2b3b4e98d1903f63ecc6705f references 98b1233d240840fe" {
+		t.Errorf("revision %q", got)
+	}
+}
+
 func TestReference(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, operation, old, now, err string }{

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // equalityOf returns the comparison of a field with mapped literals: == for one, in for several.
-func equalityOf(p path, lits []any) []condition {
+func equalityOf(p edit.Path, lits []any) []condition {
 	if len(lits) == 1 {
 		return []condition{{p, transform.OpEqual, lits}}
 	}
@@ -21,11 +23,11 @@ func equalityOf(p path, lits []any) []condition {
 
 func (o *convert) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+	case !c.path.Overlaps(o.field) || c.path.Equal(o.field) && c.op == transform.OpHas:
 		return c.at(c.path), nil
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return nil, covers.reason(o)
-	case !c.path.equal(o.field):
+	case !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
 	}
 	if o.rounding {
@@ -35,7 +37,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	case transform.OpEqual, transform.OpIn:
 		var out []any
 		for _, v := range c.values {
-			lits, err := literalsOf(v, o.from, o.to)
+			lits, err := scalar.LiteralsOf(v, o.from, o.to)
 			if err != nil {
 				return nil, fmt.Errorf("%w (%s)", err, o)
 			}
@@ -45,7 +47,7 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	case transform.OpContains, transform.OpPrefix:
 		return nil, fmt.Errorf("%w, < and the like where the types sort the same (%s)", errEqualOnly, o)
 	}
-	if !o.keepsOrder() {
+	if !o.KeepsOrder() {
 		return nil, fmt.Errorf("the types do not sort the same, so that %w (%s)", errEqualOnly, o)
 	}
 	// An ordering comparison needs one bound in the other type.
@@ -57,16 +59,16 @@ func (o *convert) compare(c condition) ([]condition, error) {
 	return c.at(c.path), nil
 }
 
-// keepsOrder reports whether both types sort the same. Numbers of all types sort together, and
+// KeepsOrder reports whether both types sort the same. Numbers of all types sort together, and
 // dates sort like their seconds.
-func (o *convert) keepsOrder() bool {
+func (o *convert) KeepsOrder() bool {
 	if o.rounding {
 		return false
 	}
-	if slices.Contains(numbers, o.from) {
-		return slices.Contains(numbers, o.to)
+	if slices.Contains(scalar.Numbers, o.from) {
+		return slices.Contains(scalar.Numbers, o.to)
 	}
-	return o.from == tDate && o.to == tEpoch || o.from == tEpoch && o.to == tDate
+	return o.from == scalar.Date && o.to == scalar.Epoch || o.from == scalar.Epoch && o.to == scalar.Date
 }
 
 // bound maps the literal of an ordering comparison. It returns nil if the field never compares with
@@ -77,18 +79,18 @@ func (o *convert) bound(c condition) (any, error) {
 		return nil, fmt.Errorf("null sorts nowhere (%s)", o)
 	}
 	var at *big.Rat // in seconds
-	if t, ok := v.(time.Time); ok && o.from == tDate {
+	if t, ok := v.(time.Time); ok && o.from == scalar.Date {
 		at = new(big.Rat).SetFrac(new(big.Int).Add(new(big.Int).Mul(big.NewInt(t.Unix()), big.NewInt(1e9)), big.NewInt(int64(t.Nanosecond()))), big.NewInt(1e9))
-	} else if n, ok := rational(v); ok && o.from != tDate {
-		if o.from != tEpoch {
-			lits, err := literalsOfNumber(v, o.from, o.to)
+	} else if n, ok := scalar.Rational(v); ok && o.from != scalar.Date {
+		if o.from != scalar.Epoch {
+			lits, err := scalar.LiteralsOfNumber(v, o.from, o.to)
 			if err != nil || len(lits) == 0 {
 				return nil, err
 			}
 			return lits[0], nil
 		}
 		at = n
-	} else if o.from != tDate && isFloat(v) {
+	} else if o.from != scalar.Date && scalar.IsFloat(v) {
 		return nil, fmt.Errorf("NaN and the infinities cannot be mapped (%s)", o)
 	} else {
 		return nil, nil
@@ -101,7 +103,7 @@ func (o *convert) bound(c condition) (any, error) {
 	if !s.IsInt64() || s.CmpAbs(big.NewInt(math.MaxInt64/1000)) > 0 {
 		return nil, fmt.Errorf("the time is out of range (%s)", o)
 	}
-	if o.to == tEpoch {
+	if o.to == scalar.Epoch {
 		return s.Int64(), nil
 	}
 	return time.Unix(s.Int64(), 0).UTC(), nil
@@ -109,11 +111,11 @@ func (o *convert) bound(c condition) (any, error) {
 
 func (o *table) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+	case !c.path.Overlaps(o.field) || c.path.Equal(o.field) && c.op == transform.OpHas:
 		return c.at(c.path), nil
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return nil, covers.reason(o)
-	case !c.path.equal(o.field):
+	case !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it lies in %s, which is a single value (%s)", o.field, o)
 	case c.op != transform.OpEqual && c.op != transform.OpIn:
 		return nil, fmt.Errorf("%w (%s)", errEqualOnly, o)
@@ -126,23 +128,23 @@ func (o *table) compare(c condition) ([]condition, error) {
 	meant := map[string]bool{} // keys of the matching new values
 	for _, was := range o.back {
 		// Convert each matching value of the table by itself.
-		lit, ok := literal(was)
-		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return sameLiteral(v, lit) }) {
+		lit, ok := scalar.Literal(was)
+		if !ok || !slices.ContainsFunc(c.values, func(v any) bool { return scalar.SameLiteral(v, lit) }) {
 			continue
 		}
-		now := o.there[tableKey(was)]
-		lit, ok = literal(now)
+		now := o.there[edit.ValueKey(was)]
+		lit, ok = scalar.Literal(now)
 		if !ok {
 			return nil, fmt.Errorf("%s becomes %s, which requests cannot write (%s)", was, now, o)
 		}
-		meant[tableKey(now)] = true
+		meant[edit.ValueKey(now)] = true
 		out = append(out, lit)
 	}
 	// Several values may equal one literal and differ only in type. A request cannot select one of
 	// them.
 	for _, now := range o.there {
-		lit, ok := literal(now)
-		if ok && !meant[tableKey(now)] && slices.ContainsFunc(out, func(v any) bool { return sameLiteral(v, lit) }) {
+		lit, ok := scalar.Literal(now)
+		if ok && !meant[edit.ValueKey(now)] && slices.ContainsFunc(out, func(v any) bool { return scalar.SameLiteral(v, lit) }) {
 			return nil, fmt.Errorf("the table has values that only differ in their types (%s)", o)
 		}
 	}

@@ -6,15 +6,16 @@ import (
 	"slices"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // nothing returns a comparison that no record satisfies.
-func nothing(p path) []condition { return []condition{{path: p, op: transform.OpIn}} }
+func nothing(p edit.Path) []condition { return []condition{{path: p, op: transform.OpIn}} }
 
 func (c condition) onNull() bool { return slices.Contains(c.values, nil) }
 
 // at returns the same comparison of another field.
-func (c condition) at(p path) []condition {
+func (c condition) at(p edit.Path) []condition {
 	c.path = p
 	return []condition{c}
 }
@@ -24,28 +25,28 @@ var (
 	errEqualOnly      = errors.New("only == and in can be mapped")
 )
 
-func (o *move) fieldsOf(p path) ([]path, error) {
+func (o *move) fieldsOf(p edit.Path) ([]edit.Path, error) {
 	next, f := o.trace(p)
 	switch {
 	case f == clashes:
 		return nil, f.reason(o)
 	// The object loses the moved field. Ask for the field at its new place as well.
-	case f == covers && o.from.under(p) && !o.to.under(p):
-		return []path{p, o.to}, nil
+	case f == covers && o.from.Under(p) && !o.to.Under(p):
+		return []edit.Path{p, o.to}, nil
 	}
-	return []path{next}, nil
+	return []edit.Path{next}, nil
 }
 
 // compare maps a comparison of a value to one of the list's only item. Null has no list around it.
 func (o *wrap) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.overlaps(o.field) || c.path.equal(o.field) && c.op == transform.OpHas:
+	case !c.path.Overlaps(o.field) || c.path.Equal(o.field) && c.op == transform.OpHas:
 		return c.at(c.path), nil
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return nil, covers.reason(o)
 	}
 	if c.onNull() {
-		if c.path.equal(o.field) && (c.op == transform.OpEqual || len(c.values) == 1 && c.op == transform.OpIn) {
+		if c.path.Equal(o.field) && (c.op == transform.OpEqual || len(c.values) == 1 && c.op == transform.OpIn) {
 			return c.at(c.path), nil
 		}
 		return nil, errNullAmongItems
@@ -54,36 +55,36 @@ func (o *wrap) compare(c condition) ([]condition, error) {
 }
 
 // item returns the path p with the list's item inserted.
-func (o *wrap) item(p path) path {
-	return o.field.join(path{itemName}).join(p[len(o.field):])
+func (o *wrap) item(p edit.Path) edit.Path {
+	return o.field.Join(edit.Path{edit.ItemName}).Join(p[len(o.field):])
 }
 
-func (o *wrap) fieldsOf(p path) ([]path, error) {
-	if p.under(o.field) && !p.equal(o.field) {
+func (o *wrap) fieldsOf(p edit.Path) ([]edit.Path, error) {
+	if p.Under(o.field) && !p.Equal(o.field) {
 		p = o.item(p)
 	}
-	return []path{p}, nil
+	return []edit.Path{p}, nil
 }
 
 func (o *unwrap) compare(c condition) ([]condition, error) {
-	rest := path(nil)
-	if c.path.under(o.field) {
+	rest := edit.Path(nil)
+	if c.path.Under(o.field) {
 		rest = c.path[len(o.field):]
 	}
 	switch {
-	case !c.path.overlaps(o.field):
+	case !c.path.Overlaps(o.field):
 		return c.at(c.path), nil
 	case rest == nil:
 		return nil, covers.reason(o)
 	case len(rest) == 0:
 		return o.compareList(c)
-	case string(rest[0]) != itemPart:
+	case string(rest[0]) != edit.ItemPart:
 		return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
 	// An absent item and a null item are different in a list, but not in a single field.
 	case c.onNull() || c.op == transform.OpHas && len(rest) == 1:
 		return nil, errNullAmongItems
 	}
-	return c.at(o.field.join(rest[1:])), nil
+	return c.at(o.field.Join(rest[1:])), nil
 }
 
 // compareList maps a comparison of the list itself, which never equals a single value.
@@ -102,43 +103,43 @@ func (o *unwrap) compareList(c condition) ([]condition, error) {
 	return nothing(c.path), nil
 }
 
-func (o *unwrap) fieldsOf(p path) ([]path, error) {
-	if p.under(o.field) && !p.equal(o.field) {
+func (o *unwrap) fieldsOf(p edit.Path) ([]edit.Path, error) {
+	if p.Under(o.field) && !p.Equal(o.field) {
 		rest := p[len(o.field):]
-		if string(rest[0]) != itemPart {
+		if string(rest[0]) != edit.ItemPart {
 			return nil, fmt.Errorf("%s is a list: ask for %s.*", o.field, o.field)
 		}
-		p = o.field.join(rest[1:])
+		p = o.field.Join(rest[1:])
 	}
-	return []path{p}, nil
+	return []edit.Path{p}, nil
 }
 
 // inItems splits a path into the items of an each. entry is the name of the item on the path, or
 // nil for any item.
-func (o *each) inItems(p path) (rest path, entry []byte, err error) {
+func (o *each) inItems(p edit.Path) (rest edit.Path, entry []byte, err error) {
 	rest = p[len(o.field):]
 	switch {
-	case string(rest[0]) == itemPart:
+	case string(rest[0]) == edit.ItemPart:
 		return rest, nil, nil
 	case o.in == inMap || isNumber(rest[0]):
-		return path{itemName}.join(rest[1:]), rest[0], nil
+		return edit.Path{edit.ItemName}.Join(rest[1:]), rest[0], nil
 	}
 	return nil, nil, fmt.Errorf("%s has items: ask for %s.*", o.field, o.field)
 }
 
 // outOfItems is the reverse of inItems.
-func (o *each) outOfItems(rest path, entry []byte) path {
+func (o *each) outOfItems(rest edit.Path, entry []byte) edit.Path {
 	if entry == nil {
-		return o.field.join(rest)
+		return o.field.Join(rest)
 	}
-	return o.field.join(path{entry}).join(rest[1:])
+	return o.field.Join(edit.Path{entry}).Join(rest[1:])
 }
 
 func (o *each) compare(c condition) ([]condition, error) {
 	switch {
-	case !c.path.under(o.field):
+	case !c.path.Under(o.field):
 		return c.at(c.path), nil
-	case c.path.equal(o.field):
+	case c.path.Equal(o.field):
 		return o.compareAllItems(c)
 	}
 	// Map the comparison within one item, and put the path together again.
@@ -177,7 +178,7 @@ func (o *each) compareItem(c condition) ([]condition, error) {
 // depends on the items.
 func (o *each) compareAllItems(c condition) ([]condition, error) {
 	// Only operations on the items themselves change the comparison.
-	onItems := slices.ContainsFunc(o.run.ops, func(step op) bool { return slices.ContainsFunc(pathsOf(step), path.isItem) })
+	onItems := slices.ContainsFunc(o.run.ops, func(step op) bool { return slices.ContainsFunc(pathsOf(step), edit.Path.IsItem) })
 	if c.op != transform.OpContains || !onItems || o.in == inMap {
 		return c.at(c.path), nil
 	}
@@ -185,31 +186,31 @@ func (o *each) compareAllItems(c condition) ([]condition, error) {
 		return nil, fmt.Errorf("%s may be a list or a map: write in: list into the lens, or ask for %s.*", o.field, o.field)
 	}
 	// contains of a list is == of an item.
-	cs, err := o.compareItem(condition{path{itemName}, transform.OpEqual, c.values})
+	cs, err := o.compareItem(condition{edit.Path{edit.ItemName}, transform.OpEqual, c.values})
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case len(cs) == 1 && cs[0].op == transform.OpIn && len(cs[0].values) == 0:
 		return nothing(c.path), nil
-	case len(cs) == 1 && cs[0].op == transform.OpEqual && cs[0].path.isItem():
+	case len(cs) == 1 && cs[0].op == transform.OpEqual && cs[0].path.IsItem():
 		return []condition{{c.path, transform.OpContains, cs[0].values}}, nil
 	}
 	return nil, fmt.Errorf("its items are not simply others in the other version (%s)", o)
 }
 
-func (o *each) fieldsOf(p path) ([]path, error) {
-	if !p.under(o.field) || p.equal(o.field) {
-		return []path{p}, nil
+func (o *each) fieldsOf(p edit.Path) ([]edit.Path, error) {
+	if !p.Under(o.field) || p.Equal(o.field) {
+		return []edit.Path{p}, nil
 	}
 	rest, entry, err := o.inItems(p)
 	if err != nil {
 		return nil, err
 	}
 	// Follow the field through the operations on the items.
-	ps := []path{rest}
+	ps := []edit.Path{rest}
 	for _, step := range o.run.ops {
-		var next []path
+		var next []edit.Path
 		for _, p := range ps {
 			far, err := fieldsAfter(step, p)
 			if err != nil {

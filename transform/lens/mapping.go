@@ -6,46 +6,22 @@ import (
 	"strings"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
-
-// UpMapping maps requests in terms of the old version to requests in terms of the new version.
-//
-// A mapped comparison is exact: an old record satisfies the original if and only if its new record
-// satisfies the result.
-//
-//   - rename, move and untouched fields: any comparison.
-//   - convert between types: == and in, with literals converted like values. Ordering comparisons
-//     too, if both types sort the same. convert by a table: == and in.
-//   - wrap and unwrap: any comparison, applied to the item.
-//   - split: == of the whole becomes one == for each part. startsWith becomes == for the complete
-//     parts and startsWith for the next one. join: == of the first part becomes startsWith of the
-//     whole. == of all parts becomes ==; only CompareAll sees all parts.
-//   - each: comparisons of "*" parts, and contains.
-//   - A field without a counterpart, compute and hook: an error.
-//
-// A literal that the other side's field cannot have becomes a comparison without matches: in
-// without values. That is exact, because a record with such a value does not exist or is parked. A
-// list or object never equals a literal.
-//
-// Field returns all fields that are made from the requested field. For an object it includes the
-// fields that moved out of it. Order accepts only fields whose order the operations preserve.
-func (l *Lens) UpMapping() transform.Mapping { return &requestMapping{l.up.ops, l.keyMapping(true)} }
-
-// DownMapping maps requests in terms of the new version to requests in terms of the old version. It
-// is the reverse of UpMapping.
-func (l *Lens) DownMapping() transform.Mapping {
-	return &requestMapping{l.down.ops, l.keyMapping(false)}
-}
 
 // requestMapping maps requests by the operations of one direction.
 type requestMapping struct {
 	ops  []op
-	keys keyMapping // nil if the key does not change
+	keys keymap.Mapping // nil if the key does not change
 }
+
+// mappingOf returns the mapping of requests by operations. keys is nil if keys do not change.
+func mappingOf(ops []op, keys keymap.Mapping) transform.Mapping { return &requestMapping{ops, keys} }
 
 // condition is a transform.Condition with a split path.
 type condition struct {
-	path   path
+	path   edit.Path
 	op     transform.Operator
 	values []any
 }
@@ -63,11 +39,11 @@ type conjunctionComparer interface {
 
 // spreader is an op that computes the counterparts of a field itself.
 type spreader interface {
-	fieldsOf(p path) ([]path, error)
+	fieldsOf(p edit.Path) ([]edit.Path, error)
 }
 
 // sorter is an op that may keep the order of values that it changes.
-type sorter interface{ keepsOrder() bool }
+type sorter interface{ KeepsOrder() bool }
 
 var (
 	_ transform.Mapping            = (*requestMapping)(nil)
@@ -95,8 +71,8 @@ func (m *requestMapping) Parent(parent string) (string, error) {
 // KeepsOrder reports whether the names under a parent sort the same on both sides. They do if both
 // patterns have the same variables in the same order after the part that the parent fixes.
 func (m *requestMapping) KeepsOrder(parent string) bool {
-	k, ok := m.keys.(keyWay)
-	return m.keys == nil || ok && k.keepsOrder(parent)
+	k, ok := m.keys.(keymap.Way)
+	return m.keys == nil || ok && k.KeepsOrder(parent)
 }
 
 // Field maps the path of a field, for a mask.
@@ -105,9 +81,9 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ps := []path{p}
+	ps := []edit.Path{p}
 	for _, o := range m.ops {
-		var next []path
+		var next []edit.Path
 		for _, p := range ps {
 			// One field may become several, and each of them several more.
 			far, err := fieldsAfter(o, p)
@@ -121,14 +97,14 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	var out []string
 	for i, p := range ps {
 		// Skip duplicates and fields within another field of the result.
-		if !slices.ContainsFunc(ps[:i], p.equal) && !slices.ContainsFunc(ps, func(q path) bool { return len(q) < len(p) && p.under(q) }) {
+		if !slices.ContainsFunc(ps[:i], p.Equal) && !slices.ContainsFunc(ps, func(q edit.Path) bool { return len(q) < len(p) && p.Under(q) }) {
 			out = append(out, p.String())
 		}
 	}
 	return out, nil
 }
 
-func fieldsAfter(o op, p path) ([]path, error) {
+func fieldsAfter(o op, p edit.Path) ([]edit.Path, error) {
 	if err := namedEntry(o, p); err != nil {
 		return nil, err
 	}
@@ -137,7 +113,7 @@ func fieldsAfter(o op, p path) ([]path, error) {
 	}
 	next, f := o.trace(p)
 	if f == kept || f == converted || f == covers {
-		return []path{next}, nil
+		return []edit.Path{next}, nil
 	}
 	return nil, f.reason(o)
 }
@@ -219,14 +195,14 @@ func compareOne(o op, c condition) ([]condition, error) {
 }
 
 // namedEntry refuses a path to any entry of a map if an operation changes one entry by name.
-func namedEntry(o op, p path) error {
-	at := p.itemAt()
+func namedEntry(o op, p edit.Path) error {
+	at := p.ItemAt()
 	if at < 0 {
 		return nil
 	}
 	for _, q := range pathsOf(o) {
 		// The operation changes one entry, so "*" means two different things.
-		if len(q) > at && q[:at].equal(p[:at]) {
+		if len(q) > at && q[:at].Equal(p[:at]) {
 			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
 		}
 	}
@@ -240,14 +216,14 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 		return "", err
 	}
 	// A list has no single value to sort by.
-	if p.itemAt() >= 0 {
+	if p.ItemAt() >= 0 {
 		return "", &transform.MappingError{Field: dotted, Reason: "records cannot be sorted by any item of a list or map"}
 	}
 	for _, o := range m.ops {
 		next, f := o.trace(p)
 		s, ok := o.(sorter)
 		// The values change, but not their order.
-		if f == converted && ok && s.keepsOrder() {
+		if f == converted && ok && s.KeepsOrder() {
 			f = kept
 		}
 		if f != kept {
@@ -261,7 +237,7 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 // Carried maps a field that the operations only rename or move.
 func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 	p, err := m.requestPath(dotted)
-	if err != nil || p.itemAt() >= 0 {
+	if err != nil || p.ItemAt() >= 0 {
 		return "", false
 	}
 	for _, o := range m.ops {
@@ -275,19 +251,19 @@ func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 }
 
 // requestPath parses a path of a request.
-func (m *requestMapping) requestPath(dotted string) (path, error) {
-	var p path
+func (m *requestMapping) requestPath(dotted string) (edit.Path, error) {
+	var p edit.Path
 	for part := range strings.SplitSeq(dotted, ".") {
 		switch part {
 		case "":
 			return nil, &transform.MappingError{Field: dotted, Reason: "the path has an empty part"}
 		case "*":
-			part = itemPart
+			part = edit.ItemPart
 		}
 		p = append(p, []byte(part))
 	}
 	switch {
-	case string(p[0]) == itemPart:
+	case string(p[0]) == edit.ItemPart:
 		return nil, &transform.MappingError{Field: dotted, Reason: "the path begins with *, but a record has fields, not items"}
 	case string(p[0]) == "_id" && m.keys != nil:
 		return nil, &transform.MappingError{Field: dotted, Reason: "the key has another form in the other version; ask for the name"}

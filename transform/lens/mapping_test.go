@@ -15,6 +15,7 @@ import (
 
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 var operators = []transform.Operator{transform.OpEqual, transform.OpLess, transform.OpLessEqual, transform.OpGreater, transform.OpGreaterEqual, transform.OpIn, transform.OpContains, transform.OpPrefix, transform.OpHas}
@@ -98,22 +99,22 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 func TestMappedConversions(t *testing.T) {
 	t.Parallel()
 	id := bson.ObjectID{1, 2}
-	values := map[valueType][]any{
-		tString: {"1", "-0", "0", "1.5", "true", id.Hex(), strings.ToUpper(id.Hex()), "NaN", "1e+23", "x"},
-		tInt:    {int32(0), int32(1), int32(-5), int32(math.MaxInt32)}, tLong: {int64(0), int64(1), int64(5), int64(1)<<53 + 1, int64(1) << 40},
-		tDouble:  {0.0, math.Copysign(0, -1), 1.0, 1.5, 0.1, 1e23, math.Inf(1), math.NaN(), float64(1 << 40)},
-		tDecimal: {decimal(t, "0"), decimal(t, "1"), decimal(t, "1.0"), decimal(t, "0.1"), decimal(t, "1.5"), decimal(t, "1E+23"), decimal(t, "-0")},
-		tBool:    {true, false}, tObjectID: {id, bson.ObjectID{}}, tUUID: {bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
-		tDate: {bson.DateTime(0), bson.DateTime(1000), bson.DateTime(1500), bson.DateTime(-1000)}, tEpoch: {int64(0), int64(1), int64(-1)},
-		tRFC3339: {"1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", "1970-01-01T01:00:01+01:00"},
+	values := map[scalar.Type][]any{
+		scalar.String: {"1", "-0", "0", "1.5", "true", id.Hex(), strings.ToUpper(id.Hex()), "NaN", "1e+23", "x"},
+		scalar.Int:    {int32(0), int32(1), int32(-5), int32(math.MaxInt32)}, scalar.Long: {int64(0), int64(1), int64(5), int64(1)<<53 + 1, int64(1) << 40},
+		scalar.Double:  {0.0, math.Copysign(0, -1), 1.0, 1.5, 0.1, 1e23, math.Inf(1), math.NaN(), float64(1 << 40)},
+		scalar.Decimal: {decimal(t, "0"), decimal(t, "1"), decimal(t, "1.0"), decimal(t, "0.1"), decimal(t, "1.5"), decimal(t, "1E+23"), decimal(t, "-0")},
+		scalar.Bool:    {true, false}, scalar.ObjectID: {id, bson.ObjectID{}}, scalar.UUID: {bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+		scalar.Date: {bson.DateTime(0), bson.DateTime(1000), bson.DateTime(1500), bson.DateTime(-1000)}, scalar.Epoch: {int64(0), int64(1), int64(-1)},
+		scalar.RFC3339: {"1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", "1970-01-01T01:00:01+01:00"},
 	}
-	values[tNumber] = slices.Concat(values[tInt], values[tLong], values[tDouble], values[tDecimal])
+	values[scalar.Number] = slices.Concat(values[scalar.Int], values[scalar.Long], values[scalar.Double], values[scalar.Decimal])
 	literals := []any{nil, "1", "0", "-0", "1.5", "true", id.Hex(), strings.ToUpper(id.Hex()), "NaN", "1e+23", "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500Z", true, false,
 		int64(0), int64(1), int64(5), int64(1) << 40, int64(1)<<53 + 1, uint64(1), 0.0, 1.0, 1.5, 0.1, 1e23, 0.5, -0.5, math.Inf(1), math.NaN(),
 		time.Unix(0, 0), time.Unix(1, 0), time.Unix(1, 5e8), time.Unix(0, 1), time.Unix(-1, 1)}
 	mapped := map[string]int{}
-	for _, from := range valueTypes {
-		for _, to := range from.targets() {
+	for _, from := range scalar.Types {
+		for _, to := range from.Targets() {
 			l := parse(t, fmt.Sprintf("convert: {field: a, from: %s, to: %s}", from, to))
 			for _, v := range append(values[from], nil) {
 				x, err := bson.Marshal(bson.D{{Key: "a", Value: v}})
@@ -265,4 +266,13 @@ func TestFieldAndOrder(t *testing.T) {
 			t.Errorf("order by %s: %s, %v", tc.path, sorted, err)
 		}
 	}
+}
+
+func decimal(t testing.TB, s string) bson.Decimal128 {
+	t.Helper()
+	d, err := bson.ParseDecimal128(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

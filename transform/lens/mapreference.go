@@ -3,32 +3,32 @@ package lens
 import (
 	"errors"
 	"fmt"
-	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
 func (o *reference) compare(c condition) ([]condition, error) {
-	if !c.path.overlaps(o.field) {
+	if !c.path.Overlaps(o.field) {
 		return []condition{c}, nil
 	}
 	if !o.to.linked {
 		return nil, errNotLinked
 	}
 	// A condition on any item of a list of keys.
-	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == itemPart
+	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == edit.ItemPart
 	switch {
 	// Keys that do not change, and presence, need no mapping.
 	case o.to.keys == nil || c.op == transform.OpHas:
 		return []condition{c}, nil
-	case o.to.keys.unwritten(o.up):
+	case o.to.keys.Unwritten(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
 		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
-	case !item && !c.path.equal(o.field):
+	case !item && !c.path.Equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}
 	single := item || !o.list
@@ -49,9 +49,9 @@ func (o *reference) compare(c condition) ([]condition, error) {
 			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
 		}
 		// The names with this prefix must be exactly the ones with the mapped prefix.
-		far, err := keyWay{o.to.keys, o.up}.prefix(begin)
+		far, err := keymap.Way{Keys: o.to.keys, Up: o.up}.Prefix(begin)
 		if err != nil {
-			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, shortened(begin), reasonOf(err))
+			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, keymap.Shortened(begin), reasonOf(err))
 		}
 		c.values = []any{far}
 		return []condition{c}, nil
@@ -62,12 +62,12 @@ func (o *reference) compare(c condition) ([]condition, error) {
 // compareWhole maps whole keys. It drops literals that are not keys, because no record holds them
 // on either side.
 func (o *reference) compareWhole(c condition) (condition, error) {
-	there, back := keyWay{o.to.keys, o.up}, keyWay{o.to.keys, !o.up}
-	src, _ := there.source()
-	dst, _ := there.target()
+	there, back := keymap.Way{Keys: o.to.keys, Up: o.up}, keymap.Way{Keys: o.to.keys, Up: !o.up}
+	src, _ := there.Source()
+	dst, _ := there.Target()
 	var values []any
 	for _, v := range c.values {
-		id, ok := src.idOf(v)
+		id, ok := src.IdOf(v)
 		if !ok {
 			// Null and other values of an optional reference stay as they are.
 			if v == nil || o.optional {
@@ -75,8 +75,8 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			}
 			continue
 		}
-		if far, err := there.id(id, readKey); err == nil {
-			lit, ok := literal(far)
+		if far, err := there.ID(id, scalar.ReadKey); err == nil {
+			lit, ok := scalar.Literal(far)
 			if !ok {
 				return c, fmt.Errorf("it holds keys of %s, which in the other version are %s: requests cannot write those", o.to.kind, dst)
 			}
@@ -84,7 +84,7 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 			continue
 		}
 		// An optional reference keeps other values, unless they are keys on the far side.
-		if own, ok := dst.idOf(v); o.optional && (!ok || back.keeps(own)) {
+		if own, ok := dst.IdOf(v); o.optional && (!ok || back.Keeps(own)) {
 			values = append(values, v)
 		}
 	}
@@ -94,55 +94,6 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 	}
 	c.values = values
 	return c, nil
-}
-
-// unwritten reports whether requests have no literals for the keys of the source.
-func (k *keys) unwritten(up bool) bool {
-	f, _ := keyWay{k, up}.source()
-	return f.document || f.parts[0].alone == idAny || f.parts[0].alone == idUUID
-}
-
-// keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
-func (k keyWay) keeps(id bson.RawValue) bool {
-	_, err := k.id(id, readKey)
-	return err != nil
-}
-
-// idOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
-// a time, depending on the form.
-func (f *idForm) idOf(literal any) (bson.RawValue, bool) {
-	if f.document {
-		return bson.RawValue{}, false
-	}
-	t := f.parts[0].alone
-	var text string
-	switch v := literal.(type) {
-	case string:
-		if f.textual() {
-			typ, val := idString.append(nil, v)
-			return bson.RawValue{Type: typ, Value: val}, true
-		}
-		// A string never equals a number or a date.
-		if text = v; t.numeric() || t == idDate {
-			return bson.RawValue{}, false
-		}
-	case time.Time:
-		// A date has milliseconds, so a finer time equals none.
-		if text = timeText(v.UnixMilli()); t != idDate || !v.Equal(v.Truncate(time.Millisecond)) {
-			return bson.RawValue{}, false
-		}
-	default:
-		n, ok := rational(v)
-		if !ok || !t.numeric() || !n.IsInt() {
-			return bson.RawValue{}, false
-		}
-		text = n.Num().String()
-	}
-	if t == idAny || t == idUUID || t.check(text) != nil {
-		return bson.RawValue{}, false
-	}
-	typ, val := t.append(nil, text)
-	return bson.RawValue{Type: typ, Value: val}, true
 }
 
 // reasonOf returns the text of an error without its field, for an error that names another field.

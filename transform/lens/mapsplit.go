@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-func (o *calc) fieldsOf(p path) ([]path, error) {
+func (o *calc) fieldsOf(p edit.Path) ([]edit.Path, error) {
 	_, f := o.trace(p)
 	switch f {
 	case spread:
@@ -16,12 +17,12 @@ func (o *calc) fieldsOf(p path) ([]path, error) {
 	case clashes:
 		return nil, f.reason(o)
 	case covers:
-		if slices.ContainsFunc(o.from, func(q path) bool { return q.under(p) }) {
+		if slices.ContainsFunc(o.from, func(q edit.Path) bool { return q.Under(p) }) {
 			// The object loses the calculated fields, so ask for their results as well.
-			return append([]path{p}, o.to...), nil
+			return append([]edit.Path{p}, o.to...), nil
 		}
 	}
-	return []path{p}, nil
+	return []edit.Path{p}, nil
 }
 
 // compareAll maps a comparison of a split string to one for each part, and comparisons of joined
@@ -33,7 +34,7 @@ func (o *calc) compareAll(cs []condition) ([]condition, error) {
 	for i := range cs {
 		c := &cs[i]
 		_, f := o.trace(c.path)
-		at := slices.IndexFunc(o.from, c.path.equal)
+		at := slices.IndexFunc(o.from, c.path.Equal)
 		switch {
 		case f == kept:
 			out = append(out, *c)

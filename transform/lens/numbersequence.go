@@ -3,6 +3,9 @@ package lens
 import (
 	"fmt"
 	"slices"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // checkNumber refuses a second conversion of a value if only one of the two allows numbers of any
@@ -15,9 +18,9 @@ func checkNumber(before []op, o op) error {
 		}
 		// Both sides of the value must allow any number, or neither.
 		first, isConvert := earlier.(*convert)
-		toNumber := isConvert && first.to == tNumber
+		toNumber := isConvert && first.to == scalar.Number
 		later, isConvert := v.op.(*convert)
-		fromNumber := isConvert && later.from == tNumber
+		fromNumber := isConvert && later.from == scalar.Number
 		if toNumber != fromNumber {
 			return fmt.Errorf("%s follows %s: one of them has a number of any type, and the other does not; write one conversion for both", v.op, earlier)
 		}
@@ -28,7 +31,7 @@ func checkNumber(before []op, o op) error {
 // valued is an operation on one value, with the operations before it.
 type valued struct {
 	op     op
-	path   path
+	path   edit.Path
 	before []op
 }
 
@@ -51,7 +54,7 @@ func valuesOf(before []op, o op) []valued {
 		for k, inner := range o.run.ops {
 			for _, v := range valuesOf(o.run.ops[:k:k], inner) {
 				earlier := &each{field: o.field, in: o.in, run: program{ops: v.before}}
-				out = append(out, valued{v.op, o.field.join(v.path), append(before[:len(before):len(before)], earlier)})
+				out = append(out, valued{v.op, o.field.Join(v.path), append(before[:len(before):len(before)], earlier)})
 			}
 		}
 		return out
@@ -61,35 +64,35 @@ func valuesOf(before []op, o op) []valued {
 }
 
 // lastOn returns the operation that gave the value at p its type, or nil.
-func lastOn(before []op, p path) op {
+func lastOn(before []op, p edit.Path) op {
 	for _, o := range slices.Backward(before) {
 		switch o := o.(type) {
 		case *convert:
-			if o.field.equal(p) {
+			if o.field.Equal(p) {
 				return o
 			}
 		case *table:
-			if o.field.equal(p) {
+			if o.field.Equal(p) {
 				return o
 			}
 		case *calc:
-			if slices.ContainsFunc(o.to, p.equal) {
+			if slices.ContainsFunc(o.to, p.Equal) {
 				return o
 			}
 		// Follow the value to its place before the list existed.
 		case *wrap:
-			if p.under(o.field) && !p.equal(o.field) {
-				p = o.field.join(p[len(o.field)+1:])
+			if p.Under(o.field) && !p.Equal(o.field) {
+				p = o.field.Join(p[len(o.field)+1:])
 				continue
 			}
 		case *unwrap:
-			if p.under(o.field) {
+			if p.Under(o.field) {
 				p = (*wrap)(o).item(p)
 				continue
 			}
 		case *each:
-			if p.under(o.field) && !p.equal(o.field) {
-				if inner := lastOn(o.run.ops, path{itemName}.join(p[len(o.field)+1:])); inner != nil {
+			if p.Under(o.field) && !p.Equal(o.field) {
+				if inner := lastOn(o.run.ops, edit.Path{edit.ItemName}.Join(p[len(o.field)+1:])); inner != nil {
 					return inner
 				}
 			}

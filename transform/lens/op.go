@@ -1,10 +1,9 @@
 package lens
 
 import (
-	"errors"
-	"strings"
+	"slices"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // op is one operation in one direction. Every op has an inverse. The reverse of a lens is the
@@ -16,16 +15,16 @@ import (
 type op interface {
 	// String returns the operation and its fields as the lens writes them, for errors.
 	String() string
-	apply(e *editor, root *node) error
+	apply(e *edit.Editor, root *edit.Node) error
 	inverse() op
 	// trace returns the path on the far side of a path on the near side.
-	trace(p path) (path, fate)
+	trace(p edit.Path) (edit.Path, fate)
 	// takes returns the paths that only the near side has, makes the paths that only the far side
 	// has.
-	takes() []path
-	makes() []path
+	takes() []edit.Path
+	makes() []edit.Path
 	// changes returns the paths whose values change, each treated as one value.
-	changes() []path
+	changes() []edit.Path
 }
 
 // fate is the effect of an operation on a path.
@@ -40,42 +39,6 @@ const (
 	clashes               // the near side cannot have it
 )
 
-// TypeName returns the name of a type in lenses and messages.
-func TypeName(t bson.Type) string {
-	switch t {
-	case bson.TypeInt32:
-		return "int"
-	case bson.TypeInt64:
-		return "long"
-	case bson.TypeEmbeddedDocument:
-		return "object"
-	case bson.TypeArray:
-		return "list"
-	case bson.TypeBoolean:
-		return "bool"
-	case bson.TypeDecimal128:
-		return "decimal"
-	case bson.TypeDateTime:
-		return "date"
-	case bson.TypeObjectID:
-		return "objectId"
-	default:
-		return t.String()
-	}
-}
-
-// show formats a value for an error and truncates a long one. transform.Conceal removes the value
-// again before the error is stored, unless the operator allows it.
-func show(t bson.Type, val []byte) string {
-	const most = 80
-	s := bson.RawValue{Type: t, Value: val}.String()
-	// Cutting at a byte may split a character. ToValidUTF8 drops the rest of it.
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
-
 var (
 	_ op = (*rename)(nil)
 	_ op = (*move)(nil)
@@ -83,6 +46,13 @@ var (
 	_ op = (*drop)(nil)
 	_ op = (*convert)(nil)
 	_ op = (*table)(nil)
-
-	errInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 )
+
+// inverses returns the reverse of ops.
+func inverses(ops []op) []op {
+	out := make([]op, 0, len(ops))
+	for _, o := range slices.Backward(ops) {
+		out = append(out, o.inverse())
+	}
+	return out
+}

@@ -1,13 +1,15 @@
 package lens
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // calc calculates fields from other fields by a pair of functions. It implements split, join,
@@ -17,7 +19,7 @@ import (
 // the inputs back from the results and requires them to be equal.
 type calc struct {
 	name     string // the operation and its fields as the lens writes them
-	from, to []path
+	from, to []edit.Path
 	up, down calculation
 	// anyFrom and anyTo are true for fields whose objects are equal with their fields in any order.
 	// Nil means false for all.
@@ -36,34 +38,34 @@ func (o *calc) String() string { return o.name }
 func (o *calc) inverse() op {
 	return &calc{name: o.name, from: o.to, to: o.from, up: o.down, down: o.up, anyFrom: o.anyTo, anyTo: o.anyFrom, parted: o.parted, joined: !o.joined}
 }
-func (o *calc) takes() []path   { return without(o.from, o.to) }
-func (o *calc) makes() []path   { return without(o.to, o.from) }
-func (o *calc) changes() []path { return without(o.from, o.takes()) }
+func (o *calc) takes() []edit.Path   { return without(o.from, o.to) }
+func (o *calc) makes() []edit.Path   { return without(o.to, o.from) }
+func (o *calc) changes() []edit.Path { return without(o.from, o.takes()) }
 
 // without returns the paths of ps that are not in qs.
-func without(ps, qs []path) []path {
-	return slices.DeleteFunc(slices.Clone(ps), func(p path) bool { return slices.ContainsFunc(qs, p.equal) })
+func without(ps, qs []edit.Path) []edit.Path {
+	return slices.DeleteFunc(slices.Clone(ps), func(p edit.Path) bool { return slices.ContainsFunc(qs, p.Equal) })
 }
 
-func (o *calc) trace(p path) (path, fate) {
-	if slices.ContainsFunc(o.from, p.under) {
+func (o *calc) trace(p edit.Path) (edit.Path, fate) {
+	if slices.ContainsFunc(o.from, p.Under) {
 		return nil, spread
 	}
-	if slices.ContainsFunc(o.to, p.under) {
+	if slices.ContainsFunc(o.to, p.Under) {
 		return nil, clashes
 	}
 	for _, q := range slices.Concat(o.from, o.to) {
-		if q.under(p) {
+		if q.Under(p) {
 			return p, covers
 		}
 	}
 	return p, kept
 }
 
-func (o *calc) apply(e *editor, root *node) error {
+func (o *calc) apply(e *edit.Editor, root *edit.Node) error {
 	// A field with the name of a result would be lost or mistaken for the result.
 	for _, p := range o.makes() {
-		if n, i, err := e.lookup(root, p); err != nil {
+		if n, i, err := e.Lookup(root, p); err != nil {
 			return err
 		} else if i >= 0 {
 			return absent(n, p)
@@ -72,12 +74,12 @@ func (o *calc) apply(e *editor, root *node) error {
 	// Read all inputs before writing: inputs and results may share fields.
 	in := make([]bson.RawValue, len(o.from))
 	for i, p := range o.from {
-		n, at, err := e.lookup(root, p)
+		n, at, err := e.Lookup(root, p)
 		if err != nil {
 			return err
 		}
 		if at >= 0 {
-			in[i] = bson.RawValue{Type: n.elems[at].typ, Value: n.elems[at].value()}
+			in[i] = bson.RawValue{Type: n.Elems[at].Type, Value: n.Elems[at].Value()}
 		}
 	}
 	if all(in, 0) {
@@ -90,12 +92,12 @@ func (o *calc) apply(e *editor, root *node) error {
 	// Prove that the reverse gives the same input.
 	back, err := calculate(o.down, out, len(in))
 	if err != nil {
-		return refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
+		return edit.Refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
 	}
 	for i := range in {
 		// The order of fields is no difference if the far side keeps its own.
-		if !sameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && sameFields(in[i], back[i])) {
-			return refuse(o.from[i], "is %s, would become %s and come back as %s: %w", showValue(in[i]), showAll(out), showValue(back[i]), errInexact)
+		if !edit.SameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && edit.SameFields(in[i], back[i])) {
+			return edit.Refuse(o.from[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
 		}
 	}
 	return o.put(e, root, out)
@@ -121,41 +123,41 @@ func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 
 // put writes the results. It adds new fields before it removes old ones, so that an object with
 // both keeps its place.
-func (o *calc) put(e *editor, root *node, out []bson.RawValue) error {
+func (o *calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
 	// Collect the fields without a result. They are removed last, with the old fields.
-	var empty []path
+	var empty []edit.Path
 	for i, p := range o.to {
-		n, at, err := e.lookup(root, p)
+		n, at, err := e.Lookup(root, p)
 		switch v := out[i]; {
 		case err != nil:
 			return err
 		case at >= 0 && v.Type != 0:
-			n.set(at, v.Type, v.Value)
+			n.Set(at, v.Type, v.Value)
 		case v.Type != 0:
-			if err := e.insert(root, p, elem{typ: v.Type, val: v.Value}); err != nil {
+			if err := e.Insert(root, p, edit.Elem{Type: v.Type, Val: v.Value}); err != nil {
 				return err
 			}
 		// Leaving out an item would shift the others.
-		case p.isItem():
-			return refuse(p, "would be without a value, but an item cannot be left out")
+		case p.IsItem():
+			return edit.Refuse(p, "would be without a value, but an item cannot be left out")
 		case at >= 0:
 			empty = append(empty, p)
 		}
 	}
-	var removed []path
+	var removed []edit.Path
 	for _, p := range append(empty, o.takes()...) {
-		n, at, err := e.lookup(root, p)
+		n, at, err := e.Lookup(root, p)
 		if err != nil {
 			return err
 		}
 		if at >= 0 {
-			n.remove(at)
+			n.Remove(at)
 			removed = append(removed, p)
 		}
 	}
 	// Prune last: an earlier removal may have emptied an object that a later field is in.
 	for _, p := range removed {
-		if err := e.prune(root, p.parent()); err != nil {
+		if err := e.Prune(root, p.Parent()); err != nil {
 			return err
 		}
 	}
@@ -185,16 +187,14 @@ func all(vs []bson.RawValue, t bson.Type) bool {
 	return !slices.ContainsFunc(vs, func(v bson.RawValue) bool { return v.Type != t })
 }
 
-func sameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
-
 // calcError returns an error about the field that a calculation rejects, or about all fields if it
 // names none.
-func calcError(from []path, err error) error {
+func calcError(from []edit.Path, err error) error {
 	var at *valueError
 	if errors.As(err, &at) && at.index < len(from) {
-		return refuse(from[at.index], "%w", at.err)
+		return edit.Refuse(from[at.index], "%w", at.err)
 	}
-	return refuse(path{[]byte(pathNames(from))}, "cannot be calculated: %w", err)
+	return edit.Refuse(edit.Path{[]byte(pathNames(from))}, "cannot be calculated: %w", err)
 }
 
 // valueError is a calculation's error about one of its values.
@@ -206,17 +206,10 @@ type valueError struct {
 func (e *valueError) Error() string { return e.err.Error() }
 func (e *valueError) Unwrap() error { return e.err }
 
-func showValue(v bson.RawValue) string {
-	if v.Type == 0 {
-		return "absent"
-	}
-	return fmt.Sprintf("%s (%s)", show(v.Type, v.Value), TypeName(v.Type))
-}
-
 func showAll(vs []bson.RawValue) string {
 	parts := make([]string, len(vs))
 	for i, v := range vs {
-		parts[i] = showValue(v)
+		parts[i] = edit.ShowValue(v)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -225,3 +218,11 @@ var (
 	_ op     = (*calc)(nil)
 	_ former = (*calc)(nil)
 )
+
+func pathNames(ps []edit.Path) string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.String()
+	}
+	return strings.Join(names, ", ")
+}

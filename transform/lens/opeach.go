@@ -6,6 +6,9 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // container is the type of value that an each works on.
@@ -20,14 +23,14 @@ const (
 // each applies operations to every item of a list or every value of a map. Absent and null fields
 // stay.
 type each struct {
-	field path
+	field edit.Path
 	in    container
 	// match is the field that distinguishes the items of a list, on the near and on the far side.
-	match, farMatch path
+	match, farMatch edit.Path
 	run, back       program
 }
 
-func newEach(field path, in container, match path, ops []op) (*each, error) {
+func newEach(field edit.Path, in container, match edit.Path, ops []op) (*each, error) {
 	o := &each{field: field, in: in, match: match}
 	var err error
 	if o.run, err = compileProgram(ops); err != nil {
@@ -54,9 +57,9 @@ func (o *each) String() string { return fmt.Sprintf("each %s", o.field) }
 func (o *each) inverse() op {
 	return &each{field: o.field, in: o.in, match: o.farMatch, farMatch: o.match, run: o.back, back: o.run}
 }
-func (o *each) takes() []path   { return nil }
-func (o *each) makes() []path   { return nil }
-func (o *each) changes() []path { return []path{o.field} }
+func (o *each) takes() []edit.Path   { return nil }
+func (o *each) makes() []edit.Path   { return nil }
+func (o *each) changes() []edit.Path { return []edit.Path{o.field} }
 
 // told reports whether items are matched with the other side's. Then no two items of a list may
 // have the same key.
@@ -70,7 +73,7 @@ func (o *each) forms() []form {
 	var out []form
 	for _, f := range o.run.forms {
 		// Items without a key cannot be matched with the far side one by one.
-		whole := o.in != inMap && o.match == nil || slices.ContainsFunc(f.fields, func(h holding) bool { return h.path.isItem() && o.in != inMap })
+		whole := o.in != inMap && o.match == nil || slices.ContainsFunc(f.fields, func(h holding) bool { return h.path.IsItem() && o.in != inMap })
 		if whole {
 			out = append(out, form{fields: []holding{{path: o.field, by: nested{o, f.fields[0].by}}}, anyOrder: f.anyOrder})
 			continue
@@ -96,17 +99,17 @@ func (o *each) holds() []holding {
 // lift converts a holding of an item to one of the record.
 func (o *each) lift(h holding) holding {
 	// nil: entries of a map match by name.
-	matches := []path{nil}
+	matches := []edit.Path{nil}
 	if o.farMatch != nil {
-		matches[0] = o.field.join(o.farMatch)
+		matches[0] = o.field.Join(o.farMatch)
 	}
 	for _, m := range h.matches {
 		if m != nil {
-			m = o.field.join(m)
+			m = o.field.Join(m)
 		}
 		matches = append(matches, m)
 	}
-	return holding{path: o.field.join(h.path), matches: matches, by: nested{o, h.by}}
+	return holding{path: o.field.Join(h.path), matches: matches, by: nested{o, h.by}}
 }
 
 // nested names an operation within another one.
@@ -116,8 +119,8 @@ func (n nested) String() string { return n.outer.String() + ": " + n.inner.Strin
 
 // trace follows a path into the items. The path leads through itemPart, or has the database's form:
 // no part or a number for a list item, a name for a map entry.
-func (o *each) trace(p path) (path, fate) {
-	if !p.under(o.field) {
+func (o *each) trace(p edit.Path) (edit.Path, fate) {
+	if !p.Under(o.field) {
 		return p, kept
 	}
 	rest := p[len(o.field):]
@@ -126,17 +129,17 @@ func (o *each) trace(p path) (path, fate) {
 	}
 	var entry []byte
 	switch {
-	case string(rest[0]) == itemPart:
+	case string(rest[0]) == edit.ItemPart:
 	case o.in == inMap || o.in == inList && isNumber(rest[0]):
 		entry = rest[0]
-		rest = append(path{itemName}, rest[1:]...)
+		rest = append(edit.Path{edit.ItemName}, rest[1:]...)
 	case o.in == inList:
-		rest = append(path{itemName}, rest...)
+		rest = append(edit.Path{edit.ItemName}, rest...)
 	default:
 		return p, covers
 	}
 	// The database's paths omit the item of a list. Leave it out of the result too.
-	implied := string(p[len(o.field)]) != itemPart && entry == nil
+	implied := string(p[len(o.field)]) != edit.ItemPart && entry == nil
 	f := kept
 	for _, step := range o.run.ops {
 		var at fate
@@ -150,11 +153,11 @@ func (o *each) trace(p path) (path, fate) {
 	}
 	switch {
 	case entry != nil:
-		rest = append(path{entry}, rest[1:]...)
+		rest = append(edit.Path{entry}, rest[1:]...)
 	case implied:
 		rest = rest[1:]
 	}
-	return o.field.join(rest), f
+	return o.field.Join(rest), f
 }
 
 // fateOfAll returns the fate of the list itself: converted if only the items' values change, covers
@@ -163,7 +166,7 @@ func (o *each) fateOfAll() fate {
 	for _, step := range o.run.ops {
 		for _, p := range pathsOf(step) {
 			// An operation on a field changes the items' fields, not only their values.
-			if !p.isItem() {
+			if !p.IsItem() {
 				return covers
 			}
 		}
@@ -180,42 +183,42 @@ func isNumber(part []byte) bool {
 	return len(part) > 0
 }
 
-func (o *each) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+func (o *each) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	el := &n.elems[i]
+	el := &n.Elems[i]
 	switch {
-	case !hasItems(el.typ):
-		return refuse(o.field, "is of type %s, neither a list nor a map", TypeName(el.typ))
-	case o.in == inList && el.typ != bson.TypeArray:
-		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
-	case o.in == inMap && el.typ == bson.TypeArray:
-		return refuse(o.field, "is a list, not a map")
+	case !edit.HasItems(el.Type):
+		return edit.Refuse(o.field, "is of type %s, neither a list nor a map", edit.TypeName(el.Type))
+	case o.in == inList && el.Type != bson.TypeArray:
+		return edit.Refuse(o.field, "is of type %s, not a list", edit.TypeName(el.Type))
+	case o.in == inMap && el.Type == bson.TypeArray:
+		return edit.Refuse(o.field, "is a list, not a map")
 	}
-	items, err := e.openAt(el)
+	items, err := e.OpenAt(el)
 	if err != nil {
 		return err
 	}
 	// Equal keys would let an item keep the fields of another one.
 	if o.told() {
 		match := o.match
-		if el.typ != bson.TypeArray {
+		if el.Type != bson.TypeArray {
 			match = nil
 		}
-		if _, err := e.itemPlaces(items, match); err != nil {
-			return refuse(o.field, "%w", err)
+		if _, err := e.ItemPlaces(items, match); err != nil {
+			return edit.Refuse(o.field, "%w", err)
 		}
 	}
-	return e.eachItem(items, func(k int, item *node) error {
+	return e.EachItem(items, func(k int, item *edit.Node) error {
 		for _, step := range o.run.ops {
 			if err := step.apply(e, item); err != nil {
-				if errors.Is(err, errMalformed) {
+				if errors.Is(err, edit.ErrMalformed) {
 					return err
 				}
-				within, _ := recordError(step, err).(*RecordError)
-				return &itemError{list: o.field, item: string(items.elems[k].name), err: within}
+				within, _ := recordError(step, err).(*transform.RecordError)
+				return &itemError{list: o.field, item: string(items.Elems[k].Name), err: within}
 			}
 		}
 		return nil

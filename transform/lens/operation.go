@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // operation is one entry of the table of operations.
@@ -95,7 +97,7 @@ func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 	return ops, nil
 }
 
-func (p *lensParser) path(n ast.Node, key string) (path, error) {
+func (p *lensParser) path(n ast.Node, key string) (edit.Path, error) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
 		text, err := scalarText(n)
@@ -106,9 +108,9 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 		s = &ast.StringNode{Value: text}
 	}
 	// Within an each, a path begins at the item.
-	parse := parsePath
+	parse := edit.ParsePath
 	if p.inItem > 0 {
-		parse = parseItemPath
+		parse = edit.ParseItemPath
 	}
 	out, err := parse(s.Value)
 	if err != nil {
@@ -118,21 +120,21 @@ func (p *lensParser) path(n ast.Node, key string) (path, error) {
 }
 
 // fieldPath reads a path that must be a field of an object, not the item itself.
-func (p *lensParser) fieldPath(n ast.Node, key string) (path, error) {
+func (p *lensParser) fieldPath(n ast.Node, key string) (edit.Path, error) {
 	out, err := p.path(n, key)
-	if err == nil && out.isItem() {
+	if err == nil && out.IsItem() {
 		err = p.errorAt(n, `%s: "." is the item itself, which has no name; only convert, wrap, unwrap, splitList, joinList, normalize, compute, hook and each work on it`, key)
 	}
 	return out, err
 }
 
 // paths reads a list of paths that do not contain each other.
-func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
+func (p *lensParser) paths(n ast.Node, key string, least int) ([]edit.Path, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok || len(seq.Values) < least {
 		return nil, p.errorAt(n, "%s must be a list of the dotted paths of at least %d fields", key, least)
 	}
-	var out []path
+	var out []edit.Path
 	for _, v := range seq.Values {
 		at, err := p.path(v, key)
 		if err != nil {
@@ -140,7 +142,7 @@ func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 		}
 		for _, other := range out {
 			// The result of one path would be within the other's.
-			if at.overlaps(other) {
+			if at.Overlaps(other) {
 				return nil, p.errorAt(v, "%s: %s and %s lie within each other", key, other, at)
 			}
 		}
@@ -149,7 +151,7 @@ func (p *lensParser) paths(n ast.Node, key string, least int) ([]path, error) {
 	return out, nil
 }
 
-func (p *lensParser) fromTo(n ast.Node, what string) (from, to path, err error) {
+func (p *lensParser) fromTo(n ast.Node, what string) (from, to edit.Path, err error) {
 	f, err := p.fields(n, what, []string{"from", "to"}, nil)
 	if err != nil {
 		return nil, nil, err
@@ -161,7 +163,7 @@ func (p *lensParser) fromTo(n ast.Node, what string) (from, to path, err error) 
 		return nil, nil, err
 	}
 	// A field cannot move into itself.
-	if from.overlaps(to) {
+	if from.Overlaps(to) {
 		return nil, nil, p.errorAt(f["to"], "%s: %s and %s lie within each other", what, from, to)
 	}
 	return from, to, nil
@@ -173,7 +175,7 @@ func (p *lensParser) rename(n ast.Node) (op, error) {
 		return nil, err
 	}
 	// rename keeps the place of the field, which only works within one object.
-	if !from.parent().equal(to.parent()) {
+	if !from.Parent().Equal(to.Parent()) {
 		return nil, p.errorAt(n, "rename keeps a field in its object; use move for %s to %s", from, to)
 	}
 	return &rename{from, to}, nil
@@ -184,7 +186,7 @@ func (p *lensParser) move(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.parent().equal(to.parent()) {
+	if from.Parent().Equal(to.Parent()) {
 		return nil, p.errorAt(n, "move takes a field to another object; use rename for %s to %s", from, to)
 	}
 	return &move{from, to}, nil

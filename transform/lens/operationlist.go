@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 func (p *lensParser) copy(n ast.Node) (op, error) {
@@ -16,7 +18,7 @@ func (p *lensParser) copy(n ast.Node) (op, error) {
 }
 
 // field reads an operation whose body is only a field.
-func (p *lensParser) field(n ast.Node, what string) (path, error) {
+func (p *lensParser) field(n ast.Node, what string) (edit.Path, error) {
 	f, err := p.fields(n, what, []string{"field"}, nil)
 	if err != nil {
 		return nil, err
@@ -72,7 +74,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 	}
 	for _, part := range to {
 		// A part within the whole, or around it, would be removed together with it.
-		if part.overlaps(field) && !part.equal(field) {
+		if part.Overlaps(field) && !part.Equal(field) {
 			return nil, p.errorAt(parts, "%s: %s and %s lie within each other", partsKey, part, field)
 		}
 	}
@@ -93,15 +95,7 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 	if wholeKey == "to" {
 		name = fmt.Sprintf("join %s to %s", pathNames(to), field)
 	}
-	return &calc{name: name, from: []path{field}, to: to, up: s.split, down: s.join, parted: s}, nil
-}
-
-func pathNames(ps []path) string {
-	names := make([]string, len(ps))
-	for i, p := range ps {
-		names[i] = p.String()
-	}
-	return joinNames(names)
+	return &calc{name: name, from: []edit.Path{field}, to: to, up: s.split, down: s.join, parted: s}, nil
 }
 
 func (p *lensParser) each(n ast.Node) (op, error) {
@@ -122,11 +116,11 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 		}
 	}
 	// The database limits nesting, so deeper operations could never apply.
-	if p.inItem++; p.inItem > maxDepth {
-		return nil, p.errorAt(n, "each: nested more than %d deep", maxDepth)
+	if p.inItem++; p.inItem > edit.MaxDepth {
+		return nil, p.errorAt(n, "each: nested more than %d deep", edit.MaxDepth)
 	}
 	defer func() { p.inItem-- }()
-	var match path
+	var match edit.Path
 	if v, ok := f["match"]; ok {
 		if match, err = p.fieldPath(v, "match"); err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ func (p *lensParser) normalize(n ast.Node) (op, error) {
 			return nil, p.errorAt(v, "steps has %s twice", step)
 		case step == stepLower && slices.Contains(o.steps, stepUpper), step == stepUpper && slices.Contains(o.steps, stepLower):
 			return nil, p.errorAt(v, "steps has lower and upper; only the last one would count")
-		case step.removes() && o.field.isItem():
+		case step.removes() && o.field.IsItem():
 			return nil, p.errorAt(v, "steps: %s would leave an item out; write sort or deduplicate for the list, or a hook", step)
 		}
 		o.steps = append(o.steps, step)

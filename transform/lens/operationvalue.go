@@ -7,6 +7,9 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 func (p *lensParser) convert(n ast.Node) (op, error) {
@@ -26,28 +29,28 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 		}
 		return p.table(field, t)
 	}
-	var types [2]valueType
+	var types [2]scalar.Type
 	for i, key := range []string{"from", "to"} {
 		v, ok := f[key]
 		if !ok {
 			return nil, p.errorAt(n, "convert needs the key %q (or table)", key)
 		}
 		name, err := scalarText(v)
-		if err != nil || !slices.Contains(valueTypes, valueType(name)) {
-			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), joinTypes(valueTypes))
+		if err != nil || !slices.Contains(scalar.Types, scalar.Type(name)) {
+			return nil, p.errorAt(v, "%s: unknown type %q; allowed: %s", key, strings.TrimSpace(v.String()), scalar.JoinTypes(scalar.Types))
 		}
-		types[i] = valueType(name)
+		types[i] = scalar.Type(name)
 	}
 	// Refuse conversions that could never be undone before the first record fails.
-	if !types[0].convertible(types[1]) {
-		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], joinTypes(types[0].targets()))
+	if !types[0].Convertible(types[1]) {
+		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], scalar.JoinTypes(types[0].Targets()))
 	}
 	o := &convert{field: field, from: types[0], to: types[1]}
 	if n, ok := f["rounding"]; ok {
 		text, err := scalarText(n)
-		dates := o.from == tEpoch && o.to == tDate || o.from == tDate && o.to == tEpoch
+		dates := o.from == scalar.Epoch && o.to == scalar.Date || o.from == scalar.Date && o.to == scalar.Epoch
 		if err != nil || text != roundingSeconds || !dates {
-			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, tEpoch, tDate)
+			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, scalar.Epoch, scalar.Date)
 		}
 		o.rounding = true
 	}
@@ -57,7 +60,7 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 // roundingSeconds is the only value of rounding.
 const roundingSeconds = "seconds"
 
-func (p *lensParser) table(field path, n ast.Node) (op, error) {
+func (p *lensParser) table(field edit.Path, n ast.Node) (op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "table must be a mapping from values to values")
@@ -77,10 +80,10 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 		for _, v := range []bson.RawValue{a, b} {
 			// Null stays by itself. Objects and lists would have to match byte for byte.
 			if v.Type == bson.TypeNull || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
-				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, TypeName(v.Type))
+				return nil, p.errorAt(e.Value, "table holds single values; %s is of type %s", v, edit.TypeName(v.Type))
 			}
 		}
-		ka, kb := tableKey(a), tableKey(b)
+		ka, kb := edit.ValueKey(a), edit.ValueKey(b)
 		if _, twice := t.there[ka]; twice {
 			return nil, p.errorAt(e.Key, "table has %s twice", a)
 		}
@@ -93,8 +96,6 @@ func (p *lensParser) table(field path, n ast.Node) (op, error) {
 	t.known, t.knownBack = joinNames(known), joinNames(knownBack)
 	return t, nil
 }
-
-func tableKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
 
 func (p *lensParser) add(n ast.Node) (op, error) {
 	f, err := p.fields(n, "add", []string{"field"}, []string{"default", "value"})

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 func (p *lensParser) fanOut(n ast.Node) (op, error) {
@@ -139,7 +142,7 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	}
 	// Only such an object has its record's _id, which it could omit.
 	if f.as != asObject || !f.ownID() {
-		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", itemPrefix, fieldID)
+		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", keymap.ItemPrefix, edit.FieldID)
 	}
 	f.unnamed = unnamedParent
 	return nil
@@ -194,9 +197,9 @@ func (p *lensParser) childField(n ast.Node, key string) ([]byte, error) {
 }
 
 // itemField reads the path of a field of an item, which may be its _id.
-func (p *lensParser) itemField(n ast.Node, key string) (path, error) {
-	if text, err := scalarText(n); err == nil && text == string(fieldID) {
-		return path{fieldID}, nil
+func (p *lensParser) itemField(n ast.Node, key string) (edit.Path, error) {
+	if text, err := scalarText(n); err == nil && text == string(edit.FieldID) {
+		return edit.Path{edit.FieldID}, nil
 	}
 	return p.path(n, key)
 }
@@ -256,7 +259,7 @@ func (p *lensParser) complete() error {
 	}
 	// A fan in the middle of a lens sees field names of that point, not of the far side.
 	for _, program := range []*program{&p.lens.up, &p.lens.down} {
-		if f := program.placeFans(); f != nil {
+		if f := placeFans(program); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"
 			if f.present {
 				why = "with empty: present a record keeps " + f.field.String() + " as it is"
@@ -269,7 +272,7 @@ func (p *lensParser) complete() error {
 
 // farOf returns the path on the far side of a field after operation at, or nil if it does not stay
 // one field.
-func (p *program) farOf(field path, at int) path {
+func farOf(p *program, field edit.Path, at int) edit.Path {
 	far, err := traceKept(field, p.ops[at+1:])
 	if err != nil {
 		return nil
@@ -279,10 +282,10 @@ func (p *program) farOf(field path, at int) path {
 
 // placeFans finds the far side's path of each fan's field, so that the fan can read the target's
 // present value there. bad is a fan that needs the value and cannot find it.
-func (p *program) placeFans() (bad *fan) {
+func placeFans(p *program) (bad *fan) {
 	for i, o := range p.ops {
 		if s, ok := o.(*scatter); ok {
-			s.far = p.farOf(s.field, i)
+			s.far = farOf(p, s.field, i)
 		}
 		c, ok := o.(*collect)
 		if !ok {

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
@@ -16,7 +19,7 @@ import (
 // have no blanks around them and are not empty, and each side keeps its form while the items are
 // equal.
 type listing struct {
-	field     path
+	field     edit.Path
 	separator string
 	tidy      bool
 	verb      string // the operation's name in the lens
@@ -30,28 +33,28 @@ func (o *listing) String() string {
 	}
 	return fmt.Sprintf("%s %s", o.verb, o.field)
 }
-func (o *listing) inverse() op                 { return (*unlisting)(o) }
-func (o *listing) takes() []path               { return nil }
-func (o *listing) makes() []path               { return nil }
-func (o *listing) changes() []path             { return []path{o.field} }
-func (o *listing) trace(p path) (path, fate)   { return traceListing(p, o.field) }
-func (o *unlisting) String() string            { return (*listing)(o).String() }
-func (o *unlisting) inverse() op               { return (*listing)(o) }
-func (o *unlisting) takes() []path             { return nil }
-func (o *unlisting) makes() []path             { return nil }
-func (o *unlisting) changes() []path           { return []path{o.field} }
-func (o *unlisting) trace(p path) (path, fate) { return traceListing(p, o.field) }
+func (o *listing) inverse() op                           { return (*unlisting)(o) }
+func (o *listing) takes() []edit.Path                    { return nil }
+func (o *listing) makes() []edit.Path                    { return nil }
+func (o *listing) changes() []edit.Path                  { return []edit.Path{o.field} }
+func (o *listing) trace(p edit.Path) (edit.Path, fate)   { return traceListing(p, o.field) }
+func (o *unlisting) String() string                      { return (*listing)(o).String() }
+func (o *unlisting) inverse() op                         { return (*listing)(o) }
+func (o *unlisting) takes() []edit.Path                  { return nil }
+func (o *unlisting) makes() []edit.Path                  { return nil }
+func (o *unlisting) changes() []edit.Path                { return []edit.Path{o.field} }
+func (o *unlisting) trace(p edit.Path) (edit.Path, fate) { return traceListing(p, o.field) }
 
 // traceListing traces a path. An item of the list has no place in the string.
-func traceListing(p, field path) (path, fate) {
-	if p.under(field) && !p.equal(field) {
+func traceListing(p, field edit.Path) (edit.Path, fate) {
+	if p.Under(field) && !p.Equal(field) {
 		return nil, spread
 	}
 	return traceConvert(p, field)
 }
 
 // listed returns the field of a listing or unlisting.
-func listed(o op) (path, bool) {
+func listed(o op) (edit.Path, bool) {
 	switch o := o.(type) {
 	case *listing:
 		return o.field, true
@@ -62,29 +65,29 @@ func listed(o op) (path, bool) {
 	}
 }
 
-func (o *listing) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+func (o *listing) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	el := &n.elems[i]
-	if el.typ != bson.TypeString {
-		return refuse(o.field, "is of type %s, not string", TypeName(el.typ))
+	el := &n.Elems[i]
+	if el.Type != bson.TypeString {
+		return edit.Refuse(o.field, "is of type %s, not string", edit.TypeName(el.Type))
 	}
-	at := len(e.scratch)
-	e.scratch = append(e.scratch, 0, 0, 0, 0)
+	at := len(e.Scratch)
+	e.Scratch = append(e.Scratch, 0, 0, 0, 0)
 	k := 0
-	for item := range o.items(stringOf(el.val)) {
+	for item := range o.items(scalar.StringOf(el.Val)) {
 		// An element of a BSON array: type, index as text, zero byte, value.
-		e.scratch = append(e.scratch, byte(bson.TypeString))
-		e.scratch = strconv.AppendInt(e.scratch, int64(k), 10)
-		e.scratch = appendString(append(e.scratch, 0), item)
+		e.Scratch = append(e.Scratch, byte(bson.TypeString))
+		e.Scratch = strconv.AppendInt(e.Scratch, int64(k), 10)
+		e.Scratch = scalar.AppendString(append(e.Scratch, 0), item)
 		k++
 	}
-	e.scratch = append(e.scratch, 0)
-	val := e.scratch[at:len(e.scratch):len(e.scratch)]
-	putLength(val, len(val))
-	n.set(i, bson.TypeArray, val)
+	e.Scratch = append(e.Scratch, 0)
+	val := e.Scratch[at:len(e.Scratch):len(e.Scratch)]
+	edit.PutLength(val, len(val))
+	n.Set(i, bson.TypeArray, val)
 	return nil
 }
 
@@ -107,53 +110,53 @@ func (o *listing) items(s string) func(yield func(string) bool) {
 	}
 }
 
-func (o *unlisting) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+func (o *unlisting) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	el := &n.elems[i]
-	if el.typ != bson.TypeArray {
-		return refuse(o.field, "is of type %s, not a list", TypeName(el.typ))
+	el := &n.Elems[i]
+	if el.Type != bson.TypeArray {
+		return edit.Refuse(o.field, "is of type %s, not a list", edit.TypeName(el.Type))
 	}
 	// Check every item while joining: an item that would split differently must fail the record.
-	list, err := e.openAt(el)
+	list, err := e.OpenAt(el)
 	if err != nil {
 		return err
 	}
-	at := len(e.scratch)
-	e.scratch = append(e.scratch, 0, 0, 0, 0)
+	at := len(e.Scratch)
+	e.Scratch = append(e.Scratch, 0, 0, 0, 0)
 	put := 0
-	for k := range list.elems {
-		item := &list.elems[k]
-		if item.typ != bson.TypeString {
-			return refuse(o.field, "has item %d of type %s, not string", k, TypeName(item.typ))
+	for k := range list.Elems {
+		item := &list.Elems[k]
+		if item.Type != bson.TypeString {
+			return edit.Refuse(o.field, "has item %d of type %s, not string", k, edit.TypeName(item.Type))
 		}
-		s := stringOf(item.val)
+		s := scalar.StringOf(item.Val)
 		switch {
 		// The numbers would not come back from the string.
-		case string(item.name) != strconv.Itoa(k):
-			return refuse(o.field, "is a list whose items are not numbered from 0")
+		case string(item.Name) != strconv.Itoa(k):
+			return edit.Refuse(o.field, "is a list whose items are not numbered from 0")
 		case strings.Contains(s, o.separator):
-			return refuse(o.field, "has item %d with the separator %q in it", k, o.separator)
+			return edit.Refuse(o.field, "has item %d with the separator %q in it", k, o.separator)
 		case o.tidy:
 			if s = strings.TrimSpace(s); s == "" {
 				continue
 			}
-		case s == "" && len(list.elems) == 1:
-			return refuse(o.field, "is a list of one empty string, which would come back as a list without items")
+		case s == "" && len(list.Elems) == 1:
+			return edit.Refuse(o.field, "is a list of one empty string, which would come back as a list without items")
 		}
 		// Not the item's index: with tidy, empty items are skipped.
 		if put > 0 {
-			e.scratch = append(e.scratch, o.separator...)
+			e.Scratch = append(e.Scratch, o.separator...)
 		}
-		e.scratch = append(e.scratch, s...)
+		e.Scratch = append(e.Scratch, s...)
 		put++
 	}
-	e.scratch = append(e.scratch, 0)
-	val := e.scratch[at:len(e.scratch):len(e.scratch)]
-	putLength(val, len(val)-4)
-	n.set(i, bson.TypeString, val)
+	e.Scratch = append(e.Scratch, 0)
+	val := e.Scratch[at:len(e.Scratch):len(e.Scratch)]
+	edit.PutLength(val, len(val)-4)
+	n.Set(i, bson.TypeString, val)
 	return nil
 }
 

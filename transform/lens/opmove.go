@@ -3,57 +3,55 @@ package lens
 import (
 	"fmt"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // rename gives a field another name. The field keeps its place.
 type rename struct {
-	from, to path // with the same parent
+	from, to edit.Path // with the same parent
 }
 
-func (o *rename) String() string  { return fmt.Sprintf("rename %s to %s", o.from, o.to) }
-func (o *rename) inverse() op     { return &rename{o.to, o.from} }
-func (o *rename) takes() []path   { return []path{o.from} }
-func (o *rename) makes() []path   { return []path{o.to} }
-func (o *rename) changes() []path { return nil }
+func (o *rename) String() string       { return fmt.Sprintf("rename %s to %s", o.from, o.to) }
+func (o *rename) inverse() op          { return &rename{o.to, o.from} }
+func (o *rename) takes() []edit.Path   { return []edit.Path{o.from} }
+func (o *rename) makes() []edit.Path   { return []edit.Path{o.to} }
+func (o *rename) changes() []edit.Path { return nil }
 
-func (o *rename) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
+func (o *rename) trace(p edit.Path) (edit.Path, fate) { return traceMove(p, o.from, o.to) }
 
-func (o *rename) apply(e *editor, root *node) error {
-	n, err := e.parent(root, o.from)
+func (o *rename) apply(e *edit.Editor, root *edit.Node) error {
+	n, err := e.Parent(root, o.from)
 	if err != nil || n == nil {
 		return err
 	}
 	if err := absent(n, o.to); err != nil {
 		return err
 	}
-	i, err := n.find(o.from.last())
+	i, err := n.Find(o.from.Last())
 	if err != nil || i < 0 {
 		return err
 	}
-	// end 0 marks the element as new. Otherwise encode would copy the old name.
-	n.elems[i].name, n.elems[i].end = o.to.last(), 0
-	n.changed = true
+	n.Rename(i, o.to.Last())
 	return nil
 }
 
 // absent refuses a record that already has the field which the operation makes. The reverse would
 // take it for the operation's field.
-func absent(n *node, p path) error {
-	i, err := n.find(p.last())
+func absent(n *edit.Node, p edit.Path) error {
+	i, err := n.Find(p.Last())
 	if err == nil && i >= 0 {
-		err = refuse(p, "is there already (%s), and the reverse would mistake it for the one made here", TypeName(n.elems[i].typ))
+		err = edit.Refuse(p, "is there already (%s), and the reverse would mistake it for the one made here", edit.TypeName(n.Elems[i].Type))
 	}
 	return err
 }
 
-func traceMove(p, from, to path) (path, fate) {
+func traceMove(p, from, to edit.Path) (edit.Path, fate) {
 	switch {
-	case p.under(from):
-		return p.rebase(from, to), kept
-	case p.under(to):
+	case p.Under(from):
+		return p.Rebase(from, to), kept
+	case p.Under(to):
 		return nil, clashes
-	case from.under(p) || to.under(p):
+	case from.Under(p) || to.Under(p):
 		return p, covers
 	}
 	return p, kept
@@ -62,89 +60,32 @@ func traceMove(p, from, to path) (path, fate) {
 // move moves a field to another object. It creates missing objects on the way and removes objects
 // that become empty. The record itself counts as an object.
 type move struct {
-	from, to path
+	from, to edit.Path
 }
 
-func (o *move) String() string            { return fmt.Sprintf("move %s to %s", o.from, o.to) }
-func (o *move) inverse() op               { return &move{o.to, o.from} }
-func (o *move) takes() []path             { return []path{o.from} }
-func (o *move) makes() []path             { return []path{o.to} }
-func (o *move) changes() []path           { return nil }
-func (o *move) trace(p path) (path, fate) { return traceMove(p, o.from, o.to) }
+func (o *move) String() string                      { return fmt.Sprintf("move %s to %s", o.from, o.to) }
+func (o *move) inverse() op                         { return &move{o.to, o.from} }
+func (o *move) takes() []edit.Path                  { return []edit.Path{o.from} }
+func (o *move) makes() []edit.Path                  { return []edit.Path{o.to} }
+func (o *move) changes() []edit.Path                { return nil }
+func (o *move) trace(p edit.Path) (edit.Path, fate) { return traceMove(p, o.from, o.to) }
 
-func (o *move) apply(e *editor, root *node) error {
+func (o *move) apply(e *edit.Editor, root *edit.Node) error {
 	// Check the destination even if there is nothing to move: the reverse would move it.
-	if n, i, err := e.lookup(root, o.to); err != nil {
+	if n, i, err := e.Lookup(root, o.to); err != nil {
 		return err
 	} else if i >= 0 {
 		return absent(n, o.to)
 	}
-	n, i, err := e.lookup(root, o.from)
+	n, i, err := e.Lookup(root, o.from)
 	if err != nil || i < 0 {
 		return err
 	}
 	// Copy the element before remove shifts the others over it.
-	el := n.elems[i]
-	n.remove(i)
-	if err := e.prune(root, o.from.parent()); err != nil {
+	el := n.Elems[i]
+	n.Remove(i)
+	if err := e.Prune(root, o.from.Parent()); err != nil {
 		return err
 	}
-	return e.insert(root, o.to, el)
-}
-
-// prune removes the object at p if it is empty, and then its empty parents. It never removes an
-// item.
-func (e *editor) prune(root *node, p path) error {
-	for ; len(p) > 0 && !p.isItem(); p = p.parent() {
-		n, i, err := e.lookup(root, p)
-		if err != nil || i < 0 {
-			return err
-		}
-		s, err := e.sub(n, i)
-		if err != nil || s == nil {
-			return err
-		}
-		if len(s.elems) > 0 {
-			// complement may later remove a default, the object's last field.
-			s.emptying = true
-			return nil
-		}
-		n.remove(i)
-	}
-	return nil
-}
-
-// insert puts el at the end of the object at p's parent, and creates missing objects.
-func (e *editor) insert(root *node, p path, el elem) error {
-	n := root
-	for depth, part := range p.parent() {
-		i, err := n.find(part)
-		if err != nil {
-			return err
-		}
-		if i < 0 {
-			// A new object has no source bytes, so encode must write it.
-			made := e.node()
-			made.changed = true
-			n.append(elem{typ: bson.TypeEmbeddedDocument, name: part, sub: made})
-			n = made
-			continue
-		}
-		here := p[:depth+1]
-		s, err := e.sub(n, i)
-		if err != nil {
-			return err
-		}
-		if s == nil {
-			return refuse(here, "is a value of type %s, not an object that could hold %s", TypeName(n.elems[i].typ), p.last())
-		}
-		if len(s.elems) == 0 && !here.isItem() {
-			// The reverse removes objects that it leaves empty.
-			return refuse(here, "is an empty object, which the reverse would mistake for one made here")
-		}
-		n = s
-	}
-	el.name = p.last()
-	n.append(el)
-	return nil
+	return e.Insert(root, o.to, el)
 }

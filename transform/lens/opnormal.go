@@ -12,6 +12,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // normalStep is one step to the form in which values are compared.
@@ -38,7 +40,7 @@ func (s normalStep) removes() bool { return s == stepEmpty || s == stepNull }
 // the far side keeps its form while the meaning is equal. A step leaves values of other types
 // alone.
 type normalize struct {
-	field path
+	field edit.Path
 	steps []normalStep
 	back  bool
 }
@@ -48,39 +50,39 @@ func (o *normalize) String() string {
 	for i, s := range o.steps {
 		names[i] = string(s)
 	}
-	return fmt.Sprintf("normalize %s (%s)", o.field, joinNames(names))
+	return fmt.Sprintf("normalize %s (%s)", o.field, strings.Join(names, ", "))
 }
-func (o *normalize) inverse() op               { return &normalize{o.field, o.steps, !o.back} }
-func (o *normalize) takes() []path             { return nil }
-func (o *normalize) makes() []path             { return nil }
-func (o *normalize) changes() []path           { return []path{o.field} }
-func (o *normalize) trace(p path) (path, fate) { return traceConvert(p, o.field) }
-func (o *normalize) removes() bool             { return slices.ContainsFunc(o.steps, normalStep.removes) }
+func (o *normalize) inverse() op                         { return &normalize{o.field, o.steps, !o.back} }
+func (o *normalize) takes() []edit.Path                  { return nil }
+func (o *normalize) makes() []edit.Path                  { return nil }
+func (o *normalize) changes() []edit.Path                { return []edit.Path{o.field} }
+func (o *normalize) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
+func (o *normalize) removes() bool                       { return slices.ContainsFunc(o.steps, normalStep.removes) }
 
 func (o *normalize) forms() []form {
 	return []form{{fields: []holding{{path: o.field, by: o}}}}
 }
 
-func (o *normalize) apply(e *editor, root *node) error {
-	n, i, err := e.lookup(root, o.field)
+func (o *normalize) apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.field)
 	if err != nil || i < 0 || o.back {
 		return err
 	}
-	el := &n.elems[i]
-	was := bson.RawValue{Type: el.typ, Value: el.value()}
+	el := &n.Elems[i]
+	was := bson.RawValue{Type: el.Type, Value: el.Value()}
 	v := was
 	for _, step := range o.steps {
 		if v, err = step.apply(v); err != nil {
-			return refuse(o.field, "%w", err)
+			return edit.Refuse(o.field, "%w", err)
 		}
 		if v.Type == 0 {
-			n.remove(i)
+			n.Remove(i)
 			return nil
 		}
 	}
 	// An unchanged value must not mark the record as changed.
-	if !sameValue(v, was) {
-		n.set(i, v.Type, v.Value)
+	if !edit.SameValue(v, was) {
+		n.Set(i, v.Type, v.Value)
 	}
 	return nil
 }
@@ -98,7 +100,7 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 			return bson.RawValue{}, nil
 		}
 	case stepZero:
-		if v.Type == bson.TypeDouble && isMinusZero(v.Value) {
+		if v.Type == bson.TypeDouble && scalar.IsMinusZero(v.Value) {
 			return bson.RawValue{Type: v.Type, Value: make([]byte, 8)}, nil
 		}
 	case stepSort, stepDeduplicate:
@@ -107,7 +109,7 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 		}
 	default:
 		if v.Type == bson.TypeString {
-			return stringValue(s.applyText(stringOf(v.Value))), nil
+			return scalar.StringValue(s.applyText(scalar.StringOf(v.Value))), nil
 		}
 	}
 	return v, nil
@@ -129,12 +131,12 @@ func (s normalStep) applyText(text string) string {
 func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 	items, err := bson.Raw(v.Value).Values()
 	if err != nil {
-		return v, errMalformed
+		return v, edit.ErrMalformed
 	}
 	if s == stepDeduplicate {
 		seen := make(map[string]bool, len(items))
 		items = slices.DeleteFunc(items, func(item bson.RawValue) bool {
-			key := tableKey(item)
+			key := edit.ValueKey(item)
 			was := seen[key]
 			seen[key] = true
 			return was
@@ -150,7 +152,7 @@ func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 		b = append(b, item.Value...)
 	}
 	b = append(b, 0)
-	putLength(b, len(b))
+	edit.PutLength(b, len(b))
 	return bson.RawValue{Type: bson.TypeArray, Value: b}, nil
 }
 
@@ -164,7 +166,7 @@ func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
 	for i, item := range items {
 		key, err := record.KeyOf(item)
 		if err != nil {
-			return nil, fmt.Errorf("has item %d of type %s, which has no order for sort", i, TypeName(item.Type))
+			return nil, fmt.Errorf("has item %d of type %s, which has no order for sort", i, edit.TypeName(item.Type))
 		}
 		out[i] = placed{record.Cursor(key), item}
 	}

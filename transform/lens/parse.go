@@ -86,7 +86,7 @@ func (p *lensParser) operations(n ast.Node) error {
 	}
 	// Fields that become part of the key are taken first. Fields that come out of the key are added
 	// last, once all other operations are done.
-	before, after := p.lens.keys.ops()
+	before, after := keyOps(p.lens.keys)
 	ops, err := p.operationList(n, before...)
 	if err != nil {
 		return err

@@ -1,14 +1,11 @@
 package lens
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 // WholeKey is the variable of a Pattern for a whole name, including slashes.
-const WholeKey = "_key"
+const WholeKey = keymap.WholeKey
 
 // Pattern is the form of a kind's names: segments between slashes with at most one variable each,
 // such as projects/{project}/secrets/{secret}. A variable matches one or more characters other than
@@ -17,241 +14,26 @@ const WholeKey = "_key"
 // matches only the texts of values of that type.
 //
 // A Pattern is safe for concurrent use.
-type Pattern struct {
-	text      string // as written in the lens
-	plain     string // without types
-	segments  []segment
-	variables []string
-	types     []idType // of the variables; empty if none is declared
-	whole     int      // index of the segment with {_key}; -1 for none
-}
-
-// segment is the part of a pattern between two slashes.
-type segment struct {
-	before, after string
-	variable      int // index of the variable between them; -1: only before
-}
+type Pattern struct{ form *keymap.Pattern }
 
 // ParsePattern parses a pattern.
-func ParsePattern(text string) (*Pattern, error) {
-	bad := func(format string, args ...any) (*Pattern, error) {
-		return nil, fmt.Errorf("pattern %q: %s", text, fmt.Sprintf(format, args...))
-	}
-	if text == "" {
-		return bad("it is empty")
-	}
-	p := &Pattern{text: text, whole: -1}
-	var plain []string
-	for i, part := range strings.Split(text, "/") {
-		if part == "" && i > 0 {
-			return bad("it has an empty segment")
-		}
-		if strings.ContainsRune(part, 0) {
-			return bad("it holds a NUL byte")
-		}
-		// One variable at most for each segment: with two, a name could match in several ways.
-		before, rest, braced := strings.Cut(part, "{")
-		// Report the brace itself. The later errors would name only the variable.
-		if strings.Contains(before, "}") {
-			return bad("} without { before it in segment %q", part)
-		}
-		if !braced {
-			p.segments, plain = append(p.segments, segment{before: part, variable: -1}), append(plain, part)
-			continue
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		name, declared, typed := strings.Cut(name, ":")
-		var typ idType
-		if typed {
-			var err error
-			if typ, err = idTypeOf(declared); err != nil {
-				return bad("{%s}: %v", name, err)
-			}
-		}
-		switch {
-		case !closed:
-			return bad("{ without } in segment %q", part)
-		case strings.ContainsAny(after, "{}"):
-			return bad("segment %q has two variables, so that a name could be read in several ways; put a slash between them", part)
-		case !variableName(name):
-			return bad("%q is not the name of a variable: letters, digits and _, beginning with a letter", name)
-		case slices.Contains(p.variables, name):
-			return bad("the variable {%s} is there twice", name)
-		}
-		if name == WholeKey {
-			p.whole = i
-		}
-		p.segments = append(p.segments, segment{before, after, len(p.variables)})
-		p.variables, p.types = append(p.variables, name), append(p.types, typ)
-		// Messages and comparisons need the pattern without types.
-		plain = append(plain, before+"{"+name+"}"+after)
-	}
-	p.plain = strings.Join(plain, "/")
-	return p, nil
-}
+func ParsePattern(text string) (*Pattern, error) { return patternOf(keymap.ParsePattern(text)) }
 
-// variableName accepts plain names, WholeKey, and the variables item.<path> and item._id, which
-// only a fanOut's key may use.
-func variableName(s string) bool {
-	if s == WholeKey || s == itemPrefix+string(fieldID) {
-		return true
+func patternOf(form *keymap.Pattern, err error) (*Pattern, error) {
+	if form == nil {
+		return nil, err
 	}
-	// Only fields of an item may have dots.
-	s, item := strings.CutPrefix(s, itemPrefix)
-	if !item && strings.Contains(s, ".") {
-		return false
-	}
-	for part := range strings.SplitSeq(s, ".") {
-		for i, c := range part {
-			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-			if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
-				return false
-			}
-		}
-		if part == "" {
-			return false
-		}
-	}
-	return true
+	return &Pattern{form}, err
 }
 
 // String returns the pattern as written.
-func (p *Pattern) String() string { return p.text }
+func (p *Pattern) String() string { return p.form.String() }
 
 // Variables returns the names of the variables in order.
-func (p *Pattern) Variables() []string { return slices.Clone(p.variables) }
+func (p *Pattern) Variables() []string { return p.form.Variables() }
 
 // Match returns the values of a name's variables, in order.
-func (p *Pattern) Match(name string) ([]string, error) {
-	values := make([]string, len(p.variables))
-	if err := p.match(name, values); err != nil {
-		return nil, err
-	}
-	return values, nil
-}
-
-var errNoMatch = errors.New("the name does not match")
-
-// match fills in values, one for each variable.
-func (p *Pattern) match(name string, values []string) error {
-	// Match the text first: the types check the values that it finds.
-	if err := p.matchText(name, values); err != nil {
-		return err
-	}
-	for i, t := range p.types {
-		if err := t.check(values[i]); err != nil {
-			return fmt.Errorf("{%s} %w", p.variables[i], err)
-		}
-	}
-	return nil
-}
-
-func (p *Pattern) matchText(name string, values []string) error {
-	n := len(p.segments)
-	// A quick test that rejects most names of other forms.
-	if p.whole < 0 && strings.Count(name, "/") != n-1 {
-		return p.mismatch(name)
-	}
-	rest := name
-	for i, s := range p.segments {
-		// The number of segments in {_key} is unknown here. Continue from the end.
-		if i == p.whole {
-			break
-		}
-		part := rest
-		if i < n-1 {
-			var found bool
-			if part, rest, found = strings.Cut(rest, "/"); !found {
-				return p.mismatch(name)
-			}
-		}
-		if !s.match(part, values, false) {
-			return p.mismatch(name)
-		}
-	}
-	if p.whole < 0 {
-		return nil
-	}
-	// Count the segments after {_key} from the end, because {_key} may contain slashes.
-	for i := n - 1; i > p.whole; i-- {
-		at := strings.LastIndexByte(rest, '/')
-		if at < 0 || !p.segments[i].match(rest[at+1:], values, false) {
-			return p.mismatch(name)
-		}
-		rest = rest[:at]
-	}
-	if !p.segments[p.whole].match(rest, values, true) {
-		return p.mismatch(name)
-	}
-	return nil
-}
-
-func (s segment) match(part string, values []string, whole bool) bool {
-	if s.variable < 0 {
-		return part == s.before
-	}
-	if len(part) < len(s.before)+len(s.after) || !strings.HasPrefix(part, s.before) || !strings.HasSuffix(part, s.after) {
-		return false
-	}
-	v := part[len(s.before) : len(part)-len(s.after)]
-	values[s.variable] = v
-	// Only {_key} may be empty. Any other empty variable would make names ambiguous.
-	return whole || v != ""
-}
-
-func (p *Pattern) mismatch(name string) error {
-	return fmt.Errorf("%q is not of the form %s: %w", shortened(name), p.plain, errNoMatch)
-}
-
-// shortened truncates a name for an error, because errors are stored.
-func shortened(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func (p *Pattern) Match(name string) ([]string, error) { return p.form.Match(name) }
 
 // Name returns the name with the given values, one for each variable, in order.
-func (p *Pattern) Name(values []string) (string, error) {
-	if len(values) != len(p.variables) {
-		return "", fmt.Errorf("pattern %s has %d variables, not %d", p.text, len(p.variables), len(values))
-	}
-	for i, v := range values {
-		if err := checkValue(p.variables[i], v); err != nil {
-			return "", err
-		}
-		if err := p.types[i].check(v); err != nil {
-			return "", fmt.Errorf("{%s} %w", p.variables[i], err)
-		}
-	}
-	return string(p.appendName(nil, values, len(p.segments))), nil
-}
-
-// checkValue refuses a value that would be read differently from a name.
-func checkValue(variable, value string) error {
-	switch {
-	case variable == WholeKey:
-		return nil
-	case value == "":
-		return fmt.Errorf("{%s} would be empty", variable)
-	case strings.Contains(value, "/"):
-		return fmt.Errorf("{%s} would be %q, which holds a slash", variable, shortened(value))
-	}
-	return nil
-}
-
-// appendName appends the first n segments.
-func (p *Pattern) appendName(dst []byte, values []string, n int) []byte {
-	for i, s := range p.segments[:n] {
-		if i > 0 {
-			dst = append(dst, '/')
-		}
-		dst = append(dst, s.before...)
-		if s.variable >= 0 {
-			dst = append(dst, values[s.variable]...)
-			dst = append(dst, s.after...)
-		}
-	}
-	return dst
-}
+func (p *Pattern) Name(values []string) (string, error) { return p.form.Name(values) }

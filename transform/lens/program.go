@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // program is a list of operations in one direction.
@@ -21,11 +23,11 @@ type program struct {
 
 // holding is a field that only the far side has. The program keeps its value there.
 type holding struct {
-	path path
+	path edit.Path
 	// matches has one path for each itemPart of path: the field, from the list on, that
 	// distinguishes the items, by its far name. It is nil for the entries of a map, whose names
 	// distinguish them.
-	matches []path
+	matches []edit.Path
 	by      fmt.Stringer // the operation that loses the field in the reverse
 }
 
@@ -34,6 +36,10 @@ type rewrapper interface{ rewrap(h holding) holding }
 
 // holder is an op that keeps fields which only the far side has.
 type holder interface{ holds() []holding }
+
+// grouped is an op that needs more than its record: the record's group, or the name on the other
+// side.
+type grouped interface{ grouped() }
 
 // compileProgram finds the parts of the complement that a list of operations needs.
 func compileProgram(ops []op) (program, error) {
@@ -103,7 +109,7 @@ func (h holding) trace(ops []op) (holding, fate, error) {
 }
 
 // traceKept follows a path that must stay the path of one value.
-func traceKept(p path, ops []op) (path, error) {
+func traceKept(p edit.Path, ops []op) (edit.Path, error) {
 	for _, o := range ops {
 		next, f := o.trace(p)
 		if f != kept && f != converted {
@@ -117,15 +123,15 @@ func traceKept(p path, ops []op) (path, error) {
 func (p *program) run(doc, have bson.Raw) (bson.Raw, error) { return p.runGroup(doc, have, nil) }
 
 // runGroup is run for a record with other records around it.
-func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
+func (p *program) runGroup(doc, have bson.Raw, g *edit.Group) (bson.Raw, error) {
 	if len(p.ops) == 0 {
 		return doc, nil
 	}
-	e := editors.Get().(*editor)
-	defer e.release()
+	e := edit.New()
+	defer e.Release()
 	// release clears them again.
-	e.group, e.have = g, have
-	root, err := e.open(doc)
+	e.Group, e.Have = g, have
+	root, err := e.Open(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -135,16 +141,16 @@ func (p *program) runGroup(doc, have bson.Raw, g *group) (bson.Raw, error) {
 		}
 	}
 	// Return the source's bytes: re-encoding an unchanged record would only cost time.
-	if !root.dirty() && (have == nil || !p.keeps()) {
+	if !root.Dirty() && (have == nil || !p.keeps()) {
 		return doc, nil
 	}
 	// A new record has no complement: defaults apply.
 	if have != nil {
-		if err := e.over(root, have, p); err != nil {
+		if err := p.over(e, root, have); err != nil {
 			return nil, complementError(err)
 		}
 	}
-	return root.encode(make([]byte, 0, len(doc)+p.grow)), nil
+	return root.Encode(make([]byte, 0, len(doc)+p.grow)), nil
 }
 
 // keeps reports whether the result keeps anything of the target's record.
@@ -152,30 +158,30 @@ func (p *program) keeps() bool { return len(p.held)+len(p.forms) > 0 }
 
 // over restores three things of the target's record: fields that only it has, the forms of values,
 // and the order of fields.
-func (e *editor) over(n *node, have bson.Raw, p *program) error {
-	h, err := e.open(have)
+func (p *program) over(e *edit.Editor, n *edit.Node, have bson.Raw) error {
+	h, err := e.Open(have)
 	if err != nil {
 		return err
 	}
 	for _, f := range p.held {
-		if err := e.complement(n, h, f.path, f.matches); err != nil {
+		if err := e.Complement(n, h, f.path, f.matches); err != nil {
 			return err
 		}
 	}
 	// Forms come after the held fields and before the order: they compare complete records, and add
 	// fields whose place is restored last.
-	if err := e.keepForms(n, h, have, p); err != nil {
+	if err := p.keepForms(e, n, h, have); err != nil {
 		return err
 	}
 	for _, f := range p.held {
-		if err := e.restoreItems(n, h, f.path, f.matches); err != nil {
+		if err := e.RestoreItems(n, h, f.path, f.matches); err != nil {
 			return err
 		}
 	}
 	for _, f := range p.forms {
-		if err := e.restoreItems(n, h, f.fields[0].path, f.fields[0].matches); err != nil {
+		if err := e.RestoreItems(n, h, f.fields[0].path, f.fields[0].matches); err != nil {
 			return err
 		}
 	}
-	return e.restoreOrder(n, h)
+	return e.RestoreOrder(n, h)
 }

@@ -11,6 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // selfKind is the name of the lens's own kind in a reference.
@@ -19,10 +22,10 @@ const selfKind = "self"
 // reference is a field with the key of a record of another kind. Its values follow that kind's keys
 // in both directions. Absent and null fields stay.
 type reference struct {
-	field    path
-	list     bool // the field is a list of keys
-	optional bool // values that are not keys of the kind stay
-	both     path // path of the list of old and new keys, while a data update holds both; nil: none
+	field    edit.Path
+	list     bool      // the field is a list of keys
+	optional bool      // values that are not keys of the kind stay
+	both     edit.Path // path of the list of old and new keys, while a data update holds both; nil: none
 	to       *target
 	up       bool
 }
@@ -31,8 +34,8 @@ type reference struct {
 type target struct {
 	kind, service string
 	with          []targetPart
-	keys          *keys  // nil: keys are the same on both sides
-	old, now      string // names of the kind in the two versions
+	keys          *keymap.Keys // nil: keys are the same on both sides
+	old, now      string       // names of the kind in the two versions
 	linked        bool
 	asks          bool // keys that do not follow from keys alone are looked up
 	at            position
@@ -42,8 +45,8 @@ type target struct {
 // keys have.
 type targetPart struct {
 	name  string // of the variable
-	field path
-	typ   idType
+	field edit.Path
+	typ   scalar.IDType
 	slot  int // of the variable in keys
 	at    position
 }
@@ -54,20 +57,20 @@ func (o *reference) inverse() op {
 	back.up = !o.up
 	return &back
 }
-func (o *reference) takes() []path   { return nil }
-func (o *reference) makes() []path   { return nil }
-func (o *reference) changes() []path { return []path{o.field} }
-func (o *reference) reads() []path {
-	ps := make([]path, len(o.to.with))
+func (o *reference) takes() []edit.Path   { return nil }
+func (o *reference) makes() []edit.Path   { return nil }
+func (o *reference) changes() []edit.Path { return []edit.Path{o.field} }
+func (o *reference) reads() []edit.Path {
+	ps := make([]edit.Path, len(o.to.with))
 	for i, p := range o.to.with {
 		ps[i] = p.field
 	}
 	return ps
 }
 
-func (o *reference) trace(p path) (path, fate) { return traceConvert(p, o.field) }
+func (o *reference) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
 
-func (o *reference) apply(e *editor, root *node) error {
+func (o *reference) apply(e *edit.Editor, root *edit.Node) error {
 	if !o.to.linked {
 		return errNotLinked
 	}
@@ -75,60 +78,60 @@ func (o *reference) apply(e *editor, root *node) error {
 	if o.to.keys == nil {
 		return nil
 	}
-	n, i, err := e.lookup(root, o.field)
-	if err != nil || i < 0 || n.elems[i].typ == bson.TypeNull {
+	n, i, err := e.Lookup(root, o.field)
+	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
-	var parts [maxVariables]string
+	var parts [keymap.MaxVariables]string
 	// Read the parts once: they are the same for all keys of a list.
 	if err := o.parts(e, root, parts[:]); err != nil {
 		return err
 	}
-	el := &n.elems[i]
+	el := &n.Elems[i]
 	if !o.list {
-		typ, val, err := o.value(e, el.typ, el.value(), parts[:])
+		typ, val, err := o.value(e, el.Type, el.Value(), parts[:])
 		if err != nil {
-			return refuse(o.field, "%v", err)
+			return edit.Refuse(o.field, "%v", err)
 		}
 		if val != nil {
-			n.set(i, typ, val)
+			n.Set(i, typ, val)
 		}
 		return nil
 	}
-	if el.typ != bson.TypeArray {
-		return refuse(o.field, "is of type %s, not a list of keys", TypeName(el.typ))
+	if el.Type != bson.TypeArray {
+		return edit.Refuse(o.field, "is of type %s, not a list of keys", edit.TypeName(el.Type))
 	}
 	// Map each key of the list in its place.
-	items, err := e.openAt(el)
+	items, err := e.OpenAt(el)
 	if err != nil {
 		return err
 	}
-	for k := range items.elems {
-		item := &items.elems[k]
-		typ, val, err := o.value(e, item.typ, item.value(), parts[:])
+	for k := range items.Elems {
+		item := &items.Elems[k]
+		typ, val, err := o.value(e, item.Type, item.Value(), parts[:])
 		if err != nil {
-			return refuse(o.field.join(path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
+			return edit.Refuse(o.field.Join(edit.Path{strconv.AppendInt(nil, int64(k), 10)}), "%v", err)
 		}
 		if val != nil {
-			items.set(k, typ, val)
+			items.Set(k, typ, val)
 		}
 	}
 	return nil
 }
 
 // parts reads the key's parts from other fields into the slots of their variables.
-func (o *reference) parts(e *editor, root *node, parts []string) error {
+func (o *reference) parts(e *edit.Editor, root *edit.Node, parts []string) error {
 	for _, p := range o.to.with {
-		n, i, err := e.lookup(root, p.field)
+		n, i, err := e.Lookup(root, p.field)
 		if err != nil {
 			return err
 		}
 		if i < 0 {
 			return fmt.Errorf("the record has no %s, which is {%s} of the key of %s", p.field, p.name, o.to.kind)
 		}
-		text, err := p.typ.read(bson.RawValue{Type: n.elems[i].typ, Value: n.elems[i].value()}, readExact)
+		text, err := p.typ.Read(bson.RawValue{Type: n.Elems[i].Type, Value: n.Elems[i].Value()}, scalar.ReadExact)
 		if err == nil {
-			err = o.to.keys.variables[p.slot].take(text)
+			err = o.to.keys.Variables[p.slot].Take(text)
 		}
 		if err != nil {
 			return fmt.Errorf("%s %w", p.field, err)
@@ -140,10 +143,10 @@ func (o *reference) parts(e *editor, root *node, parts []string) error {
 
 // fill adds the parts from other fields to the target's values. A part that the key also contains
 // must be equal, or the reverse would point to another record.
-func (o *reference) fill(way keyWay, values, parts []string) error {
-	src, _ := way.source()
+func (o *reference) fill(way keymap.Way, values, parts []string) error {
+	src, _ := way.Source()
 	for _, p := range o.to.with {
-		if slices.Contains(src.variables, p.name) && values[p.slot] != parts[p.slot] {
+		if slices.Contains(src.Variables, p.name) && values[p.slot] != parts[p.slot] {
 			return fmt.Errorf("names another {%s} than %s does, and the reverse could not make it again", p.name, p.field)
 		}
 		values[p.slot] = parts[p.slot]
@@ -152,31 +155,31 @@ func (o *reference) fill(way keyWay, values, parts []string) error {
 }
 
 // value maps one key. A nil result means that the value stays.
-func (o *reference) value(e *editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
-	way, id := keyWay{o.to.keys, o.up}, bson.RawValue{Type: typ, Value: val}
-	var values [maxVariables]string
-	err := way.read(id, readExact, values[:])
+func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []string) (bson.Type, []byte, error) {
+	way, id := keymap.Way{Keys: o.to.keys, Up: o.up}, bson.RawValue{Type: typ, Value: val}
+	var values [keymap.MaxVariables]string
+	err := way.Read(id, scalar.ReadExact, values[:])
 	if err == nil {
 		if err := o.fill(way, values[:], parts); err != nil {
 			return 0, nil, err
 		}
-		typ, val = e.id(func(dst []byte) (bson.Type, []byte) { return way.appendTarget(dst, values[:]) })
+		typ, val = e.Id(func(dst []byte) (bson.Type, []byte) { return way.AppendTarget(dst, values[:]) })
 		return typ, val, nil
 	}
 	// A better message for the frequent mistake of another type.
-	if src, _ := way.source(); !o.optional && src.textual() && typ != bson.TypeString {
-		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", show(typ, val), TypeName(typ), o.to.kind)
+	if src, _ := way.Source(); !o.optional && src.Textual() && typ != bson.TypeString {
+		return 0, nil, fmt.Errorf("is %s (%s), not a key of %s", edit.Show(typ, val), edit.TypeName(typ), o.to.kind)
 	}
 	if !o.optional {
 		return 0, nil, fmt.Errorf("is no key of %s: %w", o.to.kind, err)
 	}
 	// The value may stay only if the reverse leaves it as well. It must not equal a key except for
 	// the number type, because it would then point to nothing.
-	if key, errKey := record.KeyOf(id); errKey == nil && way.read(key.Value(), readKey, values[:]) == nil {
+	if key, errKey := record.KeyOf(id); errKey == nil && way.Read(key.Value(), scalar.ReadKey, values[:]) == nil {
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
-	if err := (keyWay{o.to.keys, !o.up}).read(id, readExact, values[:]); err == nil {
-		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", show(typ, val), o.to.kind)
+	if err := (keymap.Way{Keys: o.to.keys, Up: !o.up}).Read(id, scalar.ReadExact, values[:]); err == nil {
+		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", edit.Show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil
 }
@@ -227,7 +230,7 @@ func (p *lensParser) reference(n ast.Node) (op, error) {
 		case o.to.service == "":
 			return nil, p.errorAt(n, "both is for a kind of another service: name it with service and imports")
 		// Clients must find the list next to the field.
-		case o.field.isItem() || o.field.equal(o.both) || !o.field.parent().equal(o.both.parent()):
+		case o.field.IsItem() || o.field.Equal(o.both) || !o.field.Parent().Equal(o.both.Parent()):
 			return nil, p.errorAt(n, "both must be another field of the object that has %s: the list of its old and new key", o.field)
 		}
 		at := p.position(n)
@@ -247,10 +250,10 @@ func (p *lensParser) targetParts(n ast.Node) ([]targetPart, error) {
 	// Sorted, so that the first error is always the same.
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		v := values[name]
-		if v.field == nil || v.keepField {
+		if v.Field == nil || v.KeepField {
 			return nil, p.errorAt(v.node, "with: %s must be {field: ...}, the field of this record that holds {%s} of the key in both versions", name, name)
 		}
-		parts = append(parts, targetPart{name: name, field: v.field, typ: v.fieldType, at: p.position(v.node)})
+		parts = append(parts, targetPart{name: name, field: v.Field, typ: v.fieldType, at: p.position(v.node)})
 	}
 	return parts, nil
 }

@@ -1,6 +1,10 @@
 package lens
 
-import "fmt"
+import (
+	"fmt"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
+)
 
 // Rules returns the conditions that writers of the new version must meet, so that Down accepts
 // their records. A record that breaks one is parked after the switch, when no writer of the old
@@ -12,11 +16,11 @@ func (l *Lens) Rules() []string {
 		switch o := o.(type) {
 		case *convert:
 			switch {
-			case o.from == tEpoch && o.to == tDate && !o.rounding:
+			case o.from == scalar.Epoch && o.to == scalar.Date && !o.rounding:
 				rule("%s has no milliseconds: every date is a whole second (%s)", o.field, o)
-			case o.to == tString && o.from != tString:
+			case o.to == scalar.String && o.from != scalar.String:
 				rule("%s is text that is a %s, written as the lens writes it (%s)", o.field, o.from, o)
-			case o.from != tNumber && o.to != tNumber && o.from != o.to:
+			case o.from != scalar.Number && o.to != scalar.Number && o.from != o.to:
 				rule("%s is of type %s, and has an equal of type %s (%s)", o.field, o.to, o.from, o)
 			}
 		case *table:

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
@@ -19,83 +20,83 @@ import (
 // source's field, and is removed.
 type scatter struct {
 	*fan
-	far path // path on the far side of a value that stays in the field; nil: unknown
+	far edit.Path // path on the far side of a value that stays in the field; nil: unknown
 }
 
-func (o *scatter) String() string  { return fmt.Sprintf("%s %s", o.verb(), o.field) }
-func (o *scatter) inverse() op     { return &collect{fan: o.fan} }
-func (o *scatter) takes() []path   { return []path{o.field} }
-func (o *scatter) makes() []path   { return nil }
-func (o *scatter) changes() []path { return []path{o.field} }
+func (o *scatter) String() string       { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *scatter) inverse() op          { return &collect{fan: o.fan} }
+func (o *scatter) takes() []edit.Path   { return []edit.Path{o.field} }
+func (o *scatter) makes() []edit.Path   { return nil }
+func (o *scatter) changes() []edit.Path { return []edit.Path{o.field} }
 
-func (o *scatter) trace(p path) (path, fate) { return traceOneSided(p, o.field, gone) }
+func (o *scatter) trace(p edit.Path) (edit.Path, fate) { return traceOneSided(p, o.field, gone) }
 
-func (o *scatter) apply(e *editor, root *node) error {
-	if e.group == nil {
+func (o *scatter) apply(e *edit.Editor, root *edit.Node) error {
+	if e.Group == nil {
 		return errNoGroup
 	}
-	n, i, err := e.lookup(root, o.field)
+	n, i, err := e.Lookup(root, o.field)
 	// Absent and empty mean the same, so the target may keep its empty list.
 	if err == nil && i < 0 && n != nil && o.present {
-		o.keepEmpty(e.group.main, n)
+		o.keepEmpty(e.Group.Main, n)
 	}
 	if err != nil || i < 0 {
 		return err
 	}
-	el := &n.elems[i]
-	if o.stays(el.typ, el.value()) {
-		if o.present && el.typ != bson.TypeNull {
-			n.remove(i)
-			o.keepEmpty(e.group.main, n)
+	el := &n.Elems[i]
+	if o.stays(el.Type, el.Value()) {
+		if o.present && el.Type != bson.TypeNull {
+			n.Remove(i)
+			o.keepEmpty(e.Group.Main, n)
 		}
 		return nil
 	}
-	if el.typ != o.as.bson() {
-		return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.as)
+	if el.Type != o.as.bson() {
+		return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.as)
 	}
 	r, err := o.begin(e)
 	if err != nil {
-		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+		return edit.Refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
 	// Other fans of the lens may already have added records.
-	first := len(r.g.out)
+	first := len(r.g.Out)
 	if o.as == asObject {
-		c := &child{typ: el.typ, val: el.value()}
-		if el.sub != nil && el.sub.dirty() {
-			c.item = el.sub // it knows which fields have no final place
+		c := &child{typ: el.Type, val: el.Value()}
+		if el.Sub != nil && el.Sub.Dirty() {
+			c.item = el.Sub // it knows which fields have no final place
 		}
 		err = r.scatter(c, new(scattered))
 	} else {
-		err = r.scatterAll(el.value())
+		err = r.scatterAll(el.Value())
 	}
 	if err != nil {
-		return refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+		return edit.Refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
 	}
 	// One of them would silently replace the other.
-	if twice, ok := repeated(r.g.out[first:]); ok {
-		return refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
+	if twice, ok := repeated(r.g.Out[first:]); ok {
+		return edit.Refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
 	}
 	// remove shifts the elements, so keep the name first.
-	name := el.name
-	n.remove(i)
+	name := el.Name
+	n.Remove(i)
 	// Without children in the target, a value there only mirrors the source.
-	if o.far == nil || r.g.main == nil || len(r.have) == 0 {
+	if o.far == nil || r.g.Main == nil || len(r.have) == 0 {
 		return nil
 	}
-	if v, ok := lookupRaw(r.g.main, o.far); ok && o.stays(v.Type, v.Value) {
-		n.append(elem{typ: v.Type, name: name, val: v.Value})
+	if v, ok := edit.LookupRaw(r.g.Main, o.far); ok && o.stays(v.Type, v.Value) {
+		n.Append(edit.Elem{Type: v.Type, Name: name, Val: v.Value})
 	}
 	return nil
 }
 
 // keepEmpty keeps the target's empty list or map, which means the same as the source's absent or
 // empty field.
-func (o *scatter) keepEmpty(main bson.Raw, n *node) {
+func (o *scatter) keepEmpty(main bson.Raw, n *edit.Node) {
 	if o.far == nil || main == nil {
 		return
 	}
-	if v, ok := lookupRaw(main, o.far); ok && v.Type != bson.TypeNull && o.stays(v.Type, v.Value) {
-		n.append(elem{typ: v.Type, name: o.field.last(), val: v.Value})
+	if v, ok := edit.LookupRaw(main, o.far); ok && v.Type != bson.TypeNull && o.stays(v.Type, v.Value) {
+		n.Append(edit.Elem{Type: v.Type, Name: o.field.Last(), Val: v.Value})
 	}
 }
 
@@ -144,19 +145,19 @@ type scattered struct {
 
 // scatterAll turns the entries of a list or map into records.
 func (r *fanRun) scatterAll(val []byte) error {
-	entries, err := r.e.open(val)
+	entries, err := r.e.Open(val)
 	if err != nil {
 		return err
 	}
-	r.g.out = slices.Grow(r.g.out, len(entries.elems))
+	r.g.Out = slices.Grow(r.g.Out, len(entries.Elems))
 	var last scattered
-	for i, el := range entries.elems {
-		c := child{index: i, typ: el.typ, val: el.val}
+	for i, el := range entries.Elems {
+		c := child{index: i, typ: el.Type, val: el.Val}
 		if r.as == asMap {
-			c.entry = el.name
+			c.entry = el.Name
 		}
 		if err := r.scatter(&c, &last); err != nil {
-			return fmt.Errorf("entry %s: %w", el.name, err)
+			return fmt.Errorf("entry %s: %w", el.Name, err)
 		}
 	}
 	return nil
@@ -168,14 +169,14 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	switch {
 	case r.value != nil:
 		// An entry without fields becomes the only field of its record.
-		c.item = e.node()
-		c.item.changed = true
-		c.item.elems = append(c.item.elems, elem{typ: c.typ, name: r.value, val: c.val})
+		c.item = e.Node()
+		c.item.Changed = true
+		c.item.Elems = append(c.item.Elems, edit.Elem{Type: c.typ, Name: r.value, Val: c.val})
 	case c.typ != bson.TypeEmbeddedDocument:
-		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", TypeName(c.typ))
+		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", edit.TypeName(c.typ))
 	case c.item == nil:
 		var err error
-		if c.item, err = e.open(c.val); err != nil {
+		if c.item, err = e.Open(c.val); err != nil {
 			return err
 		}
 	}
@@ -210,7 +211,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	}
 	if slices.ContainsFunc(r.parts, r.ownItem) {
 		// The key holds the item's _id, and the record has its own _id.
-		if _, err := c.item.take(fieldID); err != nil {
+		if _, err := c.item.Take(edit.FieldID); err != nil {
 			return err
 		}
 	}
@@ -225,29 +226,29 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := e.over(c.item, have.Doc, &r.fan.scatter); err != nil {
+		if err := r.fan.scatter.over(e, c.item, have.Doc); err != nil {
 			return err
 		}
 	}
-	doc := c.item.encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.grow))
-	r.g.out = append(r.g.out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
+	doc := c.item.Encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.grow))
+	r.g.Out = append(r.g.Out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
 	return nil
 }
 
 // name gives an item without an _id its parent's. An item that already has that _id is an error,
 // because it would come back without one.
 func (r *fanRun) name(c *child) error {
-	i, err := c.item.find(fieldID)
+	i, err := c.item.Find(edit.FieldID)
 	if err != nil {
 		return err
 	}
-	parent := r.g.ids[r.side()].value
+	parent := r.g.IDs[r.side()].Value
 	switch {
 	case i < 0:
-		c.item.elems = slices.Insert(c.item.elems, 0, elem{typ: parent.Type, name: fieldID, val: parent.Value, floating: true})
-		c.item.changed = true
-	case sameValue(parent, bson.RawValue{Type: c.item.elems[i].typ, Value: c.item.elems[i].value()}):
-		return fmt.Errorf("its %s is that of the record that it is in, which is what an object without one has: leave it out", fieldID)
+		c.item.Elems = slices.Insert(c.item.Elems, 0, edit.Elem{Type: parent.Type, Name: edit.FieldID, Val: parent.Value, Floating: true})
+		c.item.Changed = true
+	case edit.SameValue(parent, bson.RawValue{Type: c.item.Elems[i].Type, Value: c.item.Elems[i].Value()}):
+		return fmt.Errorf("its %s is that of the record that it is in, which is what an object without one has: leave it out", edit.FieldID)
 	}
 	return nil
 }
@@ -266,33 +267,33 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 	add := func(name []byte, v bson.RawValue) error {
 		// The item must not have a field of this name, or collect would take it for a control
 		// field.
-		if i, err := c.item.find(name); err != nil || i >= 0 {
-			return cmp.Or(err, absent(c.item, path{name}))
+		if i, err := c.item.Find(name); err != nil || i >= 0 {
+			return cmp.Or(err, absent(c.item, edit.Path{name}))
 		}
-		c.item.elems = slices.Insert(c.item.elems, put, elem{typ: v.Type, name: name, val: v.Value, floating: true})
+		c.item.Elems = slices.Insert(c.item.Elems, put, edit.Elem{Type: v.Type, Name: name, Val: v.Value, Floating: true})
 		put++
 		return nil
 	}
-	c.item.changed = true
+	c.item.Changed = true
 	if !r.ownID() {
-		if err := add(fieldID, c.own); err != nil {
+		if err := add(edit.FieldID, c.own); err != nil {
 			return err
 		}
-	} else if i, err := c.item.find(fieldID); err != nil {
+	} else if i, err := c.item.Find(edit.FieldID); err != nil {
 		return err
 	} else if i >= 0 {
 		// The database stores the _id first. An item may have it anywhere; Mongoose writes it last.
-		own := c.item.elems[i]
-		c.item.elems = slices.Insert(slices.Delete(c.item.elems, i, i+1), 0, own)
+		own := c.item.Elems[i]
+		c.item.Elems = slices.Insert(slices.Delete(c.item.Elems, i, i+1), 0, own)
 		put = 1
 	}
 	if r.parent != nil {
-		if err := add(r.parent, r.g.ids[r.side()].value); err != nil {
+		if err := add(r.parent, r.g.IDs[r.side()].Value); err != nil {
 			return err
 		}
 	}
 	if r.entry != nil {
-		name := r.e.text(func(dst []byte) []byte { return append(dst, c.entry...) })
+		name := r.e.Text(func(dst []byte) []byte { return append(dst, c.entry...) })
 		if err := add(r.entry, bson.RawValue{Type: bson.TypeString, Value: name}); err != nil {
 			return err
 		}
@@ -305,11 +306,11 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 
 // ownID reports whether an item's _id is also its record's _id.
 func (f *fan) ownID() bool {
-	if f.key.document || len(f.parts) != 1 || f.key.types[0] == "" || f.key.parts[0].alone != f.key.types[0] {
+	if f.key.Document || len(f.parts) != 1 || f.key.Types[0] == "" || f.key.Parts[0].Alone != f.key.Types[0] {
 		return false
 	}
 	item := f.parts[0].item
-	return len(item) == 1 && string(item[0]) == string(fieldID)
+	return len(item) == 1 && string(item[0]) == string(edit.FieldID)
 }
 
 // place returns a child's place in the list. It keeps the target's places while they are in order,
@@ -320,7 +321,7 @@ func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 		next = last.place + 1
 	}
 	last.any = true
-	if v, ok := lookupRaw(have, path{r.order}); ok {
+	if v, ok := edit.LookupRaw(have, edit.Path{r.order}); ok {
 		// A gap is harmless. A place that is too small would break the order.
 		if at, ok := placeOf(v); ok && at >= next {
 			last.place = at
@@ -328,15 +329,15 @@ func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 		}
 	}
 	last.place = next
-	e, at := r.e, len(r.e.scratch)
+	e, at := r.e, len(r.e.Scratch)
 	v := bson.RawValue{Type: bson.TypeInt32}
 	if int64(int32(next)) == next {
-		e.scratch = binary.LittleEndian.AppendUint32(e.scratch, uint32(int32(next)))
+		e.Scratch = binary.LittleEndian.AppendUint32(e.Scratch, uint32(int32(next)))
 	} else {
 		v.Type = bson.TypeInt64
-		e.scratch = binary.LittleEndian.AppendUint64(e.scratch, uint64(next))
+		e.Scratch = binary.LittleEndian.AppendUint64(e.Scratch, uint64(next))
 	}
-	v.Value = e.scratch[at:len(e.scratch):len(e.scratch)]
+	v.Value = e.Scratch[at:len(e.Scratch):len(e.Scratch)]
 	return v
 }
 
@@ -351,3 +352,8 @@ var (
 	_ op = (*scatter)(nil)
 	_ op = (*collect)(nil)
 )
+
+// grouped marks an operation on several records.
+func (o *scatter) grouped() {}
+
+var _ grouped = (*scatter)(nil)

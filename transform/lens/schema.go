@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/invopop/jsonschema"
+
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // Schema returns the JSON Schema of the format, for editors. It covers the forms of all keys and
@@ -189,28 +191,28 @@ type (
 	operationsList struct{}
 )
 
-func scalar() *jsonschema.Schema {
+func scalarSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{Extras: map[string]any{"type": []string{"string", "number", "boolean", "null"}}}
 }
 
 // JSONSchema returns the schema of a path: non-empty parts between dots that do not begin with $. A
 // single dot is the item itself, which some operations within an each accept.
 func (fieldPath) JSONSchema() *jsonschema.Schema {
-	s := scalar()
+	s := scalarSchema()
 	s.Pattern = `^(\.|[^.$][^.]*(\.[^.$][^.]*)*)$`
 	return s
 }
 
 // JSONSchema returns the schema of a text.
 func (plainText) JSONSchema() *jsonschema.Schema {
-	s := scalar()
+	s := scalarSchema()
 	one := uint64(1)
 	s.MinLength = &one
 	return s
 }
 
 // JSONSchema returns the schema of a type of convert.
-func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(valueTypes...) }
+func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(scalar.Types...) }
 
 // JSONSchema returns the schema of a step of normalize.
 func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
@@ -239,11 +241,11 @@ func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
 }
 
 // JSONSchema returns the schema of a CEL expression.
-func (expression) JSONSchema() *jsonschema.Schema { return scalar() }
+func (expression) JSONSchema() *jsonschema.Schema { return scalarSchema() }
 
 // JSONSchema returns the schema of a variable's value: a constant or a field.
 func (keyValue) JSONSchema() *jsonschema.Schema {
-	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalar(), reflected(keyFieldBody{})}}
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{scalarSchema(), reflected(keyFieldBody{})}}
 }
 
 // JSONSchema returns the schema of a key form: a pattern, or the fields of a document.
@@ -253,7 +255,7 @@ func (keyFormValue) JSONSchema() *jsonschema.Schema {
 }
 
 // JSONSchema returns the schema of a type of a key's variable.
-func (idTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(idTypes...) }
+func (idTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(scalar.IDTypes...) }
 
 // JSONSchema returns the schema of a list of operations.
 func (operationsList) JSONSchema() *jsonschema.Schema {

@@ -66,7 +66,7 @@ func validate(t testing.TB, text []byte) error {
 func TestSchemaOfLensFiles(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, pattern := range []string{"../../sample/*/*.yaml", "../../sample/*/*/*.yaml", "../../docs/*.yaml", "../../docs/*/*.yaml", "../../cmd/*/*/*.yaml", "../../cmd/*/*/*/*.yaml"} {
+	for _, pattern := range []string{"../../examples/*/*.yaml", "../../examples/*/*/*/*.yaml", "../../integration/*/*.yaml", "../../docs/*.yaml", "../../docs/*/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,8 @@ package lens
 import (
 	"fmt"
 	"slices"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // checkSequence refuses an operation on a field that an earlier one removed or added, or one that
@@ -14,7 +16,7 @@ func checkSequence(before []op, o op) error {
 		for _, pair := range [][2]op{{earlier, o}, {o, earlier}} {
 			for _, field := range pair[0].changes() {
 				for _, p := range pathsOf(pair[1]) {
-					if p.under(field) && !p.equal(field) {
+					if p.Under(field) && !p.Equal(field) {
 						return fmt.Errorf("%s cannot be in %s, which is worked on as a single value (operation %d: %s)", p, field, i+1, earlier)
 					}
 				}
@@ -100,12 +102,12 @@ func checkFilled(before []op, o op) error {
 		}
 		field, err := traceKept(a.field, before[i+1:])
 		// A field of the record itself has no object that could be empty.
-		if err != nil || !field.nested() {
+		if err != nil || !field.Nested() {
 			continue
 		}
-		if object := field.parent(); rebuilds(o, object) {
+		if object := field.Parent(); rebuilds(o, object) {
 			for _, made := range o.makes() {
-				if made.under(object) && !made.equal(object) {
+				if made.Under(object) && !made.Equal(object) {
 					return fmt.Errorf("it makes %s in an object to which operation %d (%s) has added a field; write it before that", made, i+1, earlier)
 				}
 			}
@@ -114,18 +116,18 @@ func checkFilled(before []op, o op) error {
 	return nil
 }
 
-func checkMade(before []op, made path) error {
+func checkMade(before []op, made edit.Path) error {
 	for i, earlier := range slices.Backward(before) {
 		for _, p := range earlier.makes() {
-			if made.overlaps(p) {
+			if made.Overlaps(p) {
 				return fmt.Errorf("operation %d (%s) has made %s", i+1, earlier, p)
 			}
 		}
-		if slices.ContainsFunc(earlier.takes(), made.under) {
+		if slices.ContainsFunc(earlier.takes(), made.Under) {
 			return nil // the name is free again
 		}
 		for _, p := range readsOf(earlier) {
-			if p.under(made) {
+			if p.Under(made) {
 				return fmt.Errorf("operation %d (%s) works on %s, which so is there", i+1, earlier, p)
 			}
 		}
@@ -134,10 +136,10 @@ func checkMade(before []op, made path) error {
 }
 
 // reader is an op that reads fields without changing them.
-type reader interface{ reads() []path }
+type reader interface{ reads() []edit.Path }
 
 // readsOf returns the paths whose values an operation uses.
-func readsOf(o op) []path {
+func readsOf(o op) []edit.Path {
 	ps := slices.Concat(o.takes(), o.changes())
 	if r, ok := o.(reader); ok {
 		ps = append(ps, r.reads()...)
@@ -146,19 +148,19 @@ func readsOf(o op) []path {
 }
 
 // pathsOf returns the paths that an operation names.
-func pathsOf(o op) []path { return slices.Concat(readsOf(o), o.makes()) }
+func pathsOf(o op) []edit.Path { return slices.Concat(readsOf(o), o.makes()) }
 
 // rebuilds reports whether an operation creates or removes objects at p or above.
-func rebuilds(o op, p path) bool {
+func rebuilds(o op, p edit.Path) bool {
 	switch o.(type) {
 	case *move, *calc, *keyField:
-		return slices.ContainsFunc(slices.Concat(o.takes(), o.makes()), func(q path) bool { return q.under(p) })
+		return slices.ContainsFunc(slices.Concat(o.takes(), o.makes()), func(q edit.Path) bool { return q.Under(p) })
 	default:
 		return false
 	}
 }
 
-func checkRead(before []op, o op, read path) error {
+func checkRead(before []op, o op, read edit.Path) error {
 	// Removing a field needs more care: its value must come back from the complement.
 	_, dropped := o.(*drop)
 	normal, ok := o.(*normalize)
@@ -166,20 +168,20 @@ func checkRead(before []op, o op, read path) error {
 	for i, earlier := range slices.Backward(before) {
 		for _, p := range pathsOf(earlier) {
 			// The complement of a whole object does not show which of its parts are elsewhere.
-			if dropped && p.under(read) && !p.equal(read) {
+			if dropped && p.Under(read) && !p.Equal(read) {
 				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
 			}
 		}
 		// The reverse would apply this operation to the default, which may have another type.
-		if dropped && slices.ContainsFunc(earlier.changes(), read.equal) {
+		if dropped && slices.ContainsFunc(earlier.changes(), read.Equal) {
 			return fmt.Errorf("operation %d (%s) changes %s; remove the field before it instead", i+1, earlier, read)
 		}
 		// The reverse must find the object of the removed field.
-		if (dropped || empties) && read.nested() && rebuilds(earlier, read.parent()) {
+		if (dropped || empties) && read.Nested() && rebuilds(earlier, read.Parent()) {
 			return fmt.Errorf("write it before operation %d (%s), which works on the same object", i+1, earlier)
 		}
 		for _, made := range earlier.makes() {
-			if !read.under(made) {
+			if !read.Under(made) {
 				continue
 			}
 			if _, added := earlier.(*add); added {
@@ -190,7 +192,7 @@ func checkRead(before []op, o op, read path) error {
 			}
 			return nil
 		}
-		if slices.ContainsFunc(earlier.takes(), read.under) {
+		if slices.ContainsFunc(earlier.takes(), read.Under) {
 			return fmt.Errorf("%s is no longer there after operation %d (%s)", read, i+1, earlier)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // SpecOption changes the result of Spec.
@@ -42,8 +45,8 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 		Revision:      "lens " + l.digest,
 		Up:            (&transformer{l, true, from, to}).run,
 		Down:          (&transformer{l, false, to, from}).run,
-		UpNeedsHave:   l.up.needsHave(),
-		DownNeedsHave: l.down.needsHave(),
+		UpNeedsHave:   needsHave(&l.up),
+		DownNeedsHave: needsHave(&l.down),
 		// Operations reject every value that they could not take back.
 		Reversal: transform.ReversalOwn,
 	}
@@ -95,13 +98,13 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 // needsHave reports whether a program reads the target's record. It does for fields that only the
 // target has, for the order of list entries, and for the places of fields that come from outside
 // the record. Without the places, an unchanged record would get other bytes.
-func (p *program) needsHave() bool {
+func needsHave(p *program) bool {
 	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
 		switch o := o.(type) {
 		case *scatter:
 			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
 		case *rekey:
-			return o.way.numbers()
+			return o.way.Numbers()
 		case *keyField:
 			return len(o.makes()) > 0
 		case *collect:
@@ -157,20 +160,20 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	}
 	// A lens that changes only the key copies the rest of the document without parsing it.
 	if t.onlyRekeys(p) {
-		was, ok := lookupRaw(main.Doc, path{fieldID})
+		was, ok := edit.LookupRaw(main.Doc, edit.Path{edit.FieldID})
 		if !ok {
 			return nil, errNoID
 		}
-		id, key, err := keyWay{l.keys, t.up}.identity(was, readStored, main.Doc)
+		id, key, err := keymap.Way{Keys: l.keys, Up: t.up}.Identity(was, scalar.ReadStored, main.Doc)
 		if err != nil {
 			return nil, err
 		}
-		if doc, ok := withID(main.Doc, keyWay{l.keys, t.up}.kept(id, complement)); ok {
+		if doc, ok := edit.WithID(main.Doc, keymap.Way{Keys: l.keys, Up: t.up}.Kept(id, complement)); ok {
 			return []record.Record{{Kind: t.to, Key: key, Doc: doc}}, nil
 		}
 	}
 	// All other lenses run on the parsed record with its group.
-	g := group{children: others, have: haveOthers, main: complement, out: make([]record.Record, 1, 4)}
+	g := edit.Group{Children: others, Have: haveOthers, Main: complement, Out: make([]record.Record, 1, 4)}
 	key, err := t.identify(&g, main)
 	if err != nil {
 		return nil, err
@@ -180,8 +183,8 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 		return nil, err
 	}
 	// Index 0 was reserved for the record; its children follow it.
-	g.out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
-	return g.out, nil
+	g.Out[0] = record.Record{Kind: t.to, Key: key, Doc: doc}
+	return g.Out, nil
 }
 
 var errNoID = errors.New("the record has no _id")
@@ -198,26 +201,26 @@ func (t *transformer) onlyRekeys(p *program) bool {
 }
 
 // identify sets the record's ids on both sides and returns the target's key.
-func (t *transformer) identify(g *group, main *record.Record) (record.Key, error) {
+func (t *transformer) identify(g *edit.Group, main *record.Record) (record.Key, error) {
 	source, target := 0, 1
 	if !t.up {
 		source, target = 1, 0
 	}
-	id, ok := lookupRaw(main.Doc, path{fieldID})
+	id, ok := edit.LookupRaw(main.Doc, edit.Path{edit.FieldID})
 	if !ok {
 		return "", errNoID
 	}
-	g.ids[source] = mainID{id, main.Key}
+	g.IDs[source] = edit.MainID{Value: id, Key: main.Key}
 	// Without key changes both sides have the same _id.
-	g.ids[target] = g.ids[source]
+	g.IDs[target] = g.IDs[source]
 	if t.lens.keys == nil {
 		return main.Key, nil
 	}
-	to, key, err := keyWay{t.lens.keys, t.up}.identity(id, readStored, main.Doc)
+	to, key, err := keymap.Way{Keys: t.lens.keys, Up: t.up}.Identity(id, scalar.ReadStored, main.Doc)
 	if err != nil {
 		return "", err
 	}
-	g.ids[target] = mainID{keyWay{t.lens.keys, t.up}.kept(to, g.main), key}
+	g.IDs[target] = edit.MainID{Value: keymap.Way{Keys: t.lens.keys, Up: t.up}.Kept(to, g.Main), Key: key}
 	return key, nil
 }
 

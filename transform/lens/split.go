@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // splitter splits a string into parts and joins parts to a string. A string has exactly as many
@@ -19,15 +22,15 @@ type splitter struct {
 
 func (s *splitter) split(in []bson.RawValue) ([]bson.RawValue, error) {
 	if in[0].Type != bson.TypeString {
-		return nil, &valueError{0, fmt.Errorf("is of type %s, not string", TypeName(in[0].Type))}
+		return nil, &valueError{0, fmt.Errorf("is of type %s, not string", edit.TypeName(in[0].Type))}
 	}
-	parts, err := s.take(stringOf(in[0].Value))
+	parts, err := s.take(scalar.StringOf(in[0].Value))
 	if err != nil {
 		return nil, &valueError{0, err}
 	}
 	out := make([]bson.RawValue, len(parts))
 	for i, part := range parts {
-		out[i] = stringValue(part)
+		out[i] = scalar.StringValue(part)
 	}
 	return out, nil
 }
@@ -41,7 +44,7 @@ func (s *splitter) take(text string) ([]string, error) {
 	}
 	parts := strings.SplitN(text, s.separator, limit)
 	if len(parts) != s.parts {
-		return nil, fmt.Errorf("is %s, which has %d parts between %q, not %d", show(bson.TypeString, appendString(nil, text)), len(parts), s.separator, s.parts)
+		return nil, fmt.Errorf("is %s, which has %d parts between %q, not %d", edit.Show(bson.TypeString, scalar.AppendString(nil, text)), len(parts), s.separator, s.parts)
 	}
 	return parts, nil
 }
@@ -54,16 +57,12 @@ func (s *splitter) join(in []bson.RawValue) ([]bson.RawValue, error) {
 		case v.Type == 0:
 			return nil, &valueError{i, errors.New("is not there, but other parts of the string are")}
 		case v.Type != bson.TypeString:
-			return nil, &valueError{i, fmt.Errorf("is of type %s, not string", TypeName(v.Type))}
+			return nil, &valueError{i, fmt.Errorf("is of type %s, not string", edit.TypeName(v.Type))}
 		}
-		parts[i] = stringOf(v.Value)
+		parts[i] = scalar.StringOf(v.Value)
 		if strings.Contains(parts[i], s.separator) && !(s.rest && i == len(in)-1) {
-			return nil, &valueError{i, fmt.Errorf("is %s, which holds the separator %q", show(v.Type, v.Value), s.separator)}
+			return nil, &valueError{i, fmt.Errorf("is %s, which holds the separator %q", edit.Show(v.Type, v.Value), s.separator)}
 		}
 	}
-	return []bson.RawValue{stringValue(strings.Join(parts, s.separator))}, nil
-}
-
-func stringValue(s string) bson.RawValue {
-	return bson.RawValue{Type: bson.TypeString, Value: appendString(nil, s)}
+	return []bson.RawValue{scalar.StringValue(strings.Join(parts, s.separator))}, nil
 }

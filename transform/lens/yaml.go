@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 var errNotScalar = errors.New("not a plain value")
@@ -32,8 +34,8 @@ func scalarText(n ast.Node) (string, error) {
 
 // appendJSON writes a YAML value as extended JSON, which can express the types that YAML lacks.
 func appendJSON(dst []byte, n ast.Node, depth int) ([]byte, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+	if depth > edit.MaxDepth {
+		return nil, fmt.Errorf("nested more than %d deep", edit.MaxDepth)
 	}
 	switch n := n.(type) {
 	case nil:

@@ -1,4 +1,4 @@
-package lens
+package edit
 
 import (
 	"encoding/binary"
@@ -36,8 +36,8 @@ func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
 	return v, 0, 0, false
 }
 
-// lookupRaw finds a value in an unopened document.
-func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
+// LookupRaw finds a value in an unopened document.
+func LookupRaw(doc bson.Raw, p Path) (v bson.RawValue, ok bool) {
 	for depth, part := range p {
 		if depth > 0 {
 			if v.Type != bson.TypeEmbeddedDocument {
@@ -52,9 +52,9 @@ func lookupRaw(doc bson.Raw, p path) (v bson.RawValue, ok bool) {
 	return v, ok
 }
 
-// withID returns a copy of a document with another _id.
-func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
-	_, at, end, ok := findRaw(doc, fieldID)
+// WithID returns a copy of a document with another _id.
+func WithID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
+	_, at, end, ok := findRaw(doc, FieldID)
 	if !ok {
 		return nil, false
 	}
@@ -62,18 +62,41 @@ func withID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	out = append(out, doc[:at]...)
 	out = append(append(out, byte(id.Type)), "_id\x00"...)
 	out = append(append(out, id.Value...), doc[end:]...)
-	putLength(out, len(out))
+	PutLength(out, len(out))
 	return out, true
 }
 
-// stringKey returns the key of the name that appendTo writes.
-func stringKey(appendTo func([]byte) []byte) record.Key {
+// StringKey returns the key of the name that appendTo writes.
+func StringKey(appendTo func([]byte) []byte) record.Key {
 	// Most keys fit, so only the final conversion allocates.
 	var buf [128]byte
 	b := appendTo(append(buf[:0], byte(bson.TypeString), 0, 0, 0, 0))
 	b = append(b, 0)
-	putLength(b[1:], len(b)-5)
+	PutLength(b[1:], len(b)-5)
 	return record.Key(b)
 }
 
-func putLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }
+// PutLength writes the length of a document or string at its beginning.
+func PutLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }
+
+// FieldID is the name of the _id.
+var FieldID = []byte("_id")
+
+// Id builds an _id, or a part of one, in the editor's scratch memory.
+func (e *Editor) Id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
+	at := len(e.Scratch)
+	typ, dst := appendTo(e.Scratch)
+	e.Scratch = dst
+	return typ, dst[at:len(dst):len(dst)]
+}
+
+// Text builds a string value in the editor's scratch memory.
+func (e *Editor) Text(appendTo func([]byte) []byte) []byte {
+	at := len(e.Scratch)
+	dst := appendTo(append(e.Scratch, 0, 0, 0, 0))
+	dst = append(dst, 0)
+	// The length includes the zero byte, and not itself.
+	PutLength(dst[at:], len(dst)-at-4)
+	e.Scratch = dst
+	return dst[at:len(dst):len(dst)]
+}

@@ -1,4 +1,4 @@
-package lens
+package scalar
 
 import (
 	"cmp"
@@ -11,33 +11,36 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// idType is the type of an _id or of a part of one, as a pattern's variable declares it. Every
+// IDType is the type of an _id or of a part of one, as a pattern's variable declares it. Every
 // value of a type has one text, and every text belongs to one value. So a variable carries the text
 // between the versions, and each version writes the value in its own type.
-type idType string
+type IDType string
 
 const (
-	idString   idType = "string"
-	idObjectID idType = "objectId"
-	idInt      idType = "int"
-	idLong     idType = "long"
-	idDouble   idType = "double"
-	idNumber   idType = "number" // a whole number of any type; a new one has the type that JavaScript writes
-	idUUID     idType = "uuid"
-	idDate     idType = "date"
-	idAny      idType = "any" // copied as it is, without a text
+	IDString   IDType = "string"
+	IDObjectID IDType = "objectId"
+	IDInt      IDType = "int"
+	IDLong     IDType = "long"
+	IDDouble   IDType = "double"
+	IDNumber   IDType = "number" // a whole number of any type; a new one has the type that JavaScript writes
+	IDUUID     IDType = "uuid"
+	IDDate     IDType = "date"
+	IDAny      IDType = "any" // copied as it is, without a text
 )
 
-var idTypes = []idType{idString, idObjectID, idInt, idLong, idDouble, idNumber, idUUID, idDate, idAny}
+// IDTypes are all types that a variable may have.
+var IDTypes = []IDType{IDString, IDObjectID, IDInt, IDLong, IDDouble, IDNumber, IDUUID, IDDate, IDAny}
 
 // most returns the largest absolute value of a type's whole numbers.
-func (t idType) most() int64 {
+func (t IDType) most() int64 {
 	switch t {
-	case idInt:
+	case IDInt:
 		return math.MaxInt32
-	case idLong, idNumber:
+	case IDLong, IDNumber:
 		return math.MaxInt64
 	default:
 		// Beyond this limit, different whole numbers share one double.
@@ -48,34 +51,36 @@ func (t idType) most() int64 {
 // wholeDoubles is the limit up to which a double holds all whole numbers.
 const wholeDoubles = 1 << 53
 
-func (t idType) numeric() bool { return t == idInt || t == idLong || t == idDouble || t == idNumber }
+// IsNumber reports whether the values are numbers.
+func (t IDType) IsNumber() bool { return t == IDInt || t == IDLong || t == IDDouble || t == IDNumber }
 
-// targets returns the types that a variable of this type can have in the other version.
-func (t idType) targets() []idType {
-	var out []idType
-	for _, to := range idTypes {
-		if t.convertible(to) {
+// Targets returns the types that a variable of this type can have in the other version.
+func (t IDType) Targets() []IDType {
+	var out []IDType
+	for _, to := range IDTypes {
+		if t.Convertible(to) {
 			out = append(out, to)
 		}
 	}
 	return out
 }
 
-// convertible reports whether some texts are values of both types.
-func (t idType) convertible(to idType) bool {
+// Convertible reports whether some texts are values of both types.
+func (t IDType) Convertible(to IDType) bool {
 	switch {
 	case t == to:
 		return true
-	case t == idAny || to == idAny:
+	case t == IDAny || to == IDAny:
 		return false
 	// Every value has a text. check refuses a text that no value has.
-	case t == idString || to == idString:
+	case t == IDString || to == IDString:
 		return true
 	}
-	return t.numeric() && to.numeric()
+	return t.IsNumber() && to.IsNumber()
 }
 
-func joinIDTypes(ts []idType) string {
+// JoinIDTypes lists types for an error.
+func JoinIDTypes(ts []IDType) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {
 		ss[i] = string(t)
@@ -85,36 +90,36 @@ func joinIDTypes(ts []idType) string {
 
 // form describes the text of a value, for errors. It contains no values and no numbers, because
 // Conceal removes them.
-func (t idType) form() string {
+func (t IDType) form() string {
 	switch t {
-	case idObjectID:
+	case IDObjectID:
 		return "lower-case hexadecimal digits, as an ObjectId has them"
-	case idUUID:
+	case IDUUID:
 		return "lower-case hexadecimal digits in groups with dashes between them, as a UUID has them"
-	case idDate:
+	case IDDate:
 		return "a time in UTC such as YYYY-MM-DDThh:mm:ssZ, with milliseconds only where there are some"
-	case idInt, idLong, idDouble, idNumber:
+	case IDInt, IDLong, IDDouble, IDNumber:
 		return "a whole number within its range, without leading zeros and without a plus sign"
 	default:
 		return "a text"
 	}
 }
 
-// check refuses a text that no value of this type has.
-func (t idType) check(text string) error {
+// Check refuses a text that no value of this type has.
+func (t IDType) Check(text string) error {
 	ok := true
 	switch t {
-	case idString, idAny, "":
-	case idObjectID:
+	case IDString, IDAny, "":
+	case IDObjectID:
 		ok = len(text) == 24 && hexadecimal(text)
-	case idUUID:
+	case IDUUID:
 		ok = len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' && hexadecimal(strings.ReplaceAll(text, "-", "0"))
 		// The check above reads dashes as zeros, so count them.
 		ok = ok && strings.Count(text, "-") == 4
-	case idDate:
-		// A time has many texts. Accept only the text of timeText.
-		ms, parsed := readTime(appendString(nil, text), tRFC3339)
-		ok = parsed && timeText(ms) == text
+	case IDDate:
+		// A time has many texts. Accept only the text of TimeText.
+		ms, parsed := readTime(AppendString(nil, text), RFC3339)
+		ok = parsed && TimeText(ms) == text
 	default:
 		n, err := strconv.ParseInt(text, 10, 64)
 		ok = err == nil && strconv.FormatInt(n, 10) == text && t.holds(n)
@@ -129,51 +134,52 @@ func hexadecimal(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }
 
-func timeText(ms int64) string {
-	b, _ := appendTime(nil, ms, tRFC3339)
-	return stringOf(b)
+// TimeText returns the text of a date, in milliseconds since 1970.
+func TimeText(ms int64) string {
+	b, _ := appendTime(nil, ms, RFC3339)
+	return StringOf(b)
 }
 
 // holds reports whether a whole number is a value of this type.
-func (t idType) holds(n int64) bool {
-	if t == idInt {
+func (t IDType) holds(n int64) bool {
+	if t == IDInt {
 		return int64(int32(n)) == n
 	}
 	return t.most() == math.MaxInt64 || n <= t.most() && n >= -t.most()
 }
 
-// reading is the purpose of reading a value. It decides which number types are accepted.
-type reading int
+// Reading is the purpose of reading a value. It decides which number types are accepted.
+type Reading int
 
 const (
-	readExact  reading = iota // the text must give the same bytes again
-	readStored                // the _id of a record, which keeps the type of its number
-	readKey                   // part of a record.Key, in which equal numbers are equal
+	ReadExact  Reading = iota // the text must give the same bytes again
+	ReadStored                // the _id of a record, which keeps the type of its number
+	ReadKey                   // part of a record.Key, in which equal numbers are equal
 )
 
 // binaryUUID is the subtype of a UUID. The legacy subtype has no text, because its byte order
 // depends on the driver that wrote it.
 const binaryUUID = bson.TypeBinaryUUID
 
-// read returns the text of a value.
-func (t idType) read(v bson.RawValue, as reading) (string, error) {
+// Read returns the text of a value.
+func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 	wrong := func() (string, error) {
-		return "", fmt.Errorf("is of type %s, not %s", TypeName(v.Type), cmp.Or(t, idString))
+		return "", fmt.Errorf("is of type %s, not %s", edit.TypeName(v.Type), cmp.Or(t, IDString))
 	}
 	switch t {
-	case idAny:
+	case IDAny:
 		return string(append([]byte{byte(v.Type)}, v.Value...)), nil
-	case idString, "":
+	case IDString, "":
 		if v.Type == bson.TypeString {
-			return stringOf(v.Value), nil
+			return StringOf(v.Value), nil
 		}
 		return wrong()
-	case idObjectID:
+	case IDObjectID:
 		if v.Type == bson.TypeObjectID {
 			return hex.EncodeToString(v.Value), nil
 		}
 		return wrong()
-	case idUUID:
+	case IDUUID:
 		if v.Type != bson.TypeBinary {
 			return wrong()
 		}
@@ -183,19 +189,19 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 		}
 		h := hex.EncodeToString(v.Value[5:])
 		return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], nil
-	case idDate:
+	case IDDate:
 		if v.Type != bson.TypeDateTime {
 			return wrong()
 		}
-		text := timeText(int64(binary.LittleEndian.Uint64(v.Value)))
+		text := TimeText(int64(binary.LittleEndian.Uint64(v.Value)))
 		// Years with more than four digits have no RFC 3339 text.
-		if t.check(text) != nil {
+		if t.Check(text) != nil {
 			return "", fmt.Errorf("is a date outside of the years that have four digits, and has no text")
 		}
 		return text, nil
 	}
 	// In these cases the record keeps the number's type, so only the value matters.
-	anyType := as == readKey || as == readStored && t == idNumber
+	anyType := as == ReadKey || as == ReadStored && t == IDNumber
 	n, ok := wholeNumber(v, anyType)
 	switch {
 	case !ok && v.Type == bson.TypeDouble:
@@ -207,10 +213,10 @@ func (t idType) read(v bson.RawValue, as reading) (string, error) {
 	}
 	if at := t.numberType(n); !anyType && v.Type != at {
 		hint := ""
-		if t == idNumber {
-			hint = ", which JavaScript would write as " + TypeName(at)
+		if t == IDNumber {
+			hint = ", which JavaScript would write as " + edit.TypeName(at)
 		}
-		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", TypeName(v.Type), t, hint)
+		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", edit.TypeName(v.Type), t, hint)
 	}
 	return strconv.FormatInt(n, 10), nil
 }
@@ -234,50 +240,50 @@ func wholeNumber(v bson.RawValue, anyType bool) (int64, bool) {
 	}
 }
 
-func (t idType) numberType(n int64) bson.Type {
+func (t IDType) numberType(n int64) bson.Type {
 	switch {
-	case t == idInt, t == idNumber && int64(int32(n)) == n:
+	case t == IDInt, t == IDNumber && int64(int32(n)) == n:
 		return bson.TypeInt32
-	case t == idLong, t == idNumber && (n > wholeDoubles || n < -wholeDoubles):
+	case t == IDLong, t == IDNumber && (n > wholeDoubles || n < -wholeDoubles):
 		return bson.TypeInt64
 	default:
 		return bson.TypeDouble
 	}
 }
 
-// append appends the value of a text, which check accepted.
-func (t idType) append(dst []byte, text string) (bson.Type, []byte) {
+// AppendTo appends the value of a text, which check accepted.
+func (t IDType) AppendTo(dst []byte, text string) (bson.Type, []byte) {
 	switch t {
-	case idAny:
+	case IDAny:
 		return bson.Type(text[0]), append(dst, text[1:]...)
-	case idObjectID:
+	case IDObjectID:
 		b, _ := hex.DecodeString(text)
 		return bson.TypeObjectID, append(dst, b...)
-	case idUUID:
+	case IDUUID:
 		b, _ := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 		return bson.TypeBinary, append(append(dst, 16, 0, 0, 0, binaryUUID), b...)
-	case idDate:
-		ms, _ := readTime(appendString(nil, text), tRFC3339)
-		return bson.TypeDateTime, appendLong(dst, ms)
-	case idInt, idLong, idDouble, idNumber:
+	case IDDate:
+		ms, _ := readTime(AppendString(nil, text), RFC3339)
+		return bson.TypeDateTime, AppendLong(dst, ms)
+	case IDInt, IDLong, IDDouble, IDNumber:
 		n, _ := strconv.ParseInt(text, 10, 64)
 		switch at := t.numberType(n); at {
 		case bson.TypeInt32:
 			return at, binary.LittleEndian.AppendUint32(dst, uint32(int32(n)))
 		case bson.TypeInt64:
-			return at, appendLong(dst, n)
+			return at, AppendLong(dst, n)
 		default:
 			return at, appendDouble(dst, float64(n))
 		}
 	default:
-		return bson.TypeString, appendString(dst, text)
+		return bson.TypeString, AppendString(dst, text)
 	}
 }
 
-// idTypeOf parses the name of a type. An empty name is an error.
-func idTypeOf(name string) (idType, error) {
-	if t := idType(name); slices.Contains(idTypes, t) {
+// IDTypeOf parses the name of a type. An empty name is an error.
+func IDTypeOf(name string) (IDType, error) {
+	if t := IDType(name); slices.Contains(IDTypes, t) {
 		return t, nil
 	}
-	return "", fmt.Errorf("unknown type %q of a key; allowed: %s", name, joinIDTypes(idTypes))
+	return "", fmt.Errorf("unknown type %q of a key; allowed: %s", name, JoinIDTypes(IDTypes))
 }

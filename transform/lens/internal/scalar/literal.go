@@ -1,4 +1,4 @@
-package lens
+package scalar
 
 import (
 	"errors"
@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// literalsOf maps a literal through a conversion. A value equals v before the conversion if and
+// LiteralsOf maps a literal through a conversion. A value equals v before the conversion if and
 // only if its converted value equals one of the results. The result is empty if no value equals v.
-func literalsOf(v any, from, to valueType) ([]any, error) {
+func LiteralsOf(v any, from, to Type) ([]any, error) {
 	if v == nil {
 		return []any{nil}, nil
 	}
@@ -22,34 +24,34 @@ func literalsOf(v any, from, to valueType) ([]any, error) {
 	}
 	// The source type decides which values can equal v.
 	switch from {
-	case tString:
+	case String:
 		s, ok := v.(string)
 		if !ok {
 			return nil, nil
 		}
 		return literalsOfText(s, to)
-	case tUUID:
+	case UUID:
 		return nil, errUUIDLiteral
-	case tObjectID: // to a string
+	case ObjectID: // to a string
 		s, ok := v.(string)
 		// Requests write an objectId as its digits, which are also the converted string.
-		if _, err := convertedLiteral(appendString(nil, s), tString, tObjectID); !ok || err != nil {
+		if _, err := convertedLiteral(AppendString(nil, s), String, ObjectID); !ok || err != nil {
 			return nil, nil
 		}
 		return []any{s}, nil
-	case tBool:
+	case Bool:
 		b, ok := v.(bool)
 		switch {
 		case !ok:
 			return nil, nil
-		case to == tString:
+		case to == String:
 			return []any{fmt.Sprint(b)}, nil
 		case b:
 			return []any{int64(1)}, nil
 		}
 		return []any{int64(0)}, nil
 	}
-	return literalsOfNumber(v, from, to)
+	return LiteralsOfNumber(v, from, to)
 }
 
 var errUUIDLiteral = errors.New("requests cannot write a uuid")
@@ -57,25 +59,26 @@ var errUUIDLiteral = errors.New("requests cannot write a uuid")
 // exactFloat is the limit up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
 
-func literalsOfNumber(v any, from, to valueType) ([]any, error) {
-	n, ok := rational(v)
+// LiteralsOfNumber is LiteralsOf for a number.
+func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
+	n, ok := Rational(v)
 	if !ok {
-		if isFloat(v) {
+		if IsFloat(v) {
 			return nil, errors.New("NaN and the infinities cannot be mapped")
 		}
 		return nil, nil
 	}
 	switch {
-	case to == tBool:
+	case to == Bool:
 		if n.IsInt() && n.Num().IsInt64() && (n.Num().Int64() == 0 || n.Num().Int64() == 1) {
 			return []any{n.Num().Int64() == 1}, nil
 		}
 		return nil, nil
-	case (to == tString || to == tDouble || to == tDecimal) && from == tNumber:
+	case (to == String || to == Double || to == Decimal) && from == Number:
 		return literalsOfAnyNumber(n, v, to)
-	case to == tString && from == tDecimal:
+	case to == String && from == Decimal:
 		return nil, errors.New("equal decimals are written in many ways")
-	case to == tString && from == tDouble:
+	case to == String && from == Double:
 		f, exact := n.Float64()
 		if !exact {
 			return nil, nil
@@ -84,16 +87,16 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 		if f == 0 {
 			return []any{"0", "-0"}, nil
 		}
-		s, _ := textOf(appendDouble(nil, f), tDouble)
+		s, _ := TextOf(appendDouble(nil, f), Double)
 		return []any{s}, nil
-	case to == tString:
+	case to == String:
 		// A whole-number type never holds a fraction.
 		if !n.IsInt() {
 			return nil, nil
 		}
 		return []any{n.Num().String()}, nil
 	// 0.1 as a double and as a decimal are different numbers.
-	case from == tDecimal && (to == tDouble || to == tNumber) || from == tDouble && to == tDecimal:
+	case from == Decimal && (to == Double || to == Number) || from == Double && to == Decimal:
 		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
 			return []any{v}, nil
 		}
@@ -102,12 +105,12 @@ func literalsOfNumber(v any, from, to valueType) ([]any, error) {
 	return []any{v}, nil
 }
 
-// literalsOfAnyNumber is literalsOfNumber for a field with numbers of any type.
-func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
+// literalsOfAnyNumber is LiteralsOfNumber for a field with numbers of any type.
+func literalsOfAnyNumber(n *big.Rat, v any, to Type) ([]any, error) {
 	switch {
 	case !n.IsInt() || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0:
 		return nil, errors.New("a double and a decimal are worth the same only where they are whole")
-	case to != tString:
+	case to != String:
 		return []any{v}, nil
 	case n.Sign() == 0:
 		return []any{"0", "-0"}, nil
@@ -115,26 +118,26 @@ func literalsOfAnyNumber(n *big.Rat, v any, to valueType) ([]any, error) {
 	return []any{n.Num().String()}, nil
 }
 
-// literalsOfText is literalsOf for a string, which is converted like a value.
-func literalsOfText(s string, to valueType) ([]any, error) {
+// literalsOfText is LiteralsOf for a string, which is converted like a value.
+func literalsOfText(s string, to Type) ([]any, error) {
 	// 1.0 and 1.00 are different strings and equal decimals.
-	if to == tDecimal {
+	if to == Decimal {
 		return nil, errors.New("different strings are decimals that are equal")
 	}
-	if to == tNumber {
+	if to == Number {
 		return literalsOfNumberText(s)
 	}
-	if to == tUUID {
+	if to == UUID {
 		return nil, errUUIDLiteral
 	}
-	val, err := convertedLiteral(appendString(nil, s), tString, to)
+	val, err := convertedLiteral(AppendString(nil, s), String, to)
 	if err != nil {
 		return nil, nil
 	}
-	if to == tObjectID {
+	if to == ObjectID {
 		return []any{s}, nil
 	}
-	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: val})
+	lit, _ := Literal(bson.RawValue{Type: to.BSON(), Value: val})
 	// Several texts convert to 0, and NaN equals nothing.
 	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
 		return nil, errors.New("different strings are doubles that are equal, or none is")
@@ -144,59 +147,59 @@ func literalsOfText(s string, to valueType) ([]any, error) {
 
 // literalsOfNumberText is literalsOfText for a number of any type.
 func literalsOfNumberText(s string) ([]any, error) {
-	t, val, ok := toNumber(tString, appendString(nil, s))
+	t, val, ok := ToNumber(String, AppendString(nil, s))
 	if !ok {
 		return nil, nil
 	}
-	lit, ok := literal(bson.RawValue{Type: t.bson(), Value: val})
+	lit, ok := Literal(bson.RawValue{Type: t.BSON(), Value: val})
 	// Only such whole numbers have a single text.
-	if n, whole := rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
+	if n, whole := Rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
 		return nil, errors.New("different strings are numbers that are equal, or none is")
 	}
 	return []any{lit}, nil
 }
 
-func convertedLiteral(val []byte, from, to valueType) ([]byte, error) {
-	return new(editor).convert(val, from, to)
+func convertedLiteral(val []byte, from, to Type) ([]byte, error) {
+	return Convert(new(edit.Editor), val, from, to)
 }
 
-func timeLiterals(v any, from, to valueType) ([]any, error) {
+func timeLiterals(v any, from, to Type) ([]any, error) {
 	var val []byte
 	switch v := v.(type) {
 	case time.Time:
 		// A stored date has milliseconds, so a finer time equals none.
-		if from != tDate || !time.UnixMilli(v.UnixMilli()).Equal(v) {
+		if from != Date || !time.UnixMilli(v.UnixMilli()).Equal(v) {
 			return nil, nil
 		}
-		val = appendLong(nil, v.UnixMilli())
+		val = AppendLong(nil, v.UnixMilli())
 	case string:
-		if from != tRFC3339 {
+		if from != RFC3339 {
 			return nil, nil
 		}
-		val = appendString(nil, v)
+		val = AppendString(nil, v)
 	default:
-		n, ok := rational(v)
-		if from != tEpoch && from != tMillis || !ok || !n.IsInt() || !n.Num().IsInt64() {
+		n, ok := Rational(v)
+		if from != Epoch && from != Millis || !ok || !n.IsInt() || !n.Num().IsInt64() {
 			return nil, nil
 		}
-		val = appendLong(nil, n.Num().Int64())
+		val = AppendLong(nil, n.Num().Int64())
 	}
 	// A time that cannot be converted exactly does not occur in the other version.
 	made, err := convertedLiteral(val, from, to)
 	if err != nil {
 		return nil, nil
 	}
-	lit, _ := literal(bson.RawValue{Type: to.bson(), Value: made})
+	lit, _ := Literal(bson.RawValue{Type: to.BSON(), Value: made})
 	return []any{lit}, nil
 }
 
-// literal returns a value as requests write it. ok is false if requests cannot write it.
-func literal(v bson.RawValue) (any, bool) {
+// Literal returns a value as requests write it. ok is false if requests cannot write it.
+func Literal(v bson.RawValue) (any, bool) {
 	switch v.Type {
 	case bson.TypeString:
-		return stringOf(v.Value), true
+		return StringOf(v.Value), true
 	case bson.TypeInt32, bson.TypeInt64:
-		n, _ := whole(v.Value, typeOf(v.Type))
+		n, _ := Whole(v.Value, TypeOf(v.Type))
 		return n, true
 	case bson.TypeDouble:
 		return v.Double(), true
@@ -213,14 +216,14 @@ func literal(v bson.RawValue) (any, bool) {
 	}
 }
 
-// sameLiteral reports whether two literals are equal, by the rules of transform.Condition.
-func sameLiteral(a, b any) bool {
+// SameLiteral reports whether two literals are equal, by the rules of transform.Condition.
+func SameLiteral(a, b any) bool {
 	if x, ok := a.(time.Time); ok {
 		y, ok := b.(time.Time)
 		return ok && x.Equal(y)
 	}
-	x, okX := rational(a)
-	y, okY := rational(b)
+	x, okX := Rational(a)
+	y, okY := Rational(b)
 	// Numbers compare by value, whatever their types.
 	if okX || okY {
 		return okX && okY && x.Cmp(y) == 0
@@ -233,13 +236,14 @@ func sameLiteral(a, b any) bool {
 	}
 }
 
-func isFloat(v any) bool {
+// IsFloat reports whether a literal is a floating-point number.
+func IsFloat(v any) bool {
 	_, ok := v.(float64)
 	return ok
 }
 
-// rational reads a number of any type, except NaN and the infinities.
-func rational(v any) (*big.Rat, bool) {
+// Rational reads a number of any type, except NaN and the infinities.
+func Rational(v any) (*big.Rat, bool) {
 	switch v := v.(type) {
 	case int64:
 		return new(big.Rat).SetInt64(v), true

@@ -1,10 +1,12 @@
-package lens
+package scalar
 
 import (
 	"bytes"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // TestAnyIsCarried: a value of any type is the same again, also of those whose type is no
@@ -16,12 +18,12 @@ func TestAnyIsCarried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := idAny.read(bson.RawValue{Type: bson.Type(typ), Value: value}, readExact)
+		text, err := IDAny.Read(bson.RawValue{Type: bson.Type(typ), Value: value}, ReadExact)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, again := idAny.append(nil, text); got != bson.Type(typ) || !bytes.Equal(again, value) {
-			t.Errorf("%T is %s %x again, want %s %x", v, TypeName(got), again, TypeName(bson.Type(typ)), value)
+		if got, again := IDAny.AppendTo(nil, text); got != bson.Type(typ) || !bytes.Equal(again, value) {
+			t.Errorf("%T is %s %x again, want %s %x", v, edit.TypeName(got), again, edit.TypeName(bson.Type(typ)), value)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package lens
+package scalar
 
 import (
 	"bytes"
@@ -17,49 +17,50 @@ import (
 // plainNumber returns the plain form of a number: an int if it is whole and fits, else a double if
 // one is exactly equal, else a long or a decimal. JavaScript writes numbers in this form. -0 is a
 // double.
-func plainNumber(t valueType, val []byte) (valueType, []byte) {
+func plainNumber(t Type, val []byte) (Type, []byte) {
 	switch t {
-	case tLong, tDouble:
-		n, ok := whole(val, t)
+	case Long, Double:
+		n, ok := Whole(val, t)
 		switch {
 		// A fraction, a large number and -0 have no other plain form than double.
-		case t == tDouble && (!ok || isMinusZero(val)):
+		case t == Double && (!ok || IsMinusZero(val)):
 		case int64(int32(n)) == n:
-			return tInt, binary.LittleEndian.AppendUint32(nil, uint32(int32(n)))
+			return Int, binary.LittleEndian.AppendUint32(nil, uint32(int32(n)))
 		// The bound excludes 1<<63, to which the largest longs round. It does not fit into an
 		// int64.
-		case t == tLong && int64(float64(n)) == n && float64(n) < 1<<63:
-			return tDouble, appendDouble(nil, float64(n))
+		case t == Long && int64(float64(n)) == n && float64(n) < 1<<63:
+			return Double, appendDouble(nil, float64(n))
 		}
-	case tDecimal:
+	case Decimal:
 		return plainDecimal(val)
 	}
 	return t, val
 }
 
-func isMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<<63 }
+// IsMinusZero reports whether a double is -0.
+func IsMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<<63 }
 
 // plainDecimal is plainNumber for a decimal. It accepts a double with the same shortest text: no
 // double equals 0.1, but the double written 0.1 is the intended one.
-func plainDecimal(val []byte) (valueType, []byte) {
-	text, _ := textOf(val, tDecimal)
+func plainDecimal(val []byte) (Type, []byte) {
+	text, _ := TextOf(val, Decimal)
 	if n, ok := wholeDecimal(val); ok {
 		// A decimal -0 becomes the double -0 below.
 		if n.IsInt64() && (n.Sign() != 0 || text[0] != '-') {
-			return plainNumber(tLong, appendLong(nil, n.Int64()))
+			return plainNumber(Long, AppendLong(nil, n.Int64()))
 		}
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return tDecimal, val
+		return Decimal, val
 	}
 	double := appendDouble(nil, f)
 	// Accept the double only if it gives the same decimal again.
-	again, ok := appendConverted(nil, double, tDouble, tDecimal)
+	again, ok := AppendConverted(nil, double, Double, Decimal)
 	if !ok || !sameDecimal(val, again) {
-		return tDecimal, val
+		return Decimal, val
 	}
-	return tDouble, double
+	return Double, double
 }
 
 // maxExponent limits the zeros that are written out. No long has more digits.
@@ -118,8 +119,8 @@ func trimmed(n *big.Int, exp *int) *big.Int {
 	}
 }
 
-// numeric reports whether a value may be a lens's number.
-func numeric(t bson.Type) bool {
+// IsNumber reports whether a value may be a lens's number.
+func IsNumber(t bson.Type) bool {
 	switch t {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
 		return true
@@ -128,120 +129,84 @@ func numeric(t bson.Type) bool {
 	}
 }
 
-// fromNumber converts a number of any type to the type to. It refuses a value that would become
+// FromNumber converts a number of any type to the type to. It refuses a value that would become
 // another number.
-func fromNumber(t valueType, val []byte, to valueType) ([]byte, error) {
+func FromNumber(t Type, val []byte, to Type) ([]byte, error) {
 	// Compare plain forms: the same number must come back, not the same type.
 	plain, p := plainNumber(t, val)
 	switch {
-	case to == tString:
+	case to == String:
 		s := numberText(plain, p)
 		if again, q, ok := parseNumber(s); !ok || again != plain || !bytes.Equal(p, q) {
-			return nil, errInexact
+			return nil, ErrInexact
 		}
-		return appendString(nil, s), nil
+		return AppendString(nil, s), nil
 	case t == to:
 		return val, nil // keeps trailing zeros
 	case plain == to:
 		return p, nil
-	case plain == tDouble && isMinusZero(p) && (to == tInt || to == tLong || to == tBool):
-		plain, p = tInt, make([]byte, 4)
-		if to == tInt {
+	case plain == Double && IsMinusZero(p) && (to == Int || to == Long || to == Bool):
+		plain, p = Int, make([]byte, 4)
+		if to == Int {
 			return p, nil
 		}
 	}
-	out, ok := appendConverted(nil, p, plain, to)
-	if n, isWhole := whole(p, plain); isWhole && to == tDecimal && !(plain == tDouble && isMinusZero(p)) {
+	out, ok := AppendConverted(nil, p, plain, to)
+	if n, isWhole := Whole(p, plain); isWhole && to == Decimal && !(plain == Double && IsMinusZero(p)) {
 		// Write all digits: the shortest text of a large double is the decimal of another number.
-		out, ok = appendParsed(nil, strconv.FormatInt(n, 10), tDecimal)
+		out, ok = appendParsed(nil, strconv.FormatInt(n, 10), Decimal)
 	}
 	if !ok {
-		return nil, errInexact
+		return nil, ErrInexact
 	}
 	// Convert back, to refuse every number that would change.
-	again, q, ok := toNumber(to, out)
+	again, q, ok := ToNumber(to, out)
 	if !ok || again != plain || !bytes.Equal(p, q) {
-		return nil, errInexact
+		return nil, ErrInexact
 	}
 	return out, nil
 }
 
-// toNumber converts a value of another type to a plain number.
-func toNumber(from valueType, val []byte) (valueType, []byte, bool) {
+// ToNumber converts a value of another type to a plain number.
+func ToNumber(from Type, val []byte) (Type, []byte, bool) {
 	switch from {
-	case tString:
-		t, p, ok := parseNumber(stringOf(val))
-		return t, p, ok && numberText(t, p) == stringOf(val)
-	case tBool:
-		return tInt, []byte{val[0], 0, 0, 0}, true
+	case String:
+		t, p, ok := parseNumber(StringOf(val))
+		return t, p, ok && numberText(t, p) == StringOf(val)
+	case Bool:
+		return Int, []byte{val[0], 0, 0, 0}, true
 	}
 	t, p := plainNumber(from, val)
 	return t, p, true
 }
 
 // numberText returns the text of a plain number, with all digits of a whole one.
-func numberText(t valueType, val []byte) string {
-	if n, ok := whole(val, t); ok && !(t == tDouble && isMinusZero(val)) {
+func numberText(t Type, val []byte) string {
+	if n, ok := Whole(val, t); ok && !(t == Double && IsMinusZero(val)) {
 		return strconv.FormatInt(n, 10)
 	}
-	s, _ := textOf(val, t)
+	s, _ := TextOf(val, t)
 	return s
 }
 
 // parseNumber parses the text of a number to its plain form.
-func parseNumber(s string) (valueType, []byte, bool) {
+func parseNumber(s string) (Type, []byte, bool) {
 	// -0 is a double: an int has no negative zero.
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
-		t, p := plainNumber(tLong, appendLong(nil, n))
+		t, p := plainNumber(Long, AppendLong(nil, n))
 		return t, p, true
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		double := appendDouble(nil, f)
 		// Another spelling of a double may be a decimal with more digits.
-		if text, _ := textOf(double, tDouble); text == s || math.IsNaN(f) {
-			return tDouble, double, true
+		if text, _ := TextOf(double, Double); text == s || math.IsNaN(f) {
+			return Double, double, true
 		}
 	}
-	val, ok := appendParsed(nil, s, tDecimal)
+	val, ok := appendParsed(nil, s, Decimal)
 	if !ok {
 		return "", nil, false
 	}
-	t, p := plainNumber(tDecimal, val)
+	t, p := plainNumber(Decimal, val)
 	return t, p, true
 }
-
-// forms returns the form of a converted value: a number, a decimal made from one (5 and 5.00 are
-// the same), or a date with rounding.
-func (o *convert) forms() []form {
-	if o.rounding && o.to == tDate || o.to == tNumber || o.from == tNumber && o.to == tDecimal {
-		return []form{{fields: []holding{{path: o.field, by: o}}}}
-	}
-	return nil
-}
-
-// applyNumber is apply for a conversion from or to number.
-func (o *convert) applyNumber(n *node, i int) error {
-	el := &n.elems[i]
-	if o.from != tNumber {
-		if el.typ != o.from.bson() {
-			return refuse(o.field, "is of type %s, not %s", TypeName(el.typ), o.from)
-		}
-		t, val, ok := toNumber(o.from, el.val)
-		if !ok {
-			return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), errInexact)
-		}
-		n.set(i, t.bson(), val)
-		return nil
-	}
-	if !numeric(el.typ) {
-		return refuse(o.field, "is of type %s, not a number", TypeName(el.typ))
-	}
-	val, err := fromNumber(typeOf(el.typ), el.val, o.to)
-	if err != nil {
-		return refuse(o.field, "is %s (%s): %w", show(el.typ, el.val), TypeName(el.typ), err)
-	}
-	n.set(i, o.to.bson(), val)
-	return nil
-}
-
-var _ former = (*convert)(nil)

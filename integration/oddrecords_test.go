@@ -25,7 +25,7 @@ operations:
   - add: {field: schema, value: 2}
 `
 	// Items as Mongoose writes them: their _id is not the first field.
-	oddOrders = `lens: 1
+	innerIDLens = `lens: 1
 operations:
   - fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}
 `
@@ -111,7 +111,7 @@ func TestOddRecords(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", lens: oddLens, kinds: oddKinds})
-	s.write("orders.yaml", oddOrders)
+	s.write("orders.yaml", innerIDLens)
 	s.write("ranks.yaml", oddLens)
 	odd, ranks := s.db["v1"].Collection("odd"), s.db["v1"].Collection("ranks")
 	docs, refused := oddDocuments(t)

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -25,7 +27,7 @@ operations:
   - add: {field: schema, value: 2}
 `
 	// Items as Mongoose writes them: their _id is not the first field.
-	oddOrders = `lens: 1
+	innerIDLens = `lens: 1
 operations:
   - fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}
 `
@@ -105,13 +107,14 @@ func oddDocuments(t *testing.T) (docs []bson.Raw, refused map[string]string) {
 
 // TestOddRecords: no record keeps a shard from going on, however odd it is. Each of them is
 // copied, changed, deleted and inserted anew, comes over as it is or is parked alone with a
-// reason that is true, and goes through a switch.
+// reason that is true, and goes through a switch and back, changed in both versions. Records of
+// 9 MB and rings of 4 MB exchange unique values while clients write others.
 func TestOddRecords(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", lens: oddLens, kinds: oddKinds})
-	s.write("orders.yaml", oddOrders)
+	s.write("orders.yaml", innerIDLens)
 	s.write("ranks.yaml", oddLens)
 	odd, ranks := s.db["v1"].Collection("odd"), s.db["v1"].Collection("ranks")
 	docs, refused := oddDocuments(t)
@@ -130,6 +133,7 @@ func TestOddRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	rings, sizes := [][]int{{0, 1}, {2, 3, 4, 5, 6}}, []int{9 << 20, 4 << 20}
+	const ringed, others = 107, 200
 	for i := range 50 {
 		rings, sizes = append(rings, []int{7 + 2*i, 8 + 2*i}), append(sizes, 10)
 	}
@@ -138,9 +142,21 @@ func TestOddRecords(t *testing.T) {
 			c.ok(ranks.InsertOne(ctx, bson.D{{Key: "_id", Value: n}, {Key: "rank", Value: n}, {Key: "filler", Value: make([]byte, sizes[r])}}))
 		}
 	}
-	exchange := func(by int) {
+	var small []any // written all the time beside the exchanges
+	for i := range others {
+		small = append(small, bson.D{{Key: "_id", Value: ringed + i}, {Key: "rank", Value: ringed + i}})
+	}
+	c.ok(ranks.InsertMany(ctx, small))
+	// beside does something while clients write other records.
+	beside := func(version string, do func()) {
 		t.Helper()
-		err := s.db["v1"].Client().UseSession(ctx, func(ctx context.Context) error {
+		defer s.touches(ctx, s.db[version].Collection("ranks"), ringed, others)()
+		do()
+	}
+	exchange := func(version string, by int) {
+		t.Helper()
+		ranks := s.db[version].Collection("ranks")
+		err := ranks.Database().Client().UseSession(ctx, func(ctx context.Context) error {
 			_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
 				for _, away := range []bool{true, false} {
 					for _, ring := range rings {
@@ -170,7 +186,10 @@ func TestOddRecords(t *testing.T) {
 	s.controller("first", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first")
 	s.awaitOdd(ctx, refused, false)
-	exchange(1)
+	beside("v1", func() {
+		exchange("v1", 1)
+		s.awaitRanks(ctx, rings, 1)
+	})
 
 	// Each is changed, and each third one goes; of those some come back under an _id that only
 	// looks otherwise.
@@ -208,44 +227,130 @@ func TestOddRecords(t *testing.T) {
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
 	s.awaitOdd(ctx, refused, true)
-	exchanged := func() {
-		t.Helper()
-		eventually(ctx, t, "the exchange", func() error {
-			for _, version := range []string{"v1", "v2"} {
-				d, err := s.record.Get(ctx)
-				if err != nil {
+	s.awaitRanks(ctx, rings, 1)
+	c.has(s.db["v2"], "lines", fmt.Sprintf(`{"_id":`+id+`,"order":`+id+`,"at":0,"n":1}`, 14, 7))
+
+	// The same in v2: changes, deletes, and records that come back under an _id that looks otherwise.
+	beside("v2", func() {
+		exchange("v2", 2)
+		s.awaitRanks(ctx, rings, 2)
+	})
+	lookalikes = s.changeOdd(ctx)
+	if lookalikes == 0 {
+		t.Error("no record of v2 came back under another _id")
+	}
+	s.awaitOdd(ctx, refused, true)
+	s.beginTo(ctx, "v1")
+	s.await(ctx, "the rollback", flipped("v1"))
+	s.awaitOdd(ctx, refused, true)
+	s.awaitRanks(ctx, rings, 2)
+}
+
+// touches writes so many ranks from one on, again and again, until stop is called.
+func (s *system) touches(ctx context.Context, ranks *mongo.Collection, from, n int) (stop func()) {
+	ended := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			case <-time.After(5 * time.Millisecond): // clients think
+				err := undisturbed(func() error {
+					_, err := ranks.UpdateByID(ctx, from+i%n, bson.D{{Key: "$inc", Value: bson.D{{Key: "touched", Value: 1}}}})
 					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					s.t.Errorf("small traffic: %v", err)
+					return
 				}
-				ns, _ := d.Namespace(version)
-				k, _ := ns.Kind("ranks")
-				cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "filler", Value: 0}}))
-				if err != nil {
-					return err
-				}
-				var have []struct {
-					ID   int `bson:"_id"`
-					Rank int
-				}
-				if err := cursor.All(ctx, &have); err != nil {
-					return err
-				}
-				got := map[int]int{}
-				for _, h := range have {
-					got[h.ID] = h.Rank
-				}
-				for _, ring := range rings {
-					for i, n := range ring {
-						if want := ring[(i+1)%len(ring)]; got[n] != want {
-							return fmt.Errorf("rank of %d in %s is %d, want %d", n, version, got[n], want)
-						}
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		writing.Wait()
+	}
+}
+
+// changeOdd changes the odd records of v2, and deletes each third one. Half of those come back, texts
+// under a symbol and symbols under a text. It returns how many did.
+func (s *system) changeOdd(ctx context.Context) (lookalikes int) {
+	s.t.Helper()
+	odd := s.db["v2"].Collection("odd")
+	cursor, err := odd.Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
+		s.t.Fatal(err)
+	}
+	for i, doc := range docs {
+		if len(doc) >= 1<<20 {
+			continue
+		}
+		byID := bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: doc.Lookup("_id")}}}}
+		again, other := lookalike(doc)
+		err := undisturbed(func() error {
+			if i%3 != 0 {
+				// Fields that v1 has touched, so that each stays in its place.
+				touched := append(byID, bson.E{Key: "touched", Value: true})
+				_, err := odd.UpdateOne(ctx, touched, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: false}}}})
+				return err
+			}
+			_, err := odd.DeleteOne(ctx, byID)
+			return err
+		})
+		if err == nil && i%6 == 0 {
+			if other {
+				lookalikes++
+			}
+			err = undisturbed(func() error { _, err := odd.InsertOne(ctx, again); return err })
+		}
+		if err != nil {
+			s.t.Fatalf("change %.200s: %v", doc.Lookup("_id"), err)
+		}
+	}
+	return lookalikes
+}
+
+// awaitRanks waits until both versions have the ranks of an exchange by so many places.
+func (s *system) awaitRanks(ctx context.Context, rings [][]int, by int) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the exchange", func() error {
+		for _, version := range []string{"v1", "v2"} {
+			d, err := s.record.Get(ctx)
+			if err != nil {
+				return err
+			}
+			ns, _ := d.Namespace(version)
+			k, _ := ns.Kind("ranks")
+			cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "filler", Value: 0}}))
+			if err != nil {
+				return err
+			}
+			var have []struct {
+				ID   int `bson:"_id"`
+				Rank int
+			}
+			if err := cursor.All(ctx, &have); err != nil {
+				return err
+			}
+			got := map[int]int{}
+			for _, h := range have {
+				got[h.ID] = h.Rank
+			}
+			for _, ring := range rings {
+				for i, n := range ring {
+					if want := ring[(i+by)%len(ring)]; got[n] != want {
+						return fmt.Errorf("rank of %d in %s is %d, want %d", n, version, got[n], want)
 					}
 				}
 			}
-			return nil
-		})
-	}
-	exchanged()
-	c.has(s.db["v2"], "lines", fmt.Sprintf(`{"_id":`+id+`,"order":`+id+`,"at":0,"n":1}`, 14, 7))
+		}
+		return nil
+	})
 }
 
 // undisturbed repeats a write that a fence of another test on the shared server has interrupted. Such a
@@ -262,15 +367,17 @@ func undisturbed(write func() error) error {
 	}
 }
 
-// lookalike is a document whose _id is a symbol in place of the string of the same text. A server
-// takes both for one _id. Another document stays as it is.
-func lookalike(doc bson.Raw) (again bson.Raw, other bool) {
+// lookalike is a document whose _id is a symbol in place of the string of the same text, or the other
+// way round. A server takes both for one _id. Another document stays as it is.
+func lookalike(doc bson.Raw) (again bson.Raw, differs bool) {
 	const typeOfID = 4 // _id is the first field, behind the length
-	if bson.Type(doc[typeOfID]) != bson.TypeString {
+	as := map[bson.Type]bson.Type{bson.TypeString: bson.TypeSymbol, bson.TypeSymbol: bson.TypeString}
+	other := as[bson.Type(doc[typeOfID])]
+	if other == 0 {
 		return doc, false
 	}
 	again = slices.Clone(doc)
-	again[typeOfID] = byte(bson.TypeSymbol)
+	again[typeOfID] = byte(other)
 	return again, true
 }
 

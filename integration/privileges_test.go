@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,7 +14,9 @@ import (
 
 // TestFewPrivileges: with no more than readWrite and dbAdmin on its databases a controller
 // plans, proves and switches, and says what it cannot do. When a privilege that only the
-// rollback needs is taken away, the switch waits until it is granted again.
+// rollback needs is taken away, the switch waits until it is granted again. After an administrator
+// has dropped the user and created it again, every shard goes on and the rollback takes place, with
+// the same process.
 func TestFewPrivileges(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -44,7 +47,8 @@ func TestFewPrivileges(t *testing.T) {
 		}
 		return roles
 	}
-	run(bson.D{{Key: "createUser", Value: "mover"}, {Key: "pwd", Value: secret}, {Key: "roles", Value: append(both("v1"), both("v2")...)}})
+	user := bson.D{{Key: "createUser", Value: "mover"}, {Key: "pwd", Value: secret}, {Key: "roles", Value: append(both("v1"), both("v2")...)}}
+	run(user)
 	login := withLogin(server.URI(), "mover:"+secret)
 	s.env = append(s.env, "MONGO_V1="+login, "MONGO_V2="+login)
 	s.controller("controller", breakPoint{}).ready(ctx)
@@ -72,4 +76,30 @@ func TestFewPrivileges(t *testing.T) {
 	}
 	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: both("v1")}})
 	s.await(ctx, "the flip", flipped("v2"))
+	s.awaitSync(ctx)
+
+	// The server logs out all connections of a dropped user, for good.
+	run(bson.D{{Key: "dropUser", Value: "mover"}})
+	eventually(ctx, t, "every shard reports the refused user", func() error {
+		ps, err := s.record.Progress(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range ps {
+			if !strings.Contains(p.LastError+p.WaitsFor, "auth") {
+				return fmt.Errorf("shard %d is %s, waits for %q; %q", p.Shard, p.State, p.WaitsFor, p.LastError)
+			}
+		}
+		return nil
+	})
+	if _, err := s.db["v2"].Collection(packagesKind).UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(7)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	run(user)
+	s.awaitSync(ctx)
+	s.beginTo(ctx, "v1")
+	s.await(ctx, "the rollback", flipped("v1"))
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{{Key: "n", Value: int64(7)}}); err != nil || n != int64(len(docs)) {
+		t.Errorf("%d of %d documents came back with their last change, %v", n, len(docs), err)
+	}
 }

@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,26 @@ func TestProof(t *testing.T) {
 	}
 	if docsNow, writesNow := w.data(); !slices.Equal(docs, docsNow) || writes != writesNow {
 		t.Errorf("the data were touched: %d entries of the oplog, %d before", writesNow, writes)
+	}
+}
+
+// TestProofOfInnerIDs: list items become records under their own _id, which is not their first field.
+// The database moves it there, and that is no difference.
+func TestProofOfInnerIDs(t *testing.T) {
+	t.Parallel()
+	docs := make([]any, 20)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}, {Key: "lines", Value: bson.A{
+			bson.D{{Key: "n", Value: 1}, {Key: "_id", Value: fmt.Sprint(i, " last")}},
+			bson.D{{Key: "_id", Value: fmt.Sprint(i, " first")}, {Key: "n", Value: 2}},
+		}}}
+	}
+	w := newProofWorld(t, nil, nil, docs, ordersSpec(t, `lens: 1
+operations:
+  - fanOut: {field: lines, as: list, kind: lines, key: "{id}", id: _id, parent: order, order: at}
+`))
+	if found, err := w.proof(nil).run(t.Context()); err != nil || found.records != len(docs) || found.skipped != 0 {
+		t.Errorf("proved %+v: %v", found, err)
 	}
 }
 

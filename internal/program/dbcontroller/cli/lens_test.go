@@ -87,6 +87,8 @@ func forgetful() lens.Option {
 // TestLensOutputIsAsReviewed compares all forms of output with goldens.
 func TestLensOutputIsAsReviewed(t *testing.T) {
 	t.Parallel()
+	// As Mongoose writes subdocuments: their _id is not the first field.
+	const innerIDs = "testdata/lens/carts.yaml testdata/lens/cartids.yaml --sample carts=testdata/lens/carts.json --sample cartids=testdata/lens/cartids.json"
 	const several = "testdata/lens/orders.yaml testdata/lens/items.yaml --sample orders=testdata/lens/orders.json --sample ratings=testdata/lens/ratings.json --sample items=testdata/lens/items.json"
 	for _, tc := range []struct {
 		name, line, stdin string
@@ -113,6 +115,10 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 		{name: "try-fails-json", line: "try --json " + packagesLens, stdin: `{"_id": "a", "priority": "none"}`,
 			err: `lens try: up: convert priority by table: priority is "none" (string), which the table does not have; it has "required", "important", "standard", "optional", "extra"`},
 		{name: "try-down", line: "try --down testdata/lens/items.yaml", stdin: `{"_id": "items/1", "region": "a", "price": "5"}`},
+		{name: "lint-inner-ids", line: "lint " + innerIDs},
+		{name: "try-inner-ids", line: "try testdata/lens/carts.yaml", stdin: cartRecord},
+		{name: "try-inner-object-ids", line: "try testdata/lens/cartids.yaml", stdin: cartOfObjectIDs},
+		{name: "diff-inner-ids", line: "diff --show 1 " + innerIDs},
 		{name: "diff-packages", line: "diff " + packagesLens + " --limit 200 --show 1 --sample " + packagesSample},
 		{name: "diff-several", line: "diff --show 1 " + several, err: "lens diff: 6 records fail: 'dbcontroller lens lint' says why"},
 		{name: "diff-json", line: "diff --json --show 1 testdata/lens/items.yaml --sample -", stdin: `{"_id": "regions/a/items/1", "price": 5}`},
@@ -137,8 +143,10 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 }
 
 const (
-	secretRecord = `{"_id":"projects/p1/secrets/db","name":"projects/p1/secrets/db","revision":{"$numberLong":"3"},"expires_at":{"$numberLong":"1767225600"},"owner":"storage/kim"}`
-	orderRecord  = `{"_id":"orders/1","legacy":"x","lines":[{"sku":"a","n":1},{"sku":"b","n":{"$numberLong":"2"}}]}`
+	secretRecord    = `{"_id":"projects/p1/secrets/db","name":"projects/p1/secrets/db","revision":{"$numberLong":"3"},"expires_at":{"$numberLong":"1767225600"},"owner":"storage/kim"}`
+	cartOfObjectIDs = `{"_id":{"$oid":"655f1e5e0000000000000001"},"lines":[{"sku":"a","_id":{"$oid":"655f1e5e0000000000000011"}},{"_id":{"$oid":"655f1e5e0000000000000012"},"sku":"b"}]}`
+	cartRecord      = `{"_id":"carts/1","lines":[{"sku":"a","_id":"l1"},{"_id":"l2","sku":"b"},{"sku":"c","n":2,"_id":"l3","tail":true}]}`
+	orderRecord     = `{"_id":"orders/1","legacy":"x","lines":[{"sku":"a","n":1},{"sku":"b","n":{"$numberLong":"2"}}]}`
 )
 
 func TestLensSchemaIsTheFormats(t *testing.T) {

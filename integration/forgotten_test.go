@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/record"
@@ -36,6 +39,7 @@ func TestForgottenApplication(t *testing.T) {
 			if n, err := old.CountDocuments(ctx, bson.D{}); n != 10 || err != nil {
 				t.Errorf("before it was completed it sees %d documents, %v", n, err)
 			}
+			s.met(ctx, fence)
 			s.complete(ctx, d, "v1", 1_000_000)
 			s.await(ctx, "the end of v1", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v1") })
 			forgotten(ctx, t, old)
@@ -43,6 +47,54 @@ func TestForgottenApplication(t *testing.T) {
 			s.await(ctx, "the drop of what was set aside", func(d upgradestate.Deployment) bool { return len(d.Kept) == 0 })
 			forgotten(ctx, t, old)
 		})
+	}
+}
+
+// met has an application that nobody told of the switch read and write the old name, until 'get'
+// shows it with its name, driver and address.
+func (s *system) met(ctx context.Context, fence record.FenceClass) {
+	s.t.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI(s.uris["v1"]).SetAppName("old-shop"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	old := client.Database(s.db["v1"].Name()).Collection(packagesKind)
+	busy, stop := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	g.Go(func() {
+		for busy.Err() == nil {
+			if _, err := old.InsertOne(busy, bson.D{{Key: "word", Value: "hunter2"}}); err == nil {
+				s.t.Error("a write under the old name is acknowledged")
+			}
+			_ = old.FindOne(busy, bson.D{}).Err()
+		}
+	})
+	defer g.Wait()
+	defer stop()
+	want := `STILL USED +packages of v1, which the switch left: .*; met: .*old-shop \(mongo-go-driver \S+\) at 127\.0\.0\.1`
+	if fence == record.FenceView {
+		want = strings.Replace(want, "left: .*;", `left: [1-9][\d,]* reads, [1-9][\d,]* refused writes, last .*;`, 1)
+	}
+	shown := regexp.MustCompile(want)
+	api, _ := s.controllers[0].addresses()
+	// Ask the API first: each call of the command starts a process.
+	eventually(ctx, s.t, "the application is met", func() error {
+		res, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err != nil {
+			return err
+		}
+		for _, u := range res.Msg.GetFormerNames().GetUses() {
+			met := slices.ContainsFunc(u.GetUsers(), func(c *dbv1.NameUser) bool { return c.GetApplication() == "old-shop" })
+			if met && (fence != record.FenceView || u.GetReads() > 0 && u.GetWrites() > 0) {
+				return nil
+			}
+		}
+		return fmt.Errorf("shown is %v", res.Msg.GetFormerNames())
+	})
+	r := execute(ctx, s.t, s.env, "get", "deployment", "--server", api)
+	if r.code != 0 || !shown.MatchString(r.stdout) || strings.Contains(r.stdout, "hunter2") {
+		s.t.Errorf("exit code %d, want %s in:\n%s%s", r.code, want, r.stdout, r.stderr)
 	}
 }
 

@@ -10,9 +10,10 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 )
 
-// TestMisspeltKind: a first start with the name of a collection that is not there records nothing,
-// and says which version, database and collection it looked for. A deployment that an earlier build
-// recorded at the wrong version so begins where the data are, once the name is corrected.
+// TestMisspeltKind: a first start with the name of a collection or database that does not exist
+// records nothing, and the message names the version, database and collection that the controller
+// looked for. The corrected configuration begins where the data are, even if an earlier build
+// recorded the wrong version.
 func TestMisspeltKind(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -23,14 +24,33 @@ func TestMisspeltKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := strings.Replace(string(right), "from: "+packagesKind, "from: pakages", 1)
-	if wrong == string(right) {
-		t.Fatalf("the configuration has no kind to misspell:\n%s", right)
-	}
-	s.write("config.yaml", wrong)
-	s.refusesToRun(ctx, nil, "would begin at v2", s.db["v2"].Name(), "collection packages", "correct kinds")
-	if d, err := s.record.Get(ctx); !errors.Is(err, deployment.ErrNotFound) {
-		t.Fatalf("recorded is %+v, %v", d, err)
+	v1, v2 := s.db["v1"].Name(), s.db["v2"].Name()
+	for _, tc := range []struct {
+		name, from, to string
+		want           []string
+	}{
+		{
+			name: "kind", from: "from: " + packagesKind, to: "from: pakages",
+			want: []string{"would begin at v2, in mongo:" + v2, "collection packages", "correct kinds", "config.yaml; v1, in mongo:" + v1 + " (", "has no collection pakages"},
+		},
+		{
+			name: "database", from: "database: " + v1, to: "database: " + v1 + "x",
+			want: []string{"would begin at v2, in mongo:" + v2, "v1, in mongo:" + v1 + "x (", "has no collection packages"},
+		},
+		{
+			name: "one of two kinds", from: "kinds: [", to: "kinds: [{from: pakages, to: pakages, lens: packages.yaml}, ",
+			want: []string{"kinds in config.yaml: mongo:" + v1 + " (", "inspect v1/pakages: collection pakages", "correct kinds"},
+		},
+	} {
+		wrong := strings.Replace(string(right), tc.from, tc.to, 1)
+		if wrong == string(right) {
+			t.Fatalf("%s: the configuration has no %q:\n%s", tc.name, tc.from, right)
+		}
+		s.write("config.yaml", wrong)
+		s.refusesToRun(ctx, nil, tc.want...)
+		if d, err := s.record.Get(ctx); !errors.Is(err, deployment.ErrNotFound) {
+			t.Fatalf("%s: recorded is %+v, %v", tc.name, d, err)
+		}
 	}
 	if _, err := s.record.Create(ctx, "v2", ring); err != nil {
 		t.Fatal(err)

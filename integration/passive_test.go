@@ -60,9 +60,13 @@ func TestPassiveDatabaseIsAway(t *testing.T) {
 			if waits := strings.Join(res.Msg.Progress.WaitsFor, "\n"); !strings.Contains(waits, "controller without-"+passive+": ") || !strings.Contains(waits, "database of "+passive) {
 				return errors.New(waits)
 			}
-			// One that has followed before is safe: nothing is known that would be lost.
-			if safe := res.Msg.GetRollbackSafe(); backup == "" && safe.GetSafe() {
+			safe := res.Msg.GetRollbackSafe()
+			if safe.GetSafe() {
 				return errors.New("the rollback is said to be safe")
+			}
+			// Only the version before the latest switch can be needed for a rollback.
+			if reason := safe.GetReason(); served == "v2" && !(strings.Contains(reason, "the database of v1 cannot be used now, and a rollback needs it") && strings.Contains(reason, node.Addr())) {
+				return fmt.Errorf("the rollback is said not to be safe because %q", reason)
 			}
 			return nil
 		})

@@ -367,6 +367,8 @@ var restoredCells = []restoredCell{
 	{"v2", moment{"at SEAL_TARGET", 0}, false, ""},
 	{"v2", moment{"at SEAL_SOURCE", 0}, false, ""},
 	{"v2", moment{"flip", 0}, true, "recover --current v1"}, // nothing was acknowledged by v2
+	// The commit of the flip is lost: the driver looks at the databases before the next one.
+	{"v2", moment{"flip", 0}, false, ""},
 }
 
 // allEngines are the pairs of engines.

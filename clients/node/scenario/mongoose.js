@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import mongoose from 'mongoose'
 import { MovedError, UnknownOutcomeError } from '../index.js'
+import { change, place, read } from '../mongoose/calls.js'
 import { close, models, open } from '../mongoose/shop.js'
 
 const { controllers, uri, database, name } = JSON.parse(process.env.APPLICATION)
@@ -71,13 +72,12 @@ async function wrote (keys, state, run) {
   }
 }
 
-// change loads a document of Mongoose, changes and saves it.
-async function change (at, id, n, options = {}) {
-  const doc = await models(at).customers.findById(id, null, options)
-  if (!doc) throw new MovedError()
-  doc.set(customerOf(at.version, id, n))
-  await doc.save(options)
-}
+// through is the application for one call, with to before what the call does.
+const through = to => ({
+  write: run => app.write(async at => { await to(at); return run(at) }),
+  transaction: run => app.transaction(async (at, session) => { await to(at); return run(at, session) }),
+  read: run => app.read(at => { to(at); return run(at) })
+})
 
 const live = [] // {id, orders}
 for (let n = 1; !ended; n++) {
@@ -104,21 +104,15 @@ for (let n = 1; !ended; n++) {
     }))
   } else if (dice < 5) {
     const id = new ObjectId()
-    if (await wrote([`customers/${one.id}`, `orders/${id}`], state, to => app.transaction(async (at, session) => {
-      await to(at)
-      await change(at, one.id, n, { session })
-      await models(at).orders.create([orderOf(at.version, id, one.id, n)], { session })
-    }))) one.orders.push(id)
+    if (await wrote([`customers/${one.id}`, `orders/${id}`], state, to =>
+      place(through(to), one.id, version => customerOf(version, one.id, n), version => orderOf(version, id, one.id, n)))) one.orders.push(id)
     else gone()
   } else if (dice < 8 || one.orders.length === 0) {
-    if (!await wrote([`customers/${one.id}`], state, to => app.write(async at => { await to(at); await change(at, one.id, n) }))) gone()
+    if (!await wrote([`customers/${one.id}`], state, to => change(through(to), one.id, version => customerOf(version, one.id, n)))) gone()
   } else {
     try {
       let version
-      const doc = await app.read(at => {
-        version = at.version
-        return models(at).orders.findById(one.orders.at(-1)).populate('customer')
-      })
+      const doc = await read(through(at => { version = at.version }), one.orders.at(-1))
       tell({ read: `customers/${one.id}`, state: doc?.customer ? `operation ${doc.customer.n}` : '', version })
     } catch (err) {
       tell({ fail: `read of ${one.id}: ${err.stack}` })

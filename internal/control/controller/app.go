@@ -118,7 +118,8 @@ type App struct {
 	engines   engines
 	// replacements holds the replaced collections of applications that no engine follows yet.
 	replacements replacements
-	pulses       pulses // beat counters of the databases, which reveal a restore
+	back         silence // why the database that a rollback needs does not answer
+	pulses       pulses  // beat counters of the databases, which reveal a restore
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // delivers events while this controller leads
@@ -170,7 +171,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -221,6 +222,7 @@ func (a *App) work(ctx context.Context) error {
 		// empties.
 		if !a.opts.reads && !a.opts.alone {
 			g.Go(func() error { return a.outlived(ctx) })
+			g.Go(func() error { return a.watchBack(ctx) })
 		}
 		if !a.opts.reads {
 			g.Go(func() error { return a.followReplaced(ctx) })

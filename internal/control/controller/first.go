@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -31,9 +32,14 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 			away = err
 			continue
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case a.backend.Unavailable(err):
 			return "", fmt.Errorf("where the deployment begins: database of %s: %w; or name it with initialVersion in %s",
 				db.Version, err, a.cfg.File)
+		// A name would not help, such as where controllers with another etcd use the database.
+		default:
+			return "", fmt.Errorf("where the deployment begins: database of %s: %w", db.Version, err)
 		}
 		f.Disabled = db.Disabled
 		found = append(found, f)
@@ -61,8 +67,55 @@ func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
 	if err == nil {
 		return nil
 	}
+	return fmt.Errorf("%s would begin at %s, in %s: %w, in %s%s", a.deployment.Name(), version, a.placeOf(version), err, a.cfg.File, a.passedOver(ctx, version))
+}
+
+// placeOf returns the database of a version and its servers, for people.
+func (a *App) placeOf(version string) string {
 	db, _ := a.cfg.Database(version)
-	return fmt.Errorf("%s would begin at %s, in %s (%s): %w, in %s", a.deployment.Name(), version, db.Location, db.Hosts, err, a.cfg.File)
+	return fmt.Sprintf("%s (%s)", db.Location, db.Hosts)
+}
+
+// passedOver names the collections that the other versions lack, if no version has any. A new
+// deployment then begins at the newest version. So the mistake is usually in the spelling of an
+// older version's kind or database.
+func (a *App) passedOver(ctx context.Context, version string) string {
+	if a.cfg.InitialVersion != "" {
+		return "" // nothing was searched
+	}
+	var text strings.Builder
+	for _, db := range a.cfg.Databases {
+		if !a.databases[db.Version].Opened() {
+			continue
+		}
+		found, err := a.find(ctx, db.Version)
+		if err != nil {
+			continue // the caller has the more important error
+		}
+		// The data decided, so another version may well be empty.
+		if len(found.Holds)+len(found.Empty) > 0 {
+			return ""
+		}
+		var lacks []string
+		for _, spec := range a.registry.Kinds(upgradestate.APIVersion(db.Version)) {
+			if spec.Fixed {
+				lacks = append(lacks, spec.Name)
+			}
+		}
+		if db.Version != version && len(lacks) > 0 {
+			fmt.Fprintf(&text, "; %s, in %s, has no collection %s", db.Version, a.placeOf(db.Version), someOf(lacks))
+		}
+	}
+	return text.String()
+}
+
+// someOf joins names, and counts those that a line has no room for.
+func someOf(names []string) string {
+	const most = 10
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // firstVersion corrects the initial version of a deployment that has no namespaces yet. If the

@@ -17,7 +17,7 @@ import (
 
 // After a switch, an application that was not updated still uses the old names. The database
 // refuses its writes, and perhaps no person notices. Every five seconds the leader reads how often
-// each name was used, with one cheap command for each. Only if that count grew, it samples for a
+// each name was used, with one cheap command for each. More than a hundred names take turns. Only if that count grew, it samples for a
 // moment which clients use the name. It publishes the result as long as it leads.
 //
 // Under a validator fence the old name still belongs to the collection. The controllers use it too,
@@ -32,9 +32,10 @@ type NameWatch interface {
 
 const (
 	lookNamesEvery = 5 * time.Second
-	mostNames      = 100 // watched names
-	mostNameUsers  = 20  // shown users of one name
-	nameSamples    = 20  // samples while a name is in use
+	mostNames      = 100                       // names whose counts one look reads; the next look reads others
+	mostNameUsers  = 20                        // shown users of one name
+	mostUsersShown = mostNames * mostNameUsers // of all names together, so that the report fits into etcd
+	nameSamples    = 20                        // samples while a name is in use
 	nameSampleGap  = 25 * time.Millisecond
 )
 
@@ -44,6 +45,7 @@ type nameWatcher struct {
 	id     string // of the switch
 	counts map[string]record.NameCount
 	uses   map[string]*deployment.NameUse
+	next   int // place in the counted names where the next look begins
 	said   *deployment.FormerNames
 }
 
@@ -79,7 +81,7 @@ func leftNames(d upgradestate.Deployment) (version string, counted, sampled []st
 	}
 	ns, _ := d.Namespace(last.From)
 	for _, k := range ns.Kinds {
-		if !k.Fixed || k.Fenced == "" || k.Pending != nil || len(counted)+len(sampled) >= mostNames || upgradestate.Namesake(d, ns, k) {
+		if !k.Fixed || k.Fenced == "" || k.Pending != nil || upgradestate.Namesake(d, ns, k) {
 			continue
 		}
 		switch k.Fence {
@@ -105,23 +107,38 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	}
 	// Counts of an earlier switch do not belong into this report.
 	if w.id != d.LastSwitch.ID {
-		w.id, w.counts, w.uses = d.LastSwitch.ID, map[string]record.NameCount{}, map[string]*deployment.NameUse{}
+		w.id, w.counts, w.uses, w.next = d.LastSwitch.ID, map[string]record.NameCount{}, map[string]*deployment.NameUse{}, 0
 	}
 	shown := &deployment.FormerNames{ID: w.id}
 	// Earlier results stay visible when a look fails, together with the reason.
 	if watch, ok := w.app.databases[version].(NameWatch); !ok {
 		shown.Unknown = "the database does not tell"
-	} else if err = w.count(ctx, watch, version, counted, sampled); err != nil {
+	} else if err = w.count(ctx, watch, version, w.turn(counted), sampled); err != nil {
 		shown.Unknown = err.Error()
 	}
+	users := max(1, mostUsersShown/max(1, len(w.uses)))
 	for _, name := range slices.Concat(counted, sampled) {
 		if u := w.uses[name]; u != nil {
 			use := *u
-			use.Users = slices.Clone(u.Users)
+			use.Users = slices.Clone(u.Users[:min(users, len(u.Users))])
 			shown.Uses = append(shown.Uses, use)
 		}
 	}
 	return errors.Join(err, w.publish(ctx, shown))
+}
+
+// turn returns the names whose counts this look reads. Each count is a command of its own, so that
+// many names take turns. Counts only grow, so a later look finds the same uses.
+func (w *nameWatcher) turn(names []string) []string {
+	if len(names) <= mostNames {
+		return names
+	}
+	var some []string
+	for i := range mostNames {
+		some = append(some, names[(w.next+i)%len(names)])
+	}
+	w.next = (w.next + mostNames) % len(names)
+	return some
 }
 
 // count updates which counted names were used since the last look and by which clients, and which

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,39 @@ func TestNamesStillUsed(t *testing.T) {
 			t.Error("a look that failed is none")
 		}
 	})
+}
+
+// TestManyNamesTakeTurns: of more names than a look reads, each is read by one of the next looks, and
+// all that were used are shown, with as many users as fit into a value of etcd.
+func TestManyNamesTakeTurns(t *testing.T) {
+	t.Parallel()
+	var kinds []upgradestate.Kind
+	for i := range 2*mostNames + 50 {
+		kinds = append(kinds, upgradestate.Kind{Kind: fmt.Sprintf("kind%03d", i), Fixed: true, Fence: "view", Fenced: "f"})
+	}
+	d := upgradestate.Deployment{CurrentVersion: "v2", LastSwitch: &upgradestate.Switch{From: "v1", To: "v2"}, Namespaces: []upgradestate.Namespace{{Version: "v1", Kinds: kinds}, {Version: "v2"}}}
+	_, counted, _ := leftNames(d)
+	if len(counted) != len(kinds) {
+		t.Fatalf("%d names of %d are watched", len(counted), len(kinds))
+	}
+	w, read := &nameWatcher{}, map[string]int{}
+	for range 5 {
+		some := w.turn(counted)
+		if len(some) != mostNames {
+			t.Errorf("a look reads %d names", len(some))
+		}
+		for _, name := range some {
+			read[name]++
+		}
+	}
+	for _, name := range counted {
+		if read[name] != 2 {
+			t.Errorf("%s was read %d times in five looks", name, read[name])
+		}
+	}
+	if few := w.turn(counted[:7]); len(few) != 7 {
+		t.Errorf("of 7 names %v are read", few)
+	}
 }
 
 // TestNamesBehindValidators: nothing counts their uses, so that clients are looked for each time, and

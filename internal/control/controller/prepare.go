@@ -244,9 +244,15 @@ func (a *App) fits(d upgradestate.Deployment) error {
 
 // inspect returns an error for collections that cannot be served. It changes nothing.
 func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) error {
-	err := syncer.Inspect(ctx, a.namespaces[dir.From()], d, dir.From(), dir.SourceKinds())
+	inspect := func(version string, kinds []record.KindSpec) error {
+		if err := syncer.Inspect(ctx, a.namespaces[version], d, version, kinds); err != nil {
+			return fmt.Errorf("%s: %w", a.placeOf(version), err)
+		}
+		return nil
+	}
+	err := inspect(dir.From(), dir.SourceKinds())
 	if err == nil {
-		err = syncer.Inspect(ctx, a.namespaces[dir.To()], d, dir.To(), dir.TargetKinds())
+		err = inspect(dir.To(), dir.TargetKinds())
 	}
 	if err == nil {
 		_, err = a.collections.Carried(ctx, d, dir)

@@ -41,6 +41,9 @@ const maxConditions = coord.MaxOps - 2
 // *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the record as it
 // is, without checking the conditions. Apply returns coord.ErrUnknown only if ctx ended or the
 // store was lost before it could read the outcome.
+//
+// A flip is committed only once, because the caller has to check both databases before each try. If
+// that commit fails and the flip can still happen, Apply returns the error of the commit.
 func (s *Store) Apply(ctx context.Context, ev upgradestate.Event, conditions ...coord.Condition) (upgradestate.Deployment, error) {
 	_, d, err := s.Transition(ctx, ev, conditions...)
 	return d, err
@@ -114,6 +117,10 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		if bytes.Equal(value, now) {
 			return cur, cur, nil
 		}
+		// The caller's checks of both databases are older than the failed commit.
+		if failed != nil && isFlip(ev) {
+			return before, after, fmt.Errorf("%w: the flip has not happened, and both databases have to be checked again", failed)
+		}
 		if err := upgradestate.Validate(next); err != nil {
 			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
 		}
@@ -135,6 +142,11 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			return before, after, fmt.Errorf("%w: %w", failed, err)
 		}
 	}
+}
+
+func isFlip(ev upgradestate.Event) bool {
+	_, ok := ev.(upgradestate.Flip)
+	return ok
 }
 
 // export logs the history entries that a transition is about to drop. The log is then their only

@@ -36,6 +36,14 @@ var (
 	ErrCorrupt = errors.New("stored value is corrupt")
 )
 
+// AbsentError is the ErrNotFound of the deployment with that name.
+type AbsentError struct{ Name string }
+
+func (e *AbsentError) Error() string { return fmt.Sprintf("%s: %v", e.Name, ErrNotFound) }
+
+// Unwrap makes it an ErrNotFound.
+func (e *AbsentError) Unwrap() error { return ErrNotFound }
+
 // sentinel is an error that also matches an error of the coordination store with errors.Is.
 type sentinel struct {
 	text string
@@ -148,11 +156,11 @@ func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgra
 	}
 }
 
-// Get reads the record, linearizably. It returns ErrNotFound, ErrFormat or ErrCorrupt.
+// Get reads the record, linearizably. It returns ErrNotFound (as *AbsentError), ErrFormat or ErrCorrupt.
 func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
 	kv, err := s.coord.Get(ctx, s.recordKey())
 	if errors.Is(err, coord.ErrNotFound) {
-		return upgradestate.Deployment{}, fmt.Errorf("%s: %w", s.name, ErrNotFound)
+		return upgradestate.Deployment{}, &AbsentError{s.name}
 	}
 	if err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)

@@ -214,7 +214,55 @@ func TestApplyConcurrently(t *testing.T) {
 	}
 }
 
-// TestApplySettlesUnknown: a flip whose answer is lost is done, not outdated; one whose
+// TestApplyFlipsOnce: whoever flips has looked at both databases. A commit that has not happened is
+// not repeated without another look, and one whose answer is lost is done.
+func TestApplyFlipsOnce(t *testing.T) {
+	t.Parallel()
+	flip := upgradestate.Flip{ID: "u1"}
+	for _, tc := range []struct {
+		name   string
+		before func(t *testing.T, w deploymenttest.World) memcoord.Fault // with the first commit
+		want   error                                                     // nil: it is done
+	}{
+		{"lost request", func(*testing.T, deploymenttest.World) memcoord.Fault { return memcoord.LoseRequest }, coord.ErrUnknown},
+		{"lost answer", func(*testing.T, deploymenttest.World) memcoord.Fault { return memcoord.LoseAnswer }, nil},
+		{"other change", func(t *testing.T, w deploymenttest.World) memcoord.Fault {
+			other := deployment.New(w.Coord.Client(), deploymenttest.Name, deployment.Config{})
+			rate := 7
+			if _, err := other.Apply(t.Context(), upgradestate.SetPace{MaxRate: &rate}); err != nil {
+				t.Error(err)
+			}
+			return memcoord.Deliver
+		}, coord.ErrConflict},
+		{"other flip", func(t *testing.T, w deploymenttest.World) memcoord.Fault {
+			other := deployment.New(w.Coord.Client(), deploymenttest.Name, deployment.Config{})
+			if _, err := other.Apply(t.Context(), flip); err != nil {
+				t.Error(err)
+			}
+			return memcoord.LoseRequest
+		}, nil},
+	} {
+		w := deploymenttest.New(t).WithVersions(t)
+		w.Sealed(t)
+		commits := 0
+		w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+			if commits++; commits > 1 {
+				return memcoord.Deliver
+			}
+			return tc.before(t, w)
+		})
+		d, err := w.Store.Apply(t.Context(), flip)
+		if !errors.Is(err, tc.want) || (err == nil) != (d.CurrentVersion == "v2") || commits != 1 {
+			t.Errorf("%s: at %q, %v after %d commits, want %v", tc.name, d.CurrentVersion, err, commits, tc.want)
+		}
+		// The next call, after another look, flips or finds the flip.
+		if d, err := w.Store.Apply(t.Context(), flip); err != nil || d.CurrentVersion != "v2" {
+			t.Errorf("%s: again: at %q, %v", tc.name, d.CurrentVersion, err)
+		}
+	}
+}
+
+// TestApplySettlesUnknown: a transition whose answer is lost is done, not outdated; one whose
 // request is lost is tried again; one that cannot be resolved is unknown.
 func TestApplySettlesUnknown(t *testing.T) {
 	t.Parallel()

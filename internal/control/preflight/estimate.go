@@ -115,10 +115,10 @@ func (p *plan) measure(ctx context.Context, s *scratch) error {
 	return s.each(ctx, p.dir.TargetKinds(), func(r record.Record) { p.made(r.Kind, len(r.Doc)) })
 }
 
-// made counts a resulting document.
+// made counts a resulting document. Lineage needs space, too, but is no document of the version.
 func (p *plan) made(kind string, bytes int) {
 	p.tried.made += int64(bytes)
-	if n := int64(bytes); n > p.tried.largest {
+	if n := int64(bytes); n > p.tried.largest && !transform.IsLineage(kind) {
 		p.tried.largest, p.tried.largestOf = n, kind
 	}
 }

@@ -32,10 +32,7 @@ func (p *plan) transformed(ctx context.Context, held *frozen, src record.Tokens,
 			for i, g := range b.Groups {
 				results[i].Outcome = record.Applied
 				for _, w := range g.Writes {
-					// Lineage is not a document of the target version.
-					if !transform.IsLineage(w.Kind) {
-						p.made(w.Kind, len(w.Doc))
-					}
+					p.made(w.Kind, len(w.Doc))
 				}
 			}
 			return results, nil

@@ -136,3 +136,24 @@ func TestProofByContentFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestLineageNeedsSpace: a plan that only reads counts the lineage that a copy stores next to the
+// target's documents. It is no document of the target, and not the largest one.
+func TestLineageNeedsSpace(t *testing.T) {
+	t.Parallel()
+	w := newProofWorld(t, nil, nil, customerOrders(12, 3), customers(3))
+	dir, err := w.registry.Direction("v1", "v2")
+	w.check(err)
+	info, err := w.db["v1"].Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders")
+	w.check(err)
+	p := &plan{
+		Planner: NewPlanner(PlannerParts{Space: func(version string) Space { return w.db[version] }}),
+		dir:     dir, record: w.record, infos: map[string]record.Info{"orders": info},
+	}
+	w.check(p.measure(t.Context(), nil))
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "c-000"}, {Key: "orders", Value: bson.A{"o-000", "o-004", "o-008"}}})
+	w.check(err)
+	if documents := int64(4 * len(doc)); p.tried.made <= documents || p.tried.largest != int64(len(doc)) || p.tried.largestOf != "customers" {
+		t.Errorf("%d bytes are made, with documents of %d; the largest has %d, of %s", p.tried.made, documents, p.tried.largest, p.tried.largestOf)
+	}
+}

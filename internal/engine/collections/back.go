@@ -35,7 +35,7 @@ type lacking struct {
 	mu     sync.Mutex
 	epoch  uint64
 	lacks  []string
-	failed map[string]time.Time // time of failure, by version, kind, indexes and options
+	failed map[string]time.Time // time of failure, by version, kind and changes
 }
 
 // RollbackLacks lists, for display, the differences between the collections of the previous version
@@ -145,8 +145,9 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 	if len(b.drop)+len(b.build)+len(b.differ) == 0 {
 		return false, nil
 	}
-	// The id contains the indexes to build and the options, so that others are tried at once.
-	id := fmt.Sprintf("%s/%s %v %v", b.version, b.kind.Kind, names(b.build), b.differ)
+	// The id contains every change, so that others are tried at once, and an index that has changed
+	// under its name as well.
+	id := fmt.Sprintf("%s/%s %v %v %v", b.version, b.kind.Kind, b.drop, b.build, b.options)
 	m.lacking.mu.Lock()
 	recent := time.Since(m.lacking.failed[id]) < retryBack
 	m.lacking.mu.Unlock()

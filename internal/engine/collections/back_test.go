@@ -1,6 +1,8 @@
 package collections
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -187,5 +189,45 @@ func TestDifferencesAreNamed(t *testing.T) {
 	}
 	if !slices.Equal(differ, want) {
 		t.Errorf("differ %q, want %q", differ, want)
+	}
+}
+
+// failingBuild is a database that builds no index while it fails.
+type failingBuild struct {
+	Database
+	fails *bool
+}
+
+func (f failingBuild) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+	if *f.fails {
+		return errors.New("two records have the same key")
+	}
+	return f.Database.BuildIndexes(ctx, tok, kind)
+}
+
+// TestChangedIndexFollowsAtOnce: an index that could not be built is tried again after a minute. One
+// that the application has made differently since, under the same name, is tried at once.
+func TestChangedIndexFollowsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := flipped(t)
+	fails := true
+	w.at["v1"] = failingBuild{w.db["v1"], &fails}
+	follow := func() string {
+		t.Helper()
+		lacks, err := w.keep.followBack(t.Context(), w.record())
+		w.check(err)
+		return strings.Join(lacks, "; ")
+	}
+	w.reshape("v2", nil, plainIndex("u", true))
+	if got := follow(); !strings.Contains(got, "two records have the same key") {
+		t.Errorf("it cannot be built, and lacks %q", got)
+	}
+	fails = false
+	if got := follow(); !strings.Contains(got, "tried again within a minute") {
+		t.Errorf("the same index is tried at once: lacks %q", got)
+	}
+	w.reshape("v2", []string{"u_1"}, append(plainIndex("u", true), bson.E{Key: "sparse", Value: true}))
+	if got := follow(); got != "" {
+		t.Errorf("another index of that name waits: lacks %q", got)
 	}
 }

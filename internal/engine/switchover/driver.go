@@ -90,7 +90,7 @@ type Target interface {
 	// Since returns a change position of a version's database from before the switch
 	// (upgradestate.Upgrade.TargetSince).
 	Since(ctx context.Context, version string) (string, error)
-	// Changed runs at least once in StepSealSource. The driver calls the returned function, unless
+	// Changed runs in StepSealSource, before each try of the flip. The driver calls the returned function, unless
 	// it is nil, when everything is confirmed and before the flip. That function returns
 	// ErrIntruded, with the names, if a changed record differs from the source.
 	Changed(ctx context.Context, d upgradestate.Deployment) (differ func(context.Context, upgradestate.Deployment) error, err error)
@@ -114,7 +114,8 @@ type Preparer interface {
 // Marks store in the databases which version holds the data, in case the Deployment is lost. The
 // driver may repeat a call with the same record.
 type Marks interface {
-	// BeforeFlip runs in StepSealSource. The driver does not try the flip before it returns nil.
+	// BeforeFlip runs in StepSealSource. The driver does not try the flip before it returns nil, and
+	// calls it again before each further try.
 	BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 	// BeforeAbort runs in StepAbort. The driver gives nothing back to clients before it returns
 	// nil. It must not wait for the target.
@@ -143,8 +144,8 @@ type Driver struct {
 	trouble      error                                                // error of the latest pass; nil: none
 	said         bool                                                 // a report was published, even an empty one
 	waits        reconcile.Complaint                                  // logs each new reason for waiting once
-	marked       attempt                                              // attempt whose Marks are written
-	watched      attempt                                              // attempt whose target changes are read
+	marked       attempt                                              // attempt whose Marks are written for the next try
+	watched      attempt                                              // attempt whose target changes are read for the next try
 	differ       func(context.Context, upgradestate.Deployment) error // result of Config.Target.Changed for it
 	position     string                                               // of the target since its seal in this attempt; empty: unknown
 }
@@ -258,9 +259,18 @@ func (r *Driver) drive(ctx context.Context, d upgradestate.Deployment) (upgrades
 		// No progress: the driver waits for others, or its record is outdated. The watch delivers
 		// the next one.
 		if err != nil || next.Revision <= d.Revision {
+			r.lookedInVain(d)
 			return next, err
 		}
 		d = next
+	}
+}
+
+// lookedInVain forgets the last looks at both databases before a flip that has not happened. Either
+// database may be restored, or the target changed, before the next try.
+func (r *Driver) lookedInVain(d upgradestate.Deployment) {
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource {
+		r.marked, r.watched = attempt{}, attempt{}
 	}
 }
 

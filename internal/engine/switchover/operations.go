@@ -254,7 +254,7 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	return g.Wait()
 }
 
-// look reads, once per attempt, the changes in the target since the switch began. It keeps the
+// look reads, once per try of the flip, the changes in the target since the switch began. It keeps the
 // resulting comparison in r.differ.
 func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 	now := attempt{d.Upgrade.ID, d.Upgrade.Attempt}
@@ -275,7 +275,7 @@ func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 	return nil
 }
 
-// mark calls the Marks once per attempt. An abort counts as an attempt of its own.
+// mark calls the Marks once per try of the flip. An abort counts as an attempt of its own.
 func (r *Driver) mark(ctx context.Context, u *upgradestate.Upgrade, tell func(Marks) error) error {
 	now := attempt{u.ID, u.Attempt}
 	if r.cfg.Marks == nil || r.marked == now {

@@ -215,6 +215,7 @@ func TestStartingIsSaid(t *testing.T) {
 	why := "database of v2: it does not answer"
 	a := serveWith(t, w, api.Config{Starting: func(string) string { return why }})
 	a.fails(t, "GetDeployment", `{}`, `not_found: `+name+`: deployment does not exist yet: this controller is starting: database of v2: it does not answer: ask again`)
+	a.fails(t, "SetPace", `{"maxRate": 7}`, `not_found: setPace: `+name+`: deployment does not exist yet: this controller is starting: database of v2: it does not answer: ask again`)
 	if _, err := w.Store.Create(t.Context(), "v1", 4); err != nil {
 		t.Fatal(err)
 	}

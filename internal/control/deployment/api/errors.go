@@ -99,7 +99,8 @@ var _ connect.Interceptor = errorCodes{}
 // of is connectError, but adds a reason if this process's own deployment may only not exist yet.
 func (c errorCodes) of(err error) error {
 	// Only this process's own deployment can still be starting here.
-	if errors.Is(err, deployment.ErrNotFound) && strings.HasPrefix(err.Error(), c.service.own.Name()+":") {
+	var absent *deployment.AbsentError
+	if errors.As(err, &absent) && absent.Name == c.service.own.Name() {
 		if why := c.service.starting(c.service.own, ""); why != "" {
 			return line(connect.CodeNotFound, err.Error()+" yet: "+why)
 		}

@@ -52,7 +52,8 @@ func records(n int64) string {
 
 // rollbackSafe returns whether a rollback would lose nothing. It is nil if there is no version to
 // go back to: before the first switch, after the rollback, and after the old version was retired.
-func rollbackSafe(s deployment.State) *pb.RollbackSafe {
+// away is the reason why the old version's database cannot be used now, or "".
+func rollbackSafe(s deployment.State, away string) *pb.RollbackSafe {
 	d := s.Record
 	last := d.LastSwitch
 	if last == nil || last.Back || upgradestate.Retired(d, last.From) {
@@ -68,6 +69,9 @@ func rollbackSafe(s deployment.State) *pb.RollbackSafe {
 		out.Reason = "it waits for " + upgradestate.RestoredLine(d)
 	case upgradestate.DifferentLine(d) != "":
 		out.Reason = "it waits for " + upgradestate.DifferentLine(d)
+	// This also explains why the version does not follow.
+	case away != "":
+		out.Reason = fmt.Sprintf("the database of %s cannot be used now, and a rollback needs it: %s", last.From, away)
 	case !followed:
 		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:

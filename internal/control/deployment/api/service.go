@@ -54,6 +54,9 @@ type Config struct {
 	// RollbackLacks returns the indexes and options of the active version that the previous version
 	// lacks, in sentences. Nil: not checked.
 	RollbackLacks func(d upgradestate.Deployment) []string
+	// BackAway explains why the database that a rollback needs cannot be used now. "" means that
+	// nothing is known against it. Nil: not checked.
+	BackAway func(d upgradestate.Deployment) string
 	// ViewsLeft names the views that the running upgrade leaves behind, in a sentence. Nil: not
 	// checked.
 	ViewsLeft func(d upgradestate.Deployment) string
@@ -180,6 +183,9 @@ func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployme
 	p := Process{Waits: v.waits(s)}
 	if v.cfg.RollbackLacks != nil && s.Name() == v.own.Name() {
 		p.Lacks = v.cfg.RollbackLacks(now.Record)
+	}
+	if v.cfg.BackAway != nil && s.Name() == v.own.Name() {
+		p.Away = v.cfg.BackAway(now.Record)
 	}
 	if v.cfg.ViewsLeft != nil && s.Name() == v.own.Name() {
 		p.Views = v.cfg.ViewsLeft(now.Record)

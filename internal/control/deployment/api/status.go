@@ -20,6 +20,7 @@ type Process struct {
 	Waits      []upgradestate.Blocker    // why it cannot work yet
 	Encryption map[string]*pb.Encryption // of stored records, by version
 	Lacks      []string                  // indexes and options that a rollback will lack
+	Away       string                    // why the database that a rollback needs cannot be used
 	Views      string                    // views that the upgrade leaves behind
 }
 
@@ -44,7 +45,7 @@ func Status(s deployment.State, asked Process) *pb.Deployment {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
 	}
 	d.Readiness = readinessStatus(s, asked.Waits)
-	if d.RollbackSafe = rollbackSafe(s); d.RollbackSafe != nil {
+	if d.RollbackSafe = rollbackSafe(s, asked.Away); d.RollbackSafe != nil {
 		d.RollbackSafe.Lacks = asked.Lacks
 	}
 	d.Views = asked.Views

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -389,7 +390,9 @@ func TestRollbackSafe(t *testing.T) {
 	t.Parallel()
 	w := deploymenttest.New(t).WithVersions(t)
 	w.Flip(t)
-	a := serveWith(t, w, api.Config{Upgrades: everyWay{}})
+	var away atomic.Value
+	away.Store("")
+	a := serveWith(t, w, api.Config{Upgrades: everyWay{}, BackAway: func(upgradestate.Deployment) string { return away.Load().(string) }})
 	type safe struct {
 		Safe             bool
 		Blocking, Waived string
@@ -410,6 +413,9 @@ func TestRollbackSafe(t *testing.T) {
 	want(safe{Blocking: "0", Waived: "0", Reason: "v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs"})
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	want(safe{Safe: true, Blocking: "0", Waived: "0"})
+	away.Store("no primary")
+	want(safe{Blocking: "0", Waived: "0", Reason: "the database of v1 cannot be used now, and a rollback needs it: no primary"})
+	away.Store("")
 	for i := range 2 {
 		if err := w.Store.Park(t.Context(), deploymenttest.Parked("2-v2-v1-h2", i, i)); err != nil {
 			t.Fatal(err)

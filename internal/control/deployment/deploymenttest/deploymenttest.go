@@ -86,10 +86,17 @@ func (w World) Flip(t *testing.T) upgradestate.Deployment {
 // FlipAt is Flip at a given time, in RFC 3339.
 func (w World) FlipAt(t *testing.T, at string) upgradestate.Deployment {
 	t.Helper()
+	w.Sealed(t)
+	return w.Apply(t, upgradestate.Flip{ID: "u1", Switch: upgradestate.Switch{Millis: map[string]int64{"hold": 3, "flip": 2}, At: at}})
+}
+
+// Sealed runs a switch up to its flip.
+func (w World) Sealed(t *testing.T) upgradestate.Deployment {
+	t.Helper()
 	w.Switching(t)
 	d := w.Apply(t, upgradestate.Held{ID: "u1"})
 	// Confirm each operation and report as controllers would, until the flip.
-	for d.CurrentVersion == "v1" {
+	for {
 		for _, ns := range d.Namespaces {
 			for _, k := range ns.Kinds {
 				if k.Pending != nil {
@@ -104,11 +111,10 @@ func (w World) FlipAt(t *testing.T, at string) upgradestate.Deployment {
 			d = w.Apply(t, upgradestate.Drained{ID: "u1"})
 		case u.Step == upgradestate.StepSealSource && len(upgradestate.Actions(d)) == 1:
 			if _, ok := upgradestate.Actions(d)[0].(upgradestate.Flip); ok {
-				d = w.Apply(t, upgradestate.Flip{ID: "u1", Switch: upgradestate.Switch{Millis: map[string]int64{"hold": 3, "flip": 2}, At: at}})
+				return d
 			}
 		}
 	}
-	return d
 }
 
 // Key returns a key of a World's deployment.

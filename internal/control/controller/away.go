@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// A rollback needs the database of the version before the latest switch. Nothing else may read that
+// database for long, so each controller asks it from time to time.
+
+const (
+	// lookAtBack is the interval of these questions.
+	lookAtBack = 5 * time.Second
+	// backAnswers is the longest wait for an answer.
+	backAnswers = 10 * time.Second
+)
+
+// silence holds the reason why a version's database does not answer.
+type silence struct {
+	mu      sync.Mutex
+	version string
+	err     error // nil: it answers
+}
+
+func (w *silence) set(version string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version, w.err = version, err
+}
+
+func (w *silence) why(version string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.version != version {
+		return nil
+	}
+	return w.err
+}
+
+// watchBack keeps the reason that BackAway returns, until ctx ends.
+func (a *App) watchBack(ctx context.Context) error {
+	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+		if version, db := a.backDatabase(d); db != nil {
+			a.back.set(version, a.lookAtBack(ctx, version, db))
+		}
+		return lookAtBack, nil
+	})
+}
+
+// backDatabase returns the version before the latest switch and its database. The database is nil
+// if no rollback needs it here.
+func (a *App) backDatabase(d upgradestate.Deployment) (string, Connection) {
+	last := d.LastSwitch
+	if last == nil || upgradestate.Retired(d, last.From) {
+		return "", nil
+	}
+	if db, configured := a.cfg.Database(last.From); !configured || db.Disabled {
+		return last.From, nil
+	}
+	return last.From, a.databases[last.From]
+}
+
+// lookAtBack returns an error if an open database does not answer. A closed one has a Problem.
+func (a *App) lookAtBack(ctx context.Context, version string, db Connection) error {
+	if !db.Opened() {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, backAnswers)
+	defer cancel()
+	_, err := db.Marks(bounded)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable), a.backend.Unavailable(err):
+		return fmt.Errorf("database of %s does not answer: %w", version, err)
+	default:
+		return nil // the sync and the checks before a switch report other errors
+	}
+}
+
+// BackAway explains why the database that a rollback needs cannot be used now. It returns "" if
+// nothing is known against it.
+func (a *App) BackAway(d upgradestate.Deployment) string {
+	version, db := a.backDatabase(d)
+	if db == nil {
+		return ""
+	}
+	err := db.Problem()
+	if err == nil {
+		err = a.back.why(version)
+	}
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

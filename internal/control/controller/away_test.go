@@ -1,0 +1,65 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"dbcontroller.dev/record"
+	us "dbcontroller.dev/upgradestate"
+)
+
+// deafConnection is an open database that answers with an error.
+type deafConnection struct {
+	Connection
+	err error
+}
+
+func (deafConnection) Opened() bool                                   { return true }
+func (deafConnection) Problem() error                                 { return nil }
+func (c deafConnection) Marks(context.Context) ([]record.Mark, error) { return nil, c.err }
+func (awayConnection) Opened() bool                                   { return false }
+
+// shutBackend knows no error of its own as temporary.
+type shutBackend struct{ Backend }
+
+func (shutBackend) Unavailable(error) bool { return false }
+
+// TestBackAway: a controller knows of a database that a rollback needs whether it answers, if it
+// never opened and if it went away later.
+func TestBackAway(t *testing.T) {
+	t.Parallel()
+	switched := us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v1", To: "v2"}}
+	retired := switched
+	retired.Retired = []string{"v1"}
+	for _, tc := range []struct {
+		name     string
+		d        us.Deployment
+		disabled bool
+		v1       Connection
+		want     string // "": nothing is said
+	}{
+		{name: "it never opened", d: switched, v1: awayConnection{}, want: "no primary"},
+		{name: "it went away", d: switched, v1: deafConnection{err: fmt.Errorf("%w: no primary now", record.ErrUnavailable)}, want: "database of v1 does not answer: "},
+		{name: "it hangs", d: switched, v1: deafConnection{err: context.DeadlineExceeded}, want: "database of v1 does not answer: "},
+		{name: "it answers", d: switched, v1: deafConnection{}},
+		{name: "it answers with another error", d: switched, v1: deafConnection{err: errors.New("not authorized")}},
+		{name: "before any switch", d: us.Deployment{CurrentVersion: "v2"}, v1: awayConnection{}},
+		{name: "it is retired", d: retired, v1: awayConnection{}},
+		{name: "it is disabled", d: switched, disabled: true, v1: awayConnection{}},
+		{name: "it is not configured", d: us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v0", To: "v2"}}, v1: awayConnection{}},
+	} {
+		a := &App{
+			cfg:       Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
+			databases: map[string]Connection{"v1": tc.v1, "v2": deafConnection{}}, backend: shutBackend{},
+		}
+		if version, db := a.backDatabase(tc.d); db != nil {
+			a.back.set(version, a.lookAtBack(t.Context(), version, db))
+		}
+		if got := a.BackAway(tc.d); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

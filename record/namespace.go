@@ -276,8 +276,8 @@ type SelectRequest struct {
 	// AsList accepts an answer as recent as a List (see Client). It saves the wait of a
 	// linearizable read.
 	AsList bool
-	// Bytes is the maximum size of all returned documents. A larger result is ErrTooLarge. A single
-	// record may exceed it. 0: no limit.
+	// Bytes is the maximum size of all returned documents. A larger result is ErrTooLarge, even one
+	// record. A backend may count its own data too, at most 256 bytes for each record. 0: no limit.
 	Bytes int
 }
 

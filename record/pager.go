@@ -9,8 +9,8 @@ type Pager interface {
 	// ListWith lists like List, calls also with the listed records, and returns the records that also
 	// selects. Both come from one moment. also should select records close to each other, such as the
 	// records whose names begin with names of one page. ListWith may retry and call also again with
-	// another list. list.Bytes limits both parts together and does not end the list: a larger result
-	// is ErrTooLarge.
+	// another list. list.Bytes limits both parts together, as in a
+	// SelectRequest, and does not end the list: a larger result is ErrTooLarge.
 	ListWith(ctx context.Context, toks Tokens, list ListRequest, also func(listed []Record) ([]Selector, error)) (listed, with []Record, err error)
 	// SelectAt is Select with the recency of a list. It also returns the version of the moment
 	// shown.

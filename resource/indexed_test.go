@@ -229,3 +229,33 @@ func TestListBytes(t *testing.T) {
 		t.Errorf("%d tasks by title", n)
 	}
 }
+
+// scarce is a store with memory for the records of two values.
+type scarce struct {
+	*sampletest.Store
+	values int
+}
+
+func (s *scarce) ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error) {
+	if len(req.Equal.Value) > 0 {
+		if s.values++; s.values > 2 {
+			return record.IndexPage{}, record.ErrTooLarge
+		}
+	}
+	return s.Store.ListIndexed(ctx, kind, req)
+}
+
+// TestManyValuesOfLargeRecords checks that a comparison with many values, whose records do not fit in
+// memory together, is answered by a scan.
+func TestManyValuesOfLargeRecords(t *testing.T) {
+	t.Parallel()
+	plain, indexed := taskStores(t, 40, nil)
+	for _, order := range []string{"", "priority"} {
+		const filter = `priority in [0, 3, 7, -2]`
+		s := &scarce{Store: indexed}
+		have := pages(t, New(s, Config[*tasksv3.Task]{Kind: "tasks", Pattern: "tasks/{task}"}), filter, order, 100)
+		if want := pages(t, taskTable(plain), filter, order, 100); !slices.Equal(have, want) || len(want) == 0 || s.values < 3 {
+			t.Errorf("by %q: %q after %d values, want %q", order, have, s.values, want)
+		}
+	}
+}

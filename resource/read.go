@@ -146,8 +146,10 @@ func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memor
 			return false, noRoom()
 		}
 	}
-	// held already has the memory for this page, so the read must not count it again.
-	recs, more, err := t.fetch(memory.Counted(ctx), in, *after, batch, most)
+	// held already has the memory for this page. An adapter reads more: whole groups, of any size.
+	reading, read := memory.Beyond(ctx, int64(most))
+	defer read.Drop()
+	recs, more, err := t.fetch(reading, in, *after, batch, most)
 	if err != nil {
 		return false, err
 	}
@@ -155,6 +157,7 @@ func (t *Table[M]) page(ctx context.Context, in within, s selection, held *memor
 	for _, r := range recs {
 		size += int64(len(r.Doc))
 	}
+	read.Drop()
 	if !held.Set(size) { // the last record may exceed the limit
 		return false, noRoom()
 	}
@@ -237,7 +240,10 @@ func (t *Table[M]) index(in within) listing.Index[*row] {
 			return (t.cfg.Parts == nil || !t.ofParts(path)) && store.Indexed(t.cfg.Kind, path)
 		},
 		List: func(ctx context.Context, req record.IndexRequest) (out listing.IndexPage[*row], err error) {
-			req.Prefix, req.Bytes = in.scope.begin, fetchBytes
+			req.Prefix = in.scope.begin
+			if req.Bytes <= 0 || req.Bytes > fetchBytes {
+				req.Bytes = fetchBytes
+			}
 			page, err := store.ListIndexed(ctx, t.cfg.Kind, req)
 			if err != nil {
 				return out, err

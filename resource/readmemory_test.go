@@ -213,3 +213,58 @@ func TestChildrenOfChildrenAreBounded(t *testing.T) {
 		t.Errorf("%d pages are read, of children that no transaction deletes", pages)
 	}
 }
+
+// grouped is a store like an adapter: to show a record, it reads a group of that many bytes.
+type grouped struct {
+	counting
+	each int64
+	most *int64 // largest read
+}
+
+func (g grouped) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
+	read := memory.ReadsOf(ctx)
+	for n := limit; ; n /= 2 {
+		recs, more, err := g.Store.ListBounded(ctx, kind, prefix, after, n, bytes)
+		if err != nil {
+			return nil, false, err
+		}
+		need := int64(len(recs)) * g.each
+		switch {
+		case read.Take(need):
+			*g.most = max(*g.most, need)
+			read.Take(-need)
+			return recs, more, count(ctx, recs...)
+		case n <= 1:
+			return nil, false, refusal.New(refusal.Busy, memory.ErrNoRoom)
+		}
+	}
+}
+
+// TestWatchOverGroupsIsBounded checks that a watch never reads more than its request may hold, even
+// if the records that it shows are small parts of what its store reads.
+func TestWatchOverGroupsIsBounded(t *testing.T) {
+	t.Parallel()
+	const books, each, room = 60, 100 << 10, 400 << 10
+	var cfg Config[*libraryv1.Book]
+	s := newShelf(t, func(c *Config[*libraryv1.Book]) { c.Parts, cfg = nil, *c })
+	most := int64(0)
+	table := New(grouped{counting{s.store}, each, &most}, cfg)
+	for i := range books {
+		s.add(t, fmt.Sprintf("b%03d", i), 1)
+	}
+	budget := memory.NewBudget(room)
+	shown, done := 0, errors.New("done")
+	err := table.Watch(memory.With(t.Context(), budget.Share(room)), &libraryv1.WatchRequest{}, func(e Event[*libraryv1.Book]) error {
+		if e.Type == vrunner.EventLevel {
+			return done
+		}
+		shown++
+		return nil
+	})
+	if !errors.Is(err, done) || shown != books {
+		t.Errorf("%d of %d books are shown, %v", shown, books, err)
+	}
+	if most > room || most < each {
+		t.Errorf("up to %d bytes are read at a time, and the request may hold %d", most, room)
+	}
+}

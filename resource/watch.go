@@ -72,7 +72,7 @@ func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event
 		}
 		for _, name := range t.changed(dirty) {
 			// Outside of this loop nothing is held, so a wait here blocks no other watch.
-			if err := whenRoom(ctx, func() error { return w.follow(ctx, name) }); err != nil {
+			if err := whenRoom(ctx, func() error { return w.show(ctx, name) }); err != nil {
 				return err
 			}
 		}
@@ -173,6 +173,18 @@ func (t *told) remove(name string) bool {
 	delete(t.latest, name)
 	t.bytes -= int64(len(name) + entryBytes)
 	return t.held.Set(t.bytes) // a smaller number always fits
+}
+
+// show is follow. If the remembered names take the memory that the resource needs, it forgets them
+// and retries.
+func (w *watch[M]) show(ctx context.Context, name string) error {
+	err := w.follow(ctx, name)
+	// ErrNoRoom means that other requests hold the memory. The caller waits for them.
+	if errors.Is(err, record.ErrTooLarge) && !errors.Is(err, memory.ErrNoRoom) && !w.told.overflow {
+		w.told.forget()
+		err = w.follow(ctx, name)
+	}
+	return err
 }
 
 // follow reads a changed resource and sends its state.

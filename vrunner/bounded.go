@@ -68,7 +68,7 @@ func fitting(ctx context.Context, read func(bytes int) (int64, error)) error {
 		defer r.Drop()
 	}
 	// Most reads are small. They run first without room, so that they do not compete for it.
-	n, err := read(freeBytes)
+	n, err := read(int(max(freeBytes, r.Paid())))
 	switch {
 	// Within freeBytes, a read that counts only for itself has nothing to take.
 	case err == nil && !(alone && n <= freeBytes):
@@ -121,7 +121,7 @@ func (v *View) list(ctx context.Context, kind, prefix, after string, limit, byte
 		}
 	}()
 	for {
-		asked, most := int64(0), int64(freeBytes)
+		asked, most := int64(0), max(freeBytes, r.Paid())
 		if len(out) > 0 {
 			most = pieceBytes
 		}

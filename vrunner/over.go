@@ -92,6 +92,7 @@ type overChanges struct {
 	known map[string][]string // for kinds with Several: the existing names, sorted
 	bytes int64               // approximate size of known
 	began bool                // Changes has returned the subscription
+	stale bool                // known lacks names, so Next must list them again
 	held  *memory.Held        // counts bytes
 }
 
@@ -102,7 +103,8 @@ func (c *overChanges) Close() {
 	c.held.Set(0)
 }
 
-// count updates the size of known and reports whether there is memory for it.
+// count updates the size of known and reports whether there is memory for it. Without memory it
+// forgets all names: they must not stay uncounted.
 func (c *overChanges) count(come, gone []string) bool {
 	for _, name := range come {
 		c.bytes += sizeOfName(name)
@@ -110,7 +112,12 @@ func (c *overChanges) count(come, gone []string) bool {
 	for _, name := range gone {
 		c.bytes -= sizeOfName(name)
 	}
-	return c.held.SetSpare(c.bytes)
+	if c.held.SetSpare(c.bytes) {
+		return true
+	}
+	c.known, c.bytes, c.stale = map[string][]string{}, 0, true
+	c.held.Set(0)
+	return false
 }
 
 // sizeOfName returns the approximate size of a name in a slice, in bytes.
@@ -119,18 +126,23 @@ func sizeOfName(name string) int64 {
 	return int64(len(name) + each)
 }
 
-// noRoom returns the error for missing memory. For a subscription in use, it also makes
-// Runner.Stream start the handler again.
-func (c *overChanges) noRoom(ctx context.Context) error {
+// again makes Runner.Stream start the handler of a subscription in use again.
+func (c *overChanges) again(ctx context.Context) {
 	if req := requestOf(ctx); req != nil && c.began {
 		req.lost.Store(true)
 	}
+}
+
+// noRoom returns the error for missing memory. After it the handler starts again.
+func (c *overChanges) noRoom(ctx context.Context) error {
+	c.again(ctx)
 	return refusal.New(refusal.Busy, memory.ErrNoRoom)
 }
 
 // list reads the known names again. It runs before the caller's own list, so that a name that
 // disappears after that list is known.
 func (c *overChanges) list(ctx context.Context) error {
+	c.stale = true // until all names are known
 	for _, kind := range c.kinds {
 		if !c.shown.Several(kind) {
 			continue
@@ -145,6 +157,7 @@ func (c *overChanges) list(ctx context.Context) error {
 			return c.noRoom(ctx)
 		}
 	}
+	c.stale = false
 	return nil
 }
 
@@ -192,6 +205,14 @@ func (c *overChanges) page(ctx context.Context, kind, prefix, after string) (rec
 }
 
 func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
+	// A name that the caller has and that is gone by now is in no list, so the caller lists again.
+	if c.stale {
+		if err := c.list(ctx); err != nil {
+			return nil, err
+		}
+		c.again(ctx)
+		return nil, ErrLost
+	}
 	// After a loss the known names may be outdated as well.
 	stored, err := c.Subscription.Next(ctx)
 	if errors.Is(err, ErrLost) {
@@ -250,7 +271,7 @@ func (c *overChanges) Listed(kind, name string) {
 	names := c.known[kind]
 	if at, there := slices.BinarySearch(names, name); !there {
 		c.known[kind] = slices.Insert(names, at, name)
-		c.count([]string{name}, nil) // without memory, the next change returns the error
+		c.count([]string{name}, nil) // without memory, the next call of Next fails
 	}
 }
 

@@ -2,6 +2,7 @@ package vrunner_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -194,6 +195,19 @@ func TestOverCountsNames(t *testing.T) {
 		write("a b")
 		next(c, "")
 		hold("with room again", 2)
+		// Names that the caller lists may find no room. Then none stays uncounted, and the caller lists
+		// again.
+		for _, line := range []string{"c", "d", "e", "f", "g", "h", "i", "j", "k"} {
+			c.(vrunner.Lister).Listed("lines", "p/"+line)
+		}
+		hold("without room for a listed one", 0)
+		if _, err := c.Next(ctx); !errors.Is(err, vrunner.ErrLost) {
+			t.Errorf("%v, want that the caller lists again", err)
+		}
+		hold("after it listed again", 2)
+		write("a")
+		next(c, "")
+		hold("after another change", 1)
 		c.Close()
 		hold("in the end", 0)
 		write("a b c d e f g h i j k l")

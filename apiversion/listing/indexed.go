@@ -24,6 +24,8 @@ const (
 	// maxEqual limits the records that an index finds for a comparison and that List then sorts by
 	// another field. Above it, an index on the sorted field is cheaper.
 	maxEqual = 1000
+	// mergeBytes limits the records that List reads at a time for all values of a comparison.
+	mergeBytes = 8 << 20
 )
 
 // Index reads records of type R by the values of declared fields, in the form in which protodoc
@@ -168,12 +170,18 @@ func (x lookup[R, M]) merged(ctx context.Context, req record.IndexRequest, value
 	// Each round drops the records of the previous one, so reset the memory count to its start.
 	read := memory.ReadsOf(ctx)
 	held := read.Held()
+	// All values share the bytes of one fetch.
+	req.Bytes = mergeBytes / max(1, len(values))
 	for ; ; read.Keep(held) {
 		var all []named
 		end, more := "", false // names after end may be incomplete
 		for _, v := range values {
 			req.Equal = v
 			page, err := x.src.Index.List(ctx, req)
+			// The records of all values do not fit in memory together. A scan holds fewer at a time.
+			if errors.Is(err, record.ErrTooLarge) && !errors.Is(err, memory.ErrNoRoom) && len(values) > 1 {
+				return nil, fmt.Errorf("%s has too large records: %w", req.Field, record.ErrNoIndex)
+			}
 			if err != nil {
 				return nil, err
 			}

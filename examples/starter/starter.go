@@ -94,7 +94,7 @@ func Text(text, module, version string) string {
 }
 
 func put(file, text string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // source code
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { // #nosec G301 -- source code, which others may read
 		return err
 	}
 	mode := fs.FileMode(0o644)

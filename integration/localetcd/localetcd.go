@@ -46,7 +46,7 @@ func build() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "etcd")
-	if out, err := exec.Command("go", "build", "-o", path, programs).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path, programs).CombinedOutput(); err != nil { // #nosec G204 -- constants, and a folder of this package
 		_ = os.RemoveAll(dir) // Remove does not know of it
 		return "", fmt.Errorf("build %s: %w\n%s", programs, err, out)
 	}
@@ -113,7 +113,7 @@ func Open(dir string, o Options) (*Server, error) {
 		args = append(args, "-max-request-bytes", fmt.Sprint(o.Bytes))
 	}
 	// No context: etcd lives until Close, or until this process ends.
-	s := &Server{cmd: exec.Command(program.path, args...), said: &bytes.Buffer{}}
+	s := &Server{cmd: exec.Command(program.path, args...), said: &bytes.Buffer{}} // #nosec G204 -- a program that this package has built
 	s.cmd.Stderr = s.said
 	var err error
 	if s.alive, err = s.cmd.StdinPipe(); err != nil {

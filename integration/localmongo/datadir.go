@@ -70,21 +70,21 @@ func sweep(parent string, before time.Time) {
 		}
 		_ = os.RemoveAll(path)
 		if lock != nil {
-			lock.Close()
+			_ = lock.Close() // nothing was written
 		}
 	}
 }
 
 // tryLock opens path and locks it. It fails at once if another process holds the lock.
 func tryLock(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, flags, 0o600)
+	f, err := os.OpenFile(path, flags, 0o600) // #nosec G304 -- a lock in a folder of this package
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		// The lock is another process's, or the system cannot lock. In both cases the folder is not
 		// ours.
-		f.Close()
+		_ = f.Close()
 		return nil, err
 	}
 	return f, nil

@@ -133,7 +133,7 @@ type Adapter struct {
 	leads      map[string]string   // by kind shown: the leading stored kind, if any
 	makers     map[string][]string // by kind shown: the stored kinds whose records may show in it
 	indexes    map[string]*index   // by kind shown: for lists in another order
-	remembered atomic.Int64        // total bytes of all indexes
+	remembered atomic.Int64        // total bytes of all indexes beyond their own
 	most       bounds
 	sizes      map[string]*atomic.Int64 // by kind shown: bytes of a record, the average of the last list
 }
@@ -184,6 +184,7 @@ func New(stored Store, show, keep transform.Direction, cfg Config) (*Adapter, er
 			a.indexes[k.Name] = newIndex(k.Name, of, &a.remembered)
 		}
 	}
+	a.share()
 	return a, nil
 }
 

@@ -17,6 +17,9 @@ const (
 	// indexBytes limits the memory of all indexes of an Adapter together. It suffices for about a
 	// million names. With more names, each page scans them.
 	indexBytes = 128 << 20
+	// ownPart is the part of indexBytes that the kinds have in addition, each the same. Without it,
+	// one large kind would leave no memory for small ones.
+	ownPart = 8
 	// catchUps limits the reads of changes until an index reaches a snapshot. A PagingStore
 	// promises that one read is enough.
 	catchUps = 3
@@ -39,7 +42,8 @@ type index struct {
 	kinds []string // stored
 	kind  string   // shown
 	turn  chan struct{}
-	total *atomic.Int64 // bytes of all indexes of the Adapter
+	own   int           // bytes that this index may have in any case
+	total *atomic.Int64 // bytes of all indexes of the Adapter beyond their own
 
 	mu      sync.Mutex
 	names   names
@@ -58,8 +62,18 @@ func newIndex(kind string, kinds []string, total *atomic.Int64) *index {
 
 // sized sets the size of the index and adjusts the total. The caller holds mu.
 func (x *index) sized(bytes int) {
-	x.total.Add(int64(bytes - x.bytes))
+	x.total.Add(x.grow(x.bytes, bytes))
 	x.bytes = bytes
+}
+
+// grow returns the change of the total if the index changes its size.
+func (x *index) grow(from, to int) int64 { return int64(max(0, to-x.own) - max(0, from-x.own)) }
+
+// share gives each index its own memory.
+func (a *Adapter) share() {
+	for _, x := range a.indexes {
+		x.own = a.most.index / ownPart / len(a.indexes)
+	}
 }
 
 // take waits until no other list fills or updates the index.
@@ -106,9 +120,11 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		return err
 	}
 	defer x.leave()
-	// Another list may have filled it while this one waited.
-	if ready, _ := x.use(); ready {
+	// Another list may have filled it, or found too many names, while this one waited.
+	if ready, large := x.use(); ready {
 		return nil
+	} else if large {
+		return errNoIndex
 	}
 	// Take the position before reading names, so that changes during the read are seen again later.
 	_, pos, err := a.paging.Since(ctx, record.Position{}, x.kinds...)
@@ -124,9 +140,10 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 				return nil
 			}
 			e := entry{candidate: c}
+			more := x.grow(bytes, bytes+e.size())
 			bytes += e.size()
 			// Stop early: reading all names would be wasted work.
-			if x.total.Add(int64(e.size())) > int64(a.most.index) {
+			if x.total.Add(more) > int64(a.most.index) && more > 0 {
 				return errNoIndex
 			}
 			all = append(all, e)
@@ -134,7 +151,7 @@ func (x *index) fill(ctx context.Context, a *Adapter) error {
 		})
 		if err != nil {
 			// Give back the bytes of the names that this index drops.
-			x.total.Add(int64(-bytes))
+			x.total.Add(x.grow(bytes, 0))
 			x.mu.Lock()
 			x.large = errors.Is(err, errNoIndex)
 			x.mu.Unlock()
@@ -246,7 +263,7 @@ func (x *index) note(a *Adapter, changed []record.Change, now record.Position) {
 		e.touched, e.gone = x.changes, false
 	}
 	// Too large: later lists scan the names instead.
-	if x.pos = now; x.total.Load() > int64(a.most.index) {
+	if x.pos = now; x.bytes > x.own && x.total.Load() > int64(a.most.index) {
 		x.names, x.ready, x.large = names{}, false, true
 		x.sized(0)
 	}

@@ -159,4 +159,19 @@ func TestIndexesShareABound(t *testing.T) {
 	f.adapter.Remembered(room)
 	add(1)
 	lists(1, room, room)
+	if f.adapter.Filled(w.kind) {
+		t.Error("an index is in memory, although others have all of it")
+	}
+	// Each kind has a part of its own that no other kind takes.
+	f = w.make(t, memstore.New())
+	f.adapter.Remember(100, room)
+	f.adapter.Share()
+	f.adapter.Remembered(room)
+	for i := range 20 {
+		add(i)
+		lists(i+1, room, room)
+	}
+	if !f.adapter.Filled(w.kind) {
+		t.Error("a small index is not in memory, because others are large")
+	}
 }

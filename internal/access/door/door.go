@@ -222,7 +222,7 @@ func (d *Door) bounded(next http.Handler) http.Handler {
 		share.Leave(d.cfg.BodiesBytes / limits.OperatorShare)
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
 		if r.Body != nil && r.Body != http.NoBody {
-			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share}
+			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share, becomes: d.becomes(encodings(r.Header)...)}
 			// An error here and below means that the connection is gone.
 			_ = rc.SetReadDeadline(time.Now().Add(d.cfg.BodyTime))
 			r.Body = b
@@ -257,11 +257,6 @@ func (d *Door) reserved(next http.Handler) http.Handler {
 			busy(w, r)
 			return
 		}
-		// Compressed data may grow to the maximum size.
-		if _, ok := r.Body.(*body); ok && compressed(r.Header) && !share.Reserve(d.cfg.BodyBytes) {
-			busy(w, r)
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -272,7 +267,7 @@ func busy(w http.ResponseWriter, r *http.Request) {
 	refusal.Write(w, r, refusal.New(refusal.Busy, errors.New("too many requests at the same time: try again")))
 }
 
-// inURL returns the maximum size of a request's message in its URL, which Connect uses with GET.
+// inURL returns the memory for a request's message in its URL, which Connect uses with GET.
 func (d *Door) inURL(r *http.Request) int64 {
 	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
 		return 0
@@ -281,33 +276,45 @@ func (d *Door) inURL(r *http.Request) int64 {
 	if !query.Has("message") {
 		return 0
 	}
-	n := int64(len(r.URL.RawQuery))
-	for _, c := range query["compression"] {
-		// The decompressed message may reach the maximum size.
-		if c != "" && c != "identity" {
-			return n + d.cfg.BodyBytes
-		}
-	}
-	return n
+	return d.becomes(query["compression"]...)(int64(len(r.URL.RawQuery)))
 }
 
-// compressed reports whether a header announces a compressed body.
-func compressed(h http.Header) bool {
+// encodings returns the compressions that a header announces.
+func encodings(h http.Header) (all []string) {
 	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
-		for _, v := range h.Values(name) {
-			if v != "" && v != "identity" {
-				return true
-			}
+		all = append(all, h.Values(name)...)
+	}
+	return all
+}
+
+// gzipRatio is the most bytes that one byte of gzip can expand to: deflate encodes 258 bytes in two
+// bits.
+const gzipRatio = 1032
+
+// becomes returns a function from the bytes of a message as sent to the memory for it.
+func (d *Door) becomes(encodings ...string) func(sent int64) int64 {
+	ratio := int64(1)
+	for _, e := range encodings {
+		switch e {
+		case "", "identity":
+		case "gzip":
+			ratio = max(ratio, gzipRatio)
+		default:
+			ratio = d.cfg.BodyBytes // unknown: one byte may expand to the maximum
 		}
 	}
-	return false
+	return func(sent int64) int64 {
+		return limits.BodyCopies * max(sent, min(sent*ratio, d.cfg.BodyBytes))
+	}
 }
 
 // body is a request's body with a deadline and a budget of memory.
 type body struct {
 	io.ReadCloser
-	rc    *http.ResponseController
-	share *memory.Share
+	rc      *http.ResponseController
+	share   *memory.Share
+	becomes func(sent int64) int64
+	sent    int64 // bytes read so far
 }
 
 // noRoom is the error for the reader of a body. Connect sends it to the client unchanged.
@@ -317,7 +324,9 @@ func noRoom() error {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if !b.share.Take(int64(n)) {
+	before := b.becomes(b.sent)
+	// Reserve before the reader gets the bytes: it decompresses and decodes them at once.
+	if b.sent += int64(n); !b.share.Reserve(b.becomes(b.sent) - before) {
 		return 0, noRoom()
 	}
 	if err == io.EOF {

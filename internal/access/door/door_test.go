@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -322,7 +324,7 @@ func TestDecodedBodiesAreSettled(t *testing.T) {
 	t.Parallel()
 	const requests = 5
 	hold, held := make(chan struct{}), make(chan struct{}, requests)
-	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500}, func(w http.ResponseWriter, r *http.Request) {
+	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500 * limits.BodyCopies}, func(w http.ResponseWriter, r *http.Request) {
 		echo(w, r)
 		memory.Of(r.Context()).Settle(20)
 		held <- struct{}{}
@@ -365,7 +367,7 @@ func TestDecodedBodiesAreSettled(t *testing.T) {
 func TestLargeRequests(t *testing.T) {
 	t.Parallel()
 	hold, held := make(chan struct{}), make(chan struct{}, 10)
-	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500, Requests: 4}, func(w http.ResponseWriter, r *http.Request) {
+	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500 * limits.BodyCopies, Requests: 4}, func(w http.ResponseWriter, r *http.Request) {
 		echo(w, r)
 		if r.URL.Query().Has("hold") {
 			held <- struct{}{}
@@ -408,8 +410,9 @@ func TestLargeRequests(t *testing.T) {
 	}
 	expect("what fits next to the others", 200, "500")(post("", 500))
 	expect("what does not", 400, "too many large requests")(post("", 501))
-	expect("compressed", 503, "too many requests")(post("", 10, "Content-Encoding", "gzip"))
-	expect("compressed, in gRPC", 503, "too many requests")(post("", 10, "Grpc-Encoding", "gzip"))
+	expect("compressed", 400, "too many large requests")(post("", 10, "Content-Encoding", "gzip"))
+	expect("compressed, in gRPC", 400, "too many large requests")(post("", 10, "Grpc-Encoding", "gzip"))
+	expect("compressed in an unknown way", 400, "too many large requests")(post("", 1, "Content-Encoding", "zstd"))
 	for range 2 {
 		go func() { post("hold", 1); done <- struct{}{} }()
 		<-held
@@ -420,4 +423,31 @@ func TestLargeRequests(t *testing.T) {
 		<-done
 	}
 	expect("afterwards", 200, "1000")(post("", 1000))
+}
+
+// TestSmallCompressedRequests checks that a compressed body counts by what it can become at most. Many
+// small ones fit at the same time, where few of the largest do.
+func TestSmallCompressedRequests(t *testing.T) {
+	t.Parallel()
+	const requests, body = 20, 1 << 20
+	hold := make(chan struct{})
+	var held, ended atomic.Int64
+	d := open(t, door.Config{BodyBytes: body, BodiesBytes: 2 * body * limits.BodyCopies}, func(w http.ResponseWriter, r *http.Request) {
+		echo(w, r)
+		held.Add(1)
+		<-hold
+	})
+	var wg sync.WaitGroup
+	for range requests {
+		wg.Go(func() {
+			defer ended.Add(1)
+			ask(t, d, "", "", 60, "Content-Encoding", "gzip")
+		})
+	}
+	until(t, "every request is held or refused", func() bool { return held.Load()+ended.Load() == requests })
+	if n := held.Load(); n != requests {
+		t.Errorf("%d of %d are held at the same time", n, requests)
+	}
+	close(hold)
+	wg.Wait()
 }

@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/door"
+	"dbcontroller.dev/internal/base/limits"
 )
 
 const viewer, operator = "viewer-0123456789abcdef", "operator-0123456789abcdef"
@@ -87,7 +88,7 @@ func TestOperatorsAreNotLockedOut(t *testing.T) {
 		operatorsBytes int
 	}{
 		{"requests", door.Config{Requests: 16}, 0, 16, 14, http.StatusServiceUnavailable, 0},
-		{"memory", door.Config{BodyBytes: 1000, BodiesBytes: 16000}, 1000, 32, 14, http.StatusBadRequest, 1000},
+		{"memory", door.Config{BodyBytes: 1000, BodiesBytes: 16000 * limits.BodyCopies}, 1000, 32, 14, http.StatusBadRequest, 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +136,7 @@ func TestNobodyHoldsMemoryUnknown(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	var waiting, ended atomic.Int64
-	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 3000, Lock: people(t, func(r *http.Request) {
+	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 3000 * limits.BodyCopies, Lock: people(t, func(r *http.Request) {
 		if r.URL.Query().Has("hold") {
 			waiting.Add(1)
 			<-hold

@@ -25,6 +25,11 @@ const (
 	StopTime = 5 * time.Second
 	// Streams is the maximum number of parallel requests on one HTTP/2 connection.
 	Streams = 100
+	// BodyCopies is the number of times that a request's body is in memory while a server decodes
+	// and handles it. A body counts this many times: as received, in a decoding buffer of up to
+	// twice its size, and as a message. Later the stored document and its command replace the
+	// buffer.
+	BodyCopies = 4
 	// ShareBytes is the maximum part of RequestsBytes or ServerRequestsBytes for one request. The
 	// largest watch fits in: a page of records, an event of 16 MB, and all remembered names.
 	ShareBytes = 192 << 20
@@ -34,7 +39,8 @@ const (
 const (
 	// RequestBytes is the maximum size of a request's body. Compressed bodies are refused.
 	RequestBytes = 256 << 10
-	// RequestsBytes is the maximum size of all bodies that a listener processes in parallel.
+	// RequestsBytes is the maximum memory of all bodies that a listener processes in parallel, with
+	// BodyCopies.
 	RequestsBytes = 64 << 20
 	// Connections is the maximum number of connections of one listener; more wait.
 	Connections = 4096

@@ -44,7 +44,7 @@ type Share struct {
 	// Guarded by budget.mu.
 	left     int64 // of the request's own limit
 	taken    int64
-	reserved int64 // part of taken, for a body that is not decoded yet
+	reserved int64 // part of taken, for the body and what it is decoded to
 	keep     int64 // of the budget, for other requests
 	ended    bool
 }
@@ -95,7 +95,7 @@ func (s *Share) add(bytes int64) {
 	s.taken += bytes
 }
 
-// Reserve is Take for the bytes that a compressed body may expand to.
+// Reserve is Take for the memory of a request's body. Settle gives it back.
 func (s *Share) Reserve(bytes int64) bool {
 	if s == nil {
 		return true

@@ -15,6 +15,7 @@ var ErrNoRoom = errors.New("too many large requests at the same time: try again"
 // the zero value count nothing. It is safe for concurrent use.
 type Reads struct {
 	share *Share
+	paid  int64 // bytes that the caller has taken already
 
 	mu    sync.Mutex
 	bytes int64
@@ -33,9 +34,12 @@ func Into(ctx context.Context, r *Reads) context.Context {
 	return context.WithValue(ctx, readsKey{}, r)
 }
 
-// Counted returns a context that does not count its reads. It is for a caller that takes memory
-// before it reads.
-func Counted(ctx context.Context) context.Context { return Into(ctx, &Reads{}) }
+// Beyond is Read for a caller that has taken memory for its reads already. Reads takes only what
+// exceeds these bytes.
+func Beyond(ctx context.Context, bytes int64) (context.Context, *Reads) {
+	r := &Reads{share: Of(ctx), paid: bytes}
+	return Into(ctx, r), r
+}
 
 type readsKey struct{}
 
@@ -61,7 +65,7 @@ func (r *Reads) Take(bytes int64) bool {
 }
 
 func (r *Reads) take(bytes int64) bool {
-	if !r.share.Take(bytes) {
+	if !r.share.Take(max(0, r.bytes+bytes-r.paid) - max(0, r.bytes-r.paid)) {
 		return false
 	}
 	r.bytes += bytes
@@ -94,27 +98,37 @@ func (r *Reads) Held() int64 {
 	return r.bytes
 }
 
+// Paid returns the number of bytes that still fit into the memory that the caller has taken.
+func (r *Reads) Paid() int64 {
+	if !r.Counts() {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.paid-r.bytes)
+}
+
 // Room returns the number of bytes that would fit now. Another request may take them first.
 func (r *Reads) Room() int64 {
 	if !r.Counts() {
 		return math.MaxInt64
 	}
+	paid := r.Paid()
 	b := r.share.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(0, min(r.share.left, b.left-r.share.keep))
+	return paid + max(0, min(r.share.left, b.left-r.share.keep))
 }
 
 // Possible reports whether that many more bytes could ever fit, with no bytes held by other
-// requests and only these reads held by this one. If it returns false, a retry is pointless.
+// requests. If it returns false, a retry is pointless: this request itself holds the rest.
 func (r *Reads) Possible(bytes int64) bool {
 	if !r.Counts() {
 		return true
 	}
-	// The whole request counts, not only its next piece.
-	bytes += r.Held()
+	bytes -= r.Paid()
 	b := r.share.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return bytes <= min(r.share.left+r.share.taken, b.total-r.share.keep)
+	return bytes <= min(r.share.left, b.total-r.share.keep-r.share.taken)
 }

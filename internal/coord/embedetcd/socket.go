@@ -55,7 +55,7 @@ func private(folder string) error {
 	if info, err := os.Lstat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("folder of the socket: %s is no folder: remove it", folder)
 	}
-	if err := os.Chmod(folder, 0o700); err != nil { //nolint:gosec // a folder is entered by x
+	if err := os.Chmod(folder, 0o700); err != nil { // #nosec G302 -- a folder needs x to be entered
 		return fmt.Errorf("folder of the socket: %w", err)
 	}
 	return nil

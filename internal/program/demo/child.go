@@ -26,12 +26,12 @@ type child struct {
 
 // spawn starts a process. It ends with this process, unless kept is set.
 func spawn(name, binary string, args, env []string, log string, kept bool) (*child, error) {
-	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) // #nosec G304 -- a log in a folder of the demo
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
-	defer f.Close() //nolint:errcheck // the process has its own
-	cmd := exec.Command(binary, args...)
+	defer f.Close()                      //nolint:errcheck // the process has its own
+	cmd := exec.Command(binary, args...) // #nosec G204 -- a program that the demo has built
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = f, f
 	// A session of its own keeps the terminal's interrupt from ending a kept process.

@@ -26,9 +26,10 @@ func (s *Store) ListWith(ctx context.Context, toks record.Tokens, list record.Li
 		for _, r := range listed {
 			most -= len(r.Doc)
 		}
-		if rest = most; rest <= 0 {
+		if most < 0 {
 			return nil, nil, record.ErrTooLarge
 		}
+		rest = max(most, 1) // no document has one byte, so 1 allows none
 	}
 	// The lock is still held, so both parts show one moment.
 	sels, err := also(listed)

@@ -42,6 +42,12 @@ func (c *Client) ListWith(ctx context.Context, toks record.Tokens, list record.L
 			if a := early(); a != nil && byKind[a.kind] != nil {
 				snap.Records = a.take(byKind[a.kind], o.at)
 				c.habits.sent(list, a.at.Equal(o.at))
+				// The early find ran without the bound: it ends after one reply.
+				for _, r := range snap.Records {
+					if err := o.bound.take(r.Doc); err != nil {
+						return err
+					}
+				}
 			}
 			for _, kind := range kinds {
 				tok := toks[kind]

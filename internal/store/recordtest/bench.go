@@ -241,6 +241,10 @@ func checkResults(t *testing.T, res []record.Result, want int) {
 
 func wantOutcomes(t *testing.T, res []record.Result, want ...record.Outcome) {
 	t.Helper()
+	if len(res) != len(want) {
+		t.Errorf("%d results, want %d", len(res), len(want))
+		return
+	}
 	for i, r := range res {
 		if r.Outcome != want[i] {
 			t.Errorf("group %d: %s (%v), want %s", i, r.Outcome, r.Err, want[i])

@@ -59,7 +59,7 @@ func readContexts() (contexts, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return all, usage("contexts: %s is open to others than its owner: chmod 600 it", path)
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(path) // #nosec G304 -- a file of the caller, which only its owner may change
 	if err != nil {
 		return all, fmt.Errorf("contexts: %w", err)
 	}

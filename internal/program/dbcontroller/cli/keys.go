@@ -49,7 +49,7 @@ func newKeyCommand() *cobra.Command {
 // writeKey creates a key file. It never replaces a file, which may hold the only copy of a key in
 // use.
 func writeKey(path string, text []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- operators name the file
 	if errors.Is(err, fs.ErrExist) {
 		return usage("%s is there already, and keys are never replaced: name another file", path)
 	}

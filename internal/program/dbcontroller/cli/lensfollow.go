@@ -30,7 +30,7 @@ func following(path, keys string, options []lens.Option) (*lens.Following, strin
 	if !slices.Contains(transform.AllKeys, transform.Keys(keys)) {
 		return nil, "", usage("--references %s: give new, old or both", keys)
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(path) // #nosec G304 -- operators name the file
 	if err != nil {
 		return nil, "", err
 	}

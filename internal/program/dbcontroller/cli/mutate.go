@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/user"
 	"slices"
@@ -146,6 +147,14 @@ func asMillis(flag string, d time.Duration) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
+// asRetries converts a number of retries. A larger number would reach the API as another one.
+func asRetries(n int) (int32, error) {
+	if n < -1 || n > math.MaxInt32 {
+		return 0, usage("--retries %d: give -1 to %d", n, math.MaxInt32)
+	}
+	return int32(n), nil
+}
+
 // policyFlags are the conditions of an upgrade's switch.
 type policyFlags struct {
 	hold               bool
@@ -172,11 +181,15 @@ func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
 	if err != nil {
 		return nil, err
 	}
+	retries, err := asRetries(p.retries)
+	if err != nil {
+		return nil, err
+	}
 	maxHold, err := asMillis("max-hold", p.maxHold)
 	if err != nil || !p.hold && deadline == 0 && maxPause == 0 && maxHold == 0 && p.retries == 0 {
 		return nil, err
 	}
-	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause, MaxHoldMs: maxHold, Retries: int32(p.retries)}, nil
+	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause, MaxHoldMs: maxHold, Retries: retries}, nil
 }
 
 // paceFlags limit the speed of bulk work.

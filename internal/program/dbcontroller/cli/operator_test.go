@@ -218,6 +218,8 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"begin-upgrade deployment --target-version v2 --max-pause 10us --server " + good, "--max-pause 10µs: give whole milliseconds from 0, such as 10s"},
 		{"begin-upgrade deployment --target-version v2 --max-rate -2 --server " + good, "--max-rate -2: give records a second, or 0 for as configured"},
 		{"set-policy --server " + good, "nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries"},
+		{"set-policy --retries 4294967297 --server " + good, "--retries 4294967297: give -1 to 2147483647"},
+		{"begin-upgrade deployment --target-version v2 --retries 4294967297 --server " + good, "--retries 4294967297: give -1 to 2147483647"},
 		{"set-policy --hold --no-hold --server " + good, "--hold and --no-hold: give one of them"},
 		{"switch now --server " + good, `unknown argument "now": name the deployment with --name`},
 		{"complete --confirm x --server " + good, "no version named: give --version, e.g. --version v1"},

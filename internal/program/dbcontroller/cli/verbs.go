@@ -156,7 +156,10 @@ func policyCommand() *cobra.Command {
 				req.MaxHoldMs = &maxHold
 			}
 			if given("retries") {
-				retries := int32(p.retries)
+				retries, err := asRetries(p.retries)
+				if err != nil {
+					return err
+				}
 				req.Retries = &retries
 			}
 			if given("deadline") {

@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -23,15 +24,17 @@ type collect struct {
 	far edit.Path // path of the field on the far side; nil: unknown
 }
 
-func (o *collect) String() string       { return fmt.Sprintf("%s %s", o.verb(), o.field) }
-func (o *collect) inverse() op          { return &scatter{fan: o.fan} }
-func (o *collect) takes() []edit.Path   { return nil }
-func (o *collect) makes() []edit.Path   { return []edit.Path{o.field} }
-func (o *collect) changes() []edit.Path { return nil }
+func (o *collect) String() string        { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *collect) Inverse() operation.Op { return &scatter{fan: o.fan} }
+func (o *collect) Takes() []edit.Path    { return nil }
+func (o *collect) Makes() []edit.Path    { return []edit.Path{o.field} }
+func (o *collect) Changes() []edit.Path  { return nil }
 
-func (o *collect) trace(p edit.Path) (edit.Path, fate) { return traceOneSided(p, o.field, clashes) }
+func (o *collect) Trace(p edit.Path) (edit.Path, operation.Fate) {
+	return operation.TraceOneSided(p, o.field, operation.Clashes)
+}
 
-func (o *collect) apply(e *edit.Editor, root *edit.Node) error {
+func (o *collect) Apply(e *edit.Editor, root *edit.Node) error {
 	if e.Group == nil {
 		return errNoGroup
 	}
@@ -43,7 +46,7 @@ func (o *collect) apply(e *edit.Editor, root *edit.Node) error {
 	// A null or an empty list may stay in the field next to children. Any other value would be
 	// lost.
 	if i >= 0 && !o.stays(n.Elems[i].Type, n.Elems[i].Value()) {
-		return absent(n, o.field)
+		return operation.Absent(n, o.field)
 	}
 	// Without children the field is absent, or empty with present.
 	if len(records) == 0 {
@@ -175,9 +178,9 @@ func (r *fanRun) open(c *child, doc bson.Raw) error {
 	if err := r.fromKey(c); err != nil {
 		return err
 	}
-	for _, o := range r.fan.collect.ops {
-		if err := o.apply(e, c.item); err != nil {
-			return recordError(o, err)
+	for _, o := range r.fan.collect.Ops {
+		if err := o.Apply(e, c.item); err != nil {
+			return operation.RecordError(o, err)
 		}
 	}
 	if err := r.ownIDs(c); err != nil {
@@ -317,8 +320,8 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 				return nil, err
 			}
 		}
-		if ok && (r.fan.collect.keeps() || c.item.Dirty()) {
-			if err := r.fan.collect.over(r.e, c.item, h); err != nil {
+		if ok && (r.fan.collect.Keeps() || c.item.Dirty()) {
+			if err := r.fan.collect.Over(r.e, c.item, h); err != nil {
 				return nil, err
 			}
 		}
@@ -341,7 +344,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	return c.item.Encode(dst), nil
 }
 
-// grouped marks an operation on several records.
-func (o *collect) grouped() {}
+// Grouped marks an operation on several records.
+func (o *collect) Grouped() {}
 
-var _ grouped = (*collect)(nil)
+var _ operation.Grouped = (*collect)(nil)

@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -39,11 +40,11 @@ type fan struct {
 	// new record gets the empty list or map.
 	present bool
 
-	parentForm       *keymap.Form  // form of the parent's _ids on the children's side; nil: any
-	parentType       scalar.IDType // of {_key}
-	constants        []string      // of the variables of parentForm; empty for variables without one
-	at               position      // of the operations
-	scatter, collect program       // from an item to its child, and the reverse
+	parentForm       *keymap.Form      // form of the parent's _ids on the children's side; nil: any
+	parentType       scalar.IDType     // of {_key}
+	constants        []string          // of the variables of parentForm; empty for variables without one
+	at               position          // of the operations
+	scatter, collect operation.Program // from an item to its child, and the reverse
 	// prefix counts the leading segments of key that follow from the parent and determine it. whole
 	// means that all of key follows from the parent, so a parent has at most one child.
 	prefix int

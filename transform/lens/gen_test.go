@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -80,7 +81,7 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 	case 15:
 		return fmt.Sprintf("%s: {field: %s, separator: ':', tidy: %t}", rapid.SampledFrom([]string{"splitList", "joinList"}).Draw(t, "listing"), a, rapid.Bool().Draw(t, "tidy"))
 	case 16, 17:
-		steps := rapid.SliceOfNDistinct(rapid.SampledFrom(normalSteps), 1, 4, rapid.ID).Draw(t, "steps")
+		steps := rapid.SliceOfNDistinct(rapid.SampledFrom(operation.NormalSteps), 1, 4, rapid.ID).Draw(t, "steps")
 		return fmt.Sprintf("normalize: {field: %s, steps: [%s]}", a, joinText(steps))
 	case 18:
 		from := rapid.SampledFrom(scalar.Number.Targets()).Draw(t, "number")

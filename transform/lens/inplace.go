@@ -48,8 +48,8 @@ func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 	// The document itself supplies the fields that only the new side has; a record that is new gets
 	// defaults. Forms are not kept, because changing them is the purpose of the update.
 	up := l.up
-	up.forms = nil
-	if held, err := up.run(down, doc); err != nil || !bytes.Equal(held, doc) {
+	up.Forms = nil
+	if held, err := up.Run(down, doc); err != nil || !bytes.Equal(held, doc) {
 		return l.Up(doc, nil)
 	}
 	// A conversion without a complement shows the defaults that the document may lack.

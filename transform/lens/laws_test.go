@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 func marshal(t *rapid.T, d bson.D) bson.Raw {
@@ -56,11 +57,11 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 		t.Logf("%s", text)
 		for _, way := range []struct {
 			name     string
-			up, down program
+			up, down operation.Program
 		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
 			x := drawRecord(t)
 			before := bytes.Clone(x)
-			y, err := way.up.run(x, nil)
+			y, err := way.up.Run(x, nil)
 			if err != nil {
 				var bad *RecordError
 				if !errors.As(err, &bad) {
@@ -74,25 +75,25 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 			if a, b := remaining(t, x), remaining(t, y); a != b {
 				t.Fatalf("%s: of %s the fields that no operation names became %s", way.name, a, b)
 			}
-			again, err := way.up.run(x, y)
+			again, err := way.up.Run(x, y)
 			if err != nil || !bytes.Equal(again, y) {
 				t.Fatalf("%s: over its own result %s became %s (%v)", way.name, y, again, err)
 			}
-			back, err := way.down.run(y, x)
+			back, err := way.down.Run(y, x)
 			if err != nil {
 				// Only a default that the application of this side would own can stand in the way.
 				t.Fatalf("%s: %s became %s, which cannot go back: %v", way.name, x, y, err)
 			}
-			if !bytes.Equal(back, x) && !hasConstant(way.down.ops) {
+			if !bytes.Equal(back, x) && !hasConstant(way.down.Ops) {
 				t.Fatalf("%s: %s became %s and came back over itself as %s", way.name, x, y, back)
 			}
 			if !bytes.Equal(x, before) {
 				t.Fatal("the source was written to")
 			}
-			if way.down.keeps() || hasConstant(way.down.ops) {
+			if way.down.Keeps() || hasConstant(way.down.Ops) {
 				continue
 			}
-			back, err = way.down.run(y, nil)
+			back, err = way.down.Run(y, nil)
 			if err != nil || fields(t, back) != fields(t, x) {
 				t.Fatalf("%s: %s became %s and came back as %s (%v)", way.name, x, y, back, err)
 			}
@@ -109,27 +110,27 @@ func TestPutGetOfDrawnLenses(t *testing.T) {
 		t.Logf("%s", text)
 		for _, way := range []struct {
 			name     string
-			up, down program
+			up, down operation.Program
 		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
 			x, other := drawRecord(t), drawRecord(t)
-			have, err := way.up.run(other, nil)
+			have, err := way.up.Run(other, nil)
 			if err != nil {
 				continue
 			}
 			if rapid.Bool().Draw(t, "changed there") {
 				// An application of the far side took out what it owns.
-				have = dropHeld(t, have, way.up.held)
+				have = dropHeld(t, have, way.up.Held)
 			}
-			y, err := way.up.run(x, have)
+			y, err := way.up.Run(x, have)
 			if err != nil {
 				continue
 			}
-			again, err := way.up.run(x, y)
+			again, err := way.up.Run(x, y)
 			if err != nil || !bytes.Equal(again, y) {
 				t.Fatalf("%s over %s: over its own result %s became %s (%v)", way.name, have, y, again, err)
 			}
-			back, err := way.down.run(y, x)
-			if err != nil || fields(t, back) != fields(t, x) && !hasConstant(way.down.ops) {
+			back, err := way.down.Run(y, x)
+			if err != nil || fields(t, back) != fields(t, x) && !hasConstant(way.down.Ops) {
 				t.Fatalf("%s: %s over %s became %s and came back as %s (%v)", way.name, x, have, y, back, err)
 			}
 		}
@@ -137,13 +138,13 @@ func TestPutGetOfDrawnLenses(t *testing.T) {
 }
 
 // dropHeld takes the fields out that only this side has, but for those in items.
-func dropHeld(t *rapid.T, doc bson.Raw, held []holding) bson.Raw {
+func dropHeld(t *rapid.T, doc bson.Raw, held []operation.Holding) bson.Raw {
 	var d bson.D
 	if err := bson.Unmarshal(doc, &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range held {
-		d = dropAt(d, h.path)
+		d = dropAt(d, h.Path)
 	}
 	return marshal(t, d)
 }
@@ -176,13 +177,13 @@ func remaining(t *rapid.T, doc bson.Raw) string {
 }
 
 // hasConstant: a constant may be written into a record that lacked it.
-func hasConstant(ops []op) bool {
-	return slices.ContainsFunc(ops, func(o op) bool {
+func hasConstant(ops []operation.Op) bool {
+	return slices.ContainsFunc(ops, func(o operation.Op) bool {
 		switch o := o.(type) {
-		case *add:
-			return o.constant
-		case *each:
-			return hasConstant(o.run.ops)
+		case *operation.Add:
+			return o.Constant
+		case *operation.Each:
+			return hasConstant(o.Run.Ops)
 		default:
 			return false
 		}

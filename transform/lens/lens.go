@@ -7,11 +7,12 @@ import (
 
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // Lens is a parsed lens. It is safe for concurrent use. The zero Lens changes nothing.
 type Lens struct {
-	up, down program
+	up, down operation.Program
 	digest   string
 	file     string
 	notes    []Note
@@ -28,18 +29,18 @@ type Lens struct {
 // Up returns the new version's document for an old one. have is the document that the new side
 // holds, or nil. The result may be doc itself. Up modifies neither argument. A document without
 // _id, as a record without a name has it, stays without one.
-func (l *Lens) Up(doc, have bson.Raw) (bson.Raw, error) { return l.up.run(doc, have) }
+func (l *Lens) Up(doc, have bson.Raw) (bson.Raw, error) { return l.up.Run(doc, have) }
 
 // Down returns the old version's document for a new one. It is the reverse of Up.
-func (l *Lens) Down(doc, have bson.Raw) (bson.Raw, error) { return l.down.run(doc, have) }
+func (l *Lens) Down(doc, have bson.Raw) (bson.Raw, error) { return l.down.Run(doc, have) }
 
 // compile sets the programs of both directions.
-func (l *Lens) compile(ops []op) error {
+func (l *Lens) compile(ops []operation.Op) error {
 	var err error
-	if l.up, err = compileProgram(ops); err != nil {
+	if l.up, err = operation.Compile(ops); err != nil {
 		return err
 	}
-	l.down, err = compileProgram(inverses(ops))
+	l.down, err = operation.Compile(operation.Inverses(ops))
 	return err
 }
 
@@ -58,12 +59,12 @@ type Loss struct {
 // Down loses.
 func (l *Lens) Lost() (up, down []Loss) {
 	up, down = losses(&l.down, "", ""), losses(&l.up, "", "")
-	for _, o := range l.up.ops {
+	for _, o := range l.up.Ops {
 		// The type of a number in an _id survives like a form.
-		if r, ok := o.(*rekey); ok && (keymap.Way{Keys: r.way.Keys, Up: false}).Numbers() {
+		if r, ok := o.(*operation.Rekey); ok && (keymap.Way{Keys: r.Way.Keys, Up: false}).Numbers() {
 			up = append(up, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
-		if r, ok := o.(*rekey); ok && r.way.Numbers() {
+		if r, ok := o.(*operation.Rekey); ok && r.Way.Numbers() {
 			down = append(down, Loss{Field: string(edit.FieldID), Operation: r.String()})
 		}
 	}
@@ -87,8 +88,8 @@ func (l *Lens) Lost() (up, down []Loss) {
 }
 
 // emptiness is the Loss of a fan's field, under the name that the far side of a program has for it.
-func (f *fan) emptiness(p *program) []Loss {
-	for _, o := range p.ops {
+func (f *fan) emptiness(p *operation.Program) []Loss {
+	for _, o := range p.Ops {
 		var of *fan
 		var far edit.Path
 		switch o := o.(type) {
@@ -106,14 +107,14 @@ func (f *fan) emptiness(p *program) []Loss {
 }
 
 // losses lists everything that only the far side of a program has.
-func losses(p *program, kind, prefix string) []Loss {
+func losses(p *operation.Program, kind, prefix string) []Loss {
 	var out []Loss
-	for _, h := range p.held {
-		out = append(out, Loss{Kind: kind, Field: prefix + h.path.String(), Operation: h.by.String()})
+	for _, h := range p.Held {
+		out = append(out, Loss{Kind: kind, Field: prefix + h.Path.String(), Operation: h.By.String()})
 	}
-	for _, f := range p.forms {
-		for _, h := range f.fields {
-			out = append(out, Loss{Kind: kind, Field: prefix + h.path.String(), Operation: h.by.String()})
+	for _, f := range p.Forms {
+		for _, h := range f.Fields {
+			out = append(out, Loss{Kind: kind, Field: prefix + h.Path.String(), Operation: h.By.String()})
 		}
 	}
 	return out

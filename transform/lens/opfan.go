@@ -9,9 +9,10 @@ import (
 
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-func (p *lensParser) fanOut(n ast.Node) (op, error) {
+func (p *lensParser) fanOut(n ast.Node) (operation.Op, error) {
 	f, err := p.fan(n, "fanOut")
 	if err != nil {
 		return nil, err
@@ -19,7 +20,7 @@ func (p *lensParser) fanOut(n ast.Node) (op, error) {
 	return &scatter{fan: f}, nil
 }
 
-func (p *lensParser) gather(n ast.Node) (op, error) {
+func (p *lensParser) gather(n ast.Node) (operation.Op, error) {
 	f, err := p.fan(n, "gather")
 	if err != nil {
 		return nil, err
@@ -218,11 +219,11 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if err != nil {
 		return err
 	}
-	up, err := compileProgram(ops)
+	up, err := operation.Compile(ops)
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
-	down, err := compileProgram(inverses(ops))
+	down, err := operation.Compile(operation.Inverses(ops))
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
@@ -237,8 +238,8 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	}
 	// An entry without fields may become an object with fields, but a child must give back the
 	// plain entry.
-	for _, o := range f.collect.ops {
-		for _, made := range o.makes() {
+	for _, o := range f.collect.Ops {
+		for _, made := range o.Makes() {
 			if string(made[0]) != string(f.value) {
 				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields but are what %s holds", o, made, f.field, f.value)
 			}
@@ -258,7 +259,7 @@ func (p *lensParser) complete() error {
 		}
 	}
 	// A fan in the middle of a lens sees field names of that point, not of the far side.
-	for _, program := range []*program{&p.lens.up, &p.lens.down} {
+	for _, program := range []*operation.Program{&p.lens.up, &p.lens.down} {
 		if f := placeFans(program); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"
 			if f.present {
@@ -272,8 +273,8 @@ func (p *lensParser) complete() error {
 
 // farOf returns the path on the far side of a field after operation at, or nil if it does not stay
 // one field.
-func farOf(p *program, field edit.Path, at int) edit.Path {
-	far, err := traceKept(field, p.ops[at+1:])
+func farOf(p *operation.Program, field edit.Path, at int) edit.Path {
+	far, err := operation.TraceKept(field, p.Ops[at+1:])
 	if err != nil {
 		return nil
 	}
@@ -282,8 +283,8 @@ func farOf(p *program, field edit.Path, at int) edit.Path {
 
 // placeFans finds the far side's path of each fan's field, so that the fan can read the target's
 // present value there. bad is a fan that needs the value and cannot find it.
-func placeFans(p *program) (bad *fan) {
-	for i, o := range p.ops {
+func placeFans(p *operation.Program) (bad *fan) {
+	for i, o := range p.Ops {
 		if s, ok := o.(*scatter); ok {
 			s.far = farOf(p, s.field, i)
 		}
@@ -292,7 +293,7 @@ func placeFans(p *program) (bad *fan) {
 			continue
 		}
 		var err error
-		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && (c.present || c.fan.collect.keeps()) {
+		if c.far, err = operation.TraceKept(c.field, p.Ops[i+1:]); err != nil && (c.present || c.fan.collect.Keeps()) {
 			return c.fan
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/invopop/jsonschema"
+
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // Format is the version of the lens text that Parse reads.
@@ -86,13 +88,13 @@ func (p *lensParser) operations(n ast.Node) error {
 	}
 	// Fields that become part of the key are taken first. Fields that come out of the key are added
 	// last, once all other operations are done.
-	before, after := keyOps(p.lens.keys)
+	before, after := operation.KeyOps(p.lens.keys)
 	ops, err := p.operationList(n, before...)
 	if err != nil {
 		return err
 	}
 	for _, o := range after {
-		if err := checkSequence(ops, o); err != nil {
+		if err := operation.CheckSequence(ops, o); err != nil {
 			return p.errorAt(n, "%s: %v", o, err)
 		}
 		ops = append(ops, o)

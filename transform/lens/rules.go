@@ -3,6 +3,7 @@ package lens
 import (
 	"fmt"
 
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -12,19 +13,19 @@ import (
 func (l *Lens) Rules() []string {
 	var out []string
 	rule := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for _, o := range l.up.ops {
+	for _, o := range l.up.Ops {
 		switch o := o.(type) {
-		case *convert:
+		case *operation.Convert:
 			switch {
-			case o.from == scalar.Epoch && o.to == scalar.Date && !o.rounding:
-				rule("%s has no milliseconds: every date is a whole second (%s)", o.field, o)
-			case o.to == scalar.String && o.from != scalar.String:
-				rule("%s is text that is a %s, written as the lens writes it (%s)", o.field, o.from, o)
-			case o.from != scalar.Number && o.to != scalar.Number && o.from != o.to:
-				rule("%s is of type %s, and has an equal of type %s (%s)", o.field, o.to, o.from, o)
+			case o.From == scalar.Epoch && o.To == scalar.Date && !o.Rounding:
+				rule("%s has no milliseconds: every date is a whole second (%s)", o.Field, o)
+			case o.To == scalar.String && o.From != scalar.String:
+				rule("%s is text that is a %s, written as the lens writes it (%s)", o.Field, o.From, o)
+			case o.From != scalar.Number && o.To != scalar.Number && o.From != o.To:
+				rule("%s is of type %s, and has an equal of type %s (%s)", o.Field, o.To, o.From, o)
 			}
-		case *table:
-			rule("%s is one of %s (%s)", o.field, o.knownBack, o)
+		case *operation.Table:
+			rule("%s is one of %s (%s)", o.Field, o.KnownBack, o)
 		case *scatter:
 			o.rules(rule)
 		}

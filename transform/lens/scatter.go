@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
@@ -23,15 +24,17 @@ type scatter struct {
 	far edit.Path // path on the far side of a value that stays in the field; nil: unknown
 }
 
-func (o *scatter) String() string       { return fmt.Sprintf("%s %s", o.verb(), o.field) }
-func (o *scatter) inverse() op          { return &collect{fan: o.fan} }
-func (o *scatter) takes() []edit.Path   { return []edit.Path{o.field} }
-func (o *scatter) makes() []edit.Path   { return nil }
-func (o *scatter) changes() []edit.Path { return []edit.Path{o.field} }
+func (o *scatter) String() string        { return fmt.Sprintf("%s %s", o.verb(), o.field) }
+func (o *scatter) Inverse() operation.Op { return &collect{fan: o.fan} }
+func (o *scatter) Takes() []edit.Path    { return []edit.Path{o.field} }
+func (o *scatter) Makes() []edit.Path    { return nil }
+func (o *scatter) Changes() []edit.Path  { return []edit.Path{o.field} }
 
-func (o *scatter) trace(p edit.Path) (edit.Path, fate) { return traceOneSided(p, o.field, gone) }
+func (o *scatter) Trace(p edit.Path) (edit.Path, operation.Fate) {
+	return operation.TraceOneSided(p, o.field, operation.Gone)
+}
 
-func (o *scatter) apply(e *edit.Editor, root *edit.Node) error {
+func (o *scatter) Apply(e *edit.Editor, root *edit.Node) error {
 	if e.Group == nil {
 		return errNoGroup
 	}
@@ -215,9 +218,9 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return err
 		}
 	}
-	for _, o := range r.fan.scatter.ops {
-		if err := o.apply(e, c.item); err != nil {
-			return recordError(o, err)
+	for _, o := range r.fan.scatter.Ops {
+		if err := o.Apply(e, c.item); err != nil {
+			return operation.RecordError(o, err)
 		}
 	}
 	// The child keeps the fields that only its side has.
@@ -226,11 +229,11 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := r.fan.scatter.over(e, c.item, have.Doc); err != nil {
+		if err := r.fan.scatter.Over(e, c.item, have.Doc); err != nil {
 			return err
 		}
 	}
-	doc := c.item.Encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.grow))
+	doc := c.item.Encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.Grow))
 	r.g.Out = append(r.g.Out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
 	return nil
 }
@@ -268,7 +271,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 		// The item must not have a field of this name, or collect would take it for a control
 		// field.
 		if i, err := c.item.Find(name); err != nil || i >= 0 {
-			return cmp.Or(err, absent(c.item, edit.Path{name}))
+			return cmp.Or(err, operation.Absent(c.item, edit.Path{name}))
 		}
 		c.item.Elems = slices.Insert(c.item.Elems, put, edit.Elem{Type: v.Type, Name: name, Val: v.Value, Floating: true})
 		put++
@@ -349,11 +352,11 @@ func placeOf(v bson.RawValue) (int64, bool) {
 }
 
 var (
-	_ op = (*scatter)(nil)
-	_ op = (*collect)(nil)
+	_ operation.Op = (*scatter)(nil)
+	_ operation.Op = (*collect)(nil)
 )
 
-// grouped marks an operation on several records.
-func (o *scatter) grouped() {}
+// Grouped marks an operation on several records.
+func (o *scatter) Grouped() {}
 
-var _ grouped = (*scatter)(nil)
+var _ operation.Grouped = (*scatter)(nil)

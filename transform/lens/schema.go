@@ -5,6 +5,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -215,7 +216,7 @@ func (plainText) JSONSchema() *jsonschema.Schema {
 func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(scalar.Types...) }
 
 // JSONSchema returns the schema of a step of normalize.
-func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(operation.NormalSteps...) }
 
 // JSONSchema returns the schema of unnamed.
 func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
@@ -227,7 +228,9 @@ func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }
 
 // JSONSchema returns the schema of the container of an each.
-func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }
+func (containerName) JSONSchema() *jsonschema.Schema {
+	return oneOfNames(operation.InList, operation.InMap)
+}
 
 // JSONSchema returns the schema of the shape of a fanOut or gather.
 func (fanShapeName) JSONSchema() *jsonschema.Schema { return oneOfNames(asList, asMap, asObject) }

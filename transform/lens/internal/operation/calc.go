@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"errors"
@@ -12,68 +12,68 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// calc calculates fields from other fields by a pair of functions. It implements split, join,
+// Calc calculates fields from other fields by a pair of functions. It implements split, join,
 // compute and hook. A path may be on both sides; its field then keeps its place.
 //
 // If all fields are absent, or all are null, so are the results. In all other cases calc calculates
 // the inputs back from the results and requires them to be equal.
-type calc struct {
-	name     string // the operation and its fields as the lens writes them
-	from, to []edit.Path
-	up, down calculation
-	// anyFrom and anyTo are true for fields whose objects are equal with their fields in any order.
+type Calc struct {
+	Name     string // the operation and its fields as the lens writes them
+	From, To []edit.Path
+	Up, Down Calculation
+	// AnyFrom and AnyTo are true for fields whose objects are equal with their fields in any order.
 	// Nil means false for all.
-	anyFrom, anyTo []bool
-	// parted is set if a comparison of one field can become comparisons of the others, as for
+	AnyFrom, AnyTo []bool
+	// Parted is set if a comparison of one field can become comparisons of the others, as for
 	// split.
-	parted *splitter
+	Parted *Splitter
 	joined bool // the operation is a join: from holds the parts
 }
 
-// calculation calculates values from values, in the order of the paths. The zero RawValue is an
+// Calculation calculates values from values, in the order of the paths. The zero RawValue is an
 // absent field. It must be pure and must not keep or modify the bytes that it gets.
-type calculation func(in []bson.RawValue) ([]bson.RawValue, error)
+type Calculation func(in []bson.RawValue) ([]bson.RawValue, error)
 
-func (o *calc) String() string { return o.name }
-func (o *calc) inverse() op {
-	return &calc{name: o.name, from: o.to, to: o.from, up: o.down, down: o.up, anyFrom: o.anyTo, anyTo: o.anyFrom, parted: o.parted, joined: !o.joined}
+func (o *Calc) String() string { return o.Name }
+func (o *Calc) Inverse() Op {
+	return &Calc{Name: o.Name, From: o.To, To: o.From, Up: o.Down, Down: o.Up, AnyFrom: o.AnyTo, AnyTo: o.AnyFrom, Parted: o.Parted, joined: !o.joined}
 }
-func (o *calc) takes() []edit.Path   { return without(o.from, o.to) }
-func (o *calc) makes() []edit.Path   { return without(o.to, o.from) }
-func (o *calc) changes() []edit.Path { return without(o.from, o.takes()) }
+func (o *Calc) Takes() []edit.Path   { return without(o.From, o.To) }
+func (o *Calc) Makes() []edit.Path   { return without(o.To, o.From) }
+func (o *Calc) Changes() []edit.Path { return without(o.From, o.Takes()) }
 
 // without returns the paths of ps that are not in qs.
 func without(ps, qs []edit.Path) []edit.Path {
 	return slices.DeleteFunc(slices.Clone(ps), func(p edit.Path) bool { return slices.ContainsFunc(qs, p.Equal) })
 }
 
-func (o *calc) trace(p edit.Path) (edit.Path, fate) {
-	if slices.ContainsFunc(o.from, p.Under) {
-		return nil, spread
+func (o *Calc) Trace(p edit.Path) (edit.Path, Fate) {
+	if slices.ContainsFunc(o.From, p.Under) {
+		return nil, Spread
 	}
-	if slices.ContainsFunc(o.to, p.Under) {
-		return nil, clashes
+	if slices.ContainsFunc(o.To, p.Under) {
+		return nil, Clashes
 	}
-	for _, q := range slices.Concat(o.from, o.to) {
+	for _, q := range slices.Concat(o.From, o.To) {
 		if q.Under(p) {
-			return p, covers
+			return p, Covers
 		}
 	}
 	return p, kept
 }
 
-func (o *calc) apply(e *edit.Editor, root *edit.Node) error {
+func (o *Calc) Apply(e *edit.Editor, root *edit.Node) error {
 	// A field with the name of a result would be lost or mistaken for the result.
-	for _, p := range o.makes() {
+	for _, p := range o.Makes() {
 		if n, i, err := e.Lookup(root, p); err != nil {
 			return err
 		} else if i >= 0 {
-			return absent(n, p)
+			return Absent(n, p)
 		}
 	}
 	// Read all inputs before writing: inputs and results may share fields.
-	in := make([]bson.RawValue, len(o.from))
-	for i, p := range o.from {
+	in := make([]bson.RawValue, len(o.From))
+	for i, p := range o.From {
 		n, at, err := e.Lookup(root, p)
 		if err != nil {
 			return err
@@ -85,19 +85,19 @@ func (o *calc) apply(e *edit.Editor, root *edit.Node) error {
 	if all(in, 0) {
 		return nil
 	}
-	out, err := calculate(o.up, in, len(o.to))
+	out, err := calculate(o.Up, in, len(o.To))
 	if err != nil {
-		return calcError(o.from, err)
+		return calcError(o.From, err)
 	}
 	// Prove that the reverse gives the same input.
-	back, err := calculate(o.down, out, len(in))
+	back, err := calculate(o.Down, out, len(in))
 	if err != nil {
-		return edit.Refuse(o.from[0], "would become %s, which cannot come back: %w", showAll(out), err)
+		return edit.Refuse(o.From[0], "would become %s, which cannot come back: %w", showAll(out), err)
 	}
 	for i := range in {
 		// The order of fields is no difference if the far side keeps its own.
-		if !edit.SameValue(in[i], back[i]) && !(anyOrder(o.anyFrom, i) && edit.SameFields(in[i], back[i])) {
-			return edit.Refuse(o.from[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
+		if !edit.SameValue(in[i], back[i]) && !(anyOrder(o.AnyFrom, i) && edit.SameFields(in[i], back[i])) {
+			return edit.Refuse(o.From[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
 		}
 	}
 	return o.put(e, root, out)
@@ -105,28 +105,28 @@ func (o *calc) apply(e *edit.Editor, root *edit.Node) error {
 
 func anyOrder(of []bool, i int) bool { return of != nil && of[i] }
 
-// forms returns the objects whose fields may be in any order. The far side keeps its own order.
-func (o *calc) forms() []form {
+// Forms returns the objects whose fields may be in any order. The far side keeps its own order.
+func (o *Calc) Forms() []form {
 	var out []form
-	for i, p := range o.to {
-		if anyOrder(o.anyTo, i) {
-			out = append(out, form{fields: []holding{{path: p, by: orderOf{o}}}, anyOrder: true})
+	for i, p := range o.To {
+		if anyOrder(o.AnyTo, i) {
+			out = append(out, form{Fields: []Holding{{Path: p, By: orderOf{o}}}, anyOrder: true})
 		}
 	}
 	return out
 }
 
 // orderOf names an operation that loses the order of fields, for errors and reports.
-type orderOf struct{ o op }
+type orderOf struct{ o Op }
 
 func (l orderOf) String() string { return l.o.String() + " (order of fields)" }
 
 // put writes the results. It adds new fields before it removes old ones, so that an object with
 // both keeps its place.
-func (o *calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
+func (o *Calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
 	// Collect the fields without a result. They are removed last, with the old fields.
 	var empty []edit.Path
-	for i, p := range o.to {
+	for i, p := range o.To {
 		n, at, err := e.Lookup(root, p)
 		switch v := out[i]; {
 		case err != nil:
@@ -145,7 +145,7 @@ func (o *calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
 		}
 	}
 	var removed []edit.Path
-	for _, p := range append(empty, o.takes()...) {
+	for _, p := range append(empty, o.Takes()...) {
 		n, at, err := e.Lookup(root, p)
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (o *calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
 }
 
 // calculate calls f, except where all inputs are absent or all are null.
-func calculate(f calculation, in []bson.RawValue, n int) ([]bson.RawValue, error) {
+func calculate(f Calculation, in []bson.RawValue, n int) ([]bson.RawValue, error) {
 	switch {
 	case all(in, 0):
 		return make([]bson.RawValue, n), nil
@@ -190,21 +190,21 @@ func all(vs []bson.RawValue, t bson.Type) bool {
 // calcError returns an error about the field that a calculation rejects, or about all fields if it
 // names none.
 func calcError(from []edit.Path, err error) error {
-	var at *valueError
-	if errors.As(err, &at) && at.index < len(from) {
-		return edit.Refuse(from[at.index], "%w", at.err)
+	var at *ValueError
+	if errors.As(err, &at) && at.Index < len(from) {
+		return edit.Refuse(from[at.Index], "%w", at.Err)
 	}
-	return edit.Refuse(edit.Path{[]byte(pathNames(from))}, "cannot be calculated: %w", err)
+	return edit.Refuse(edit.Path{[]byte(PathNames(from))}, "cannot be calculated: %w", err)
 }
 
-// valueError is a calculation's error about one of its values.
-type valueError struct {
-	index int
-	err   error
+// ValueError is a calculation's error about one of its values.
+type ValueError struct {
+	Index int
+	Err   error
 }
 
-func (e *valueError) Error() string { return e.err.Error() }
-func (e *valueError) Unwrap() error { return e.err }
+func (e *ValueError) Error() string { return e.Err.Error() }
+func (e *ValueError) Unwrap() error { return e.Err }
 
 func showAll(vs []bson.RawValue) string {
 	parts := make([]string, len(vs))
@@ -215,11 +215,12 @@ func showAll(vs []bson.RawValue) string {
 }
 
 var (
-	_ op     = (*calc)(nil)
-	_ former = (*calc)(nil)
+	_ Op     = (*Calc)(nil)
+	_ former = (*Calc)(nil)
 )
 
-func pathNames(ps []edit.Path) string {
+// PathNames lists paths for an error.
+func PathNames(ps []edit.Path) string {
 	names := make([]string, len(ps))
 	for i, p := range ps {
 		names[i] = p.String()

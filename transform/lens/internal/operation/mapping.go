@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"fmt"
@@ -12,29 +12,29 @@ import (
 
 // requestMapping maps requests by the operations of one direction.
 type requestMapping struct {
-	ops  []op
+	ops  []Op
 	keys keymap.Mapping // nil if the key does not change
 }
 
-// mappingOf returns the mapping of requests by operations. keys is nil if keys do not change.
-func mappingOf(ops []op, keys keymap.Mapping) transform.Mapping { return &requestMapping{ops, keys} }
+// Mapping returns the mapping of requests by operations. keys is nil if keys do not change.
+func Mapping(ops []Op, keys keymap.Mapping) transform.Mapping { return &requestMapping{ops, keys} }
 
-// condition is a transform.Condition with a split path.
-type condition struct {
-	path   edit.Path
-	op     transform.Operator
-	values []any
+// Condition is a transform.Condition with a split path.
+type Condition struct {
+	Path   edit.Path
+	Op     transform.Operator
+	Values []any
 }
 
-// comparer is an op that maps comparisons of fields whose values it changes. It returns a plain
+// Comparer is an op that maps comparisons of fields whose values it changes. It returns a plain
 // error with the reason if it cannot.
-type comparer interface {
-	compare(c condition) ([]condition, error)
+type Comparer interface {
+	Compare(c Condition) ([]Condition, error)
 }
 
 // conjunctionComparer is an op that maps some comparisons only together.
 type conjunctionComparer interface {
-	compareAll(cs []condition) ([]condition, error)
+	compareAll(cs []Condition) ([]Condition, error)
 }
 
 // spreader is an op that computes the counterparts of a field itself.
@@ -104,15 +104,15 @@ func (m *requestMapping) Field(dotted string) ([]string, error) {
 	return out, nil
 }
 
-func fieldsAfter(o op, p edit.Path) ([]edit.Path, error) {
+func fieldsAfter(o Op, p edit.Path) ([]edit.Path, error) {
 	if err := namedEntry(o, p); err != nil {
 		return nil, err
 	}
 	if s, ok := o.(spreader); ok {
 		return s.fieldsOf(p)
 	}
-	next, f := o.trace(p)
-	if f == kept || f == converted || f == covers {
+	next, f := o.Trace(p)
+	if f == kept || f == Converted || f == Covers {
 		return []edit.Path{next}, nil
 	}
 	return nil, f.reason(o)
@@ -125,13 +125,13 @@ func (m *requestMapping) Compare(c transform.Condition) ([]transform.Condition, 
 
 // CompareAll maps a conjunction as a whole.
 func (m *requestMapping) CompareAll(all []transform.Condition) ([]transform.Condition, error) {
-	cs := make([]condition, len(all))
+	cs := make([]Condition, len(all))
 	for i, c := range all {
 		p, err := m.requestPath(c.Path)
 		if err != nil {
 			return nil, err
 		}
-		cs[i] = condition{p, c.Op, c.Values}
+		cs[i] = Condition{p, c.Op, c.Values}
 	}
 	for _, o := range m.ops {
 		next, err := compareAll(o, cs)
@@ -148,21 +148,21 @@ func (m *requestMapping) CompareAll(all []transform.Condition) ([]transform.Cond
 	}
 	out := make([]transform.Condition, len(cs))
 	for i, c := range cs {
-		out[i] = transform.Condition{Path: c.path.String(), Op: c.op, Values: c.values}
+		out[i] = transform.Condition{Path: c.Path.String(), Op: c.Op, Values: c.Values}
 	}
 	return out, nil
 }
 
-func compareAll(o op, cs []condition) ([]condition, error) {
+func compareAll(o Op, cs []Condition) ([]Condition, error) {
 	if j, ok := o.(conjunctionComparer); ok {
 		for _, c := range cs {
-			if err := namedEntry(o, c.path); err != nil {
+			if err := namedEntry(o, c.Path); err != nil {
 				return nil, err
 			}
 		}
 		return j.compareAll(cs)
 	}
-	var out []condition
+	var out []Condition
 	for _, c := range cs {
 		next, err := compareOne(o, c)
 		if err != nil {
@@ -175,32 +175,32 @@ func compareAll(o op, cs []condition) ([]condition, error) {
 
 // compareOne maps one comparison: unchanged if its value stays the same, else as the operation
 // defines.
-func compareOne(o op, c condition) ([]condition, error) {
-	if err := namedEntry(o, c.path); err != nil {
+func compareOne(o Op, c Condition) ([]Condition, error) {
+	if err := namedEntry(o, c.Path); err != nil {
 		return nil, err
 	}
 	if j, ok := o.(conjunctionComparer); ok {
-		return j.compareAll([]condition{c})
+		return j.compareAll([]Condition{c})
 	}
-	if k, ok := o.(comparer); ok {
-		return k.compare(c)
+	if k, ok := o.(Comparer); ok {
+		return k.Compare(c)
 	}
 	// Without special rules, a comparison survives only if its values do.
-	next, f := o.trace(c.path)
+	next, f := o.Trace(c.Path)
 	if f != kept {
 		return nil, f.reason(o)
 	}
-	c.path = next
-	return []condition{c}, nil
+	c.Path = next
+	return []Condition{c}, nil
 }
 
 // namedEntry refuses a path to any entry of a map if an operation changes one entry by name.
-func namedEntry(o op, p edit.Path) error {
+func namedEntry(o Op, p edit.Path) error {
 	at := p.ItemAt()
 	if at < 0 {
 		return nil
 	}
-	for _, q := range pathsOf(o) {
+	for _, q := range PathsOf(o) {
 		// The operation changes one entry, so "*" means two different things.
 		if len(q) > at && q[:at].Equal(p[:at]) {
 			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
@@ -220,10 +220,10 @@ func (m *requestMapping) Order(dotted string) (string, error) {
 		return "", &transform.MappingError{Field: dotted, Reason: "records cannot be sorted by any item of a list or map"}
 	}
 	for _, o := range m.ops {
-		next, f := o.trace(p)
+		next, f := o.Trace(p)
 		s, ok := o.(sorter)
 		// The values change, but not their order.
-		if f == converted && ok && s.KeepsOrder() {
+		if f == Converted && ok && s.KeepsOrder() {
 			f = kept
 		}
 		if f != kept {
@@ -241,7 +241,7 @@ func (m *requestMapping) Carried(dotted string) (to string, ok bool) {
 		return "", false
 	}
 	for _, o := range m.ops {
-		next, f := o.trace(p)
+		next, f := o.Trace(p)
 		if f != kept {
 			return "", false
 		}
@@ -272,15 +272,15 @@ func (m *requestMapping) requestPath(dotted string) (edit.Path, error) {
 }
 
 // reason returns an error that explains why a request cannot follow a field through an operation.
-func (f fate) reason(o op) error {
+func (f Fate) reason(o Op) error {
 	switch f {
-	case converted:
+	case Converted:
 		return fmt.Errorf("it has other values in the other version (%s)", o)
-	case covers:
+	case Covers:
 		return fmt.Errorf("it is an object whose fields are other ones in the other version (%s)", o)
-	case spread:
+	case Spread:
 		return fmt.Errorf("it is made into other fields in the other version (%s)", o)
-	case clashes:
+	case Clashes:
 		return fmt.Errorf("only the other version has a field of that name (%s)", o)
 	default:
 		return fmt.Errorf("the other version does not have it (%s)", o)

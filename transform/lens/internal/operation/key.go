@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"fmt"
@@ -11,66 +11,69 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
-// for keyField.
-type rekey struct{ way keymap.Way }
+// Rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
+// for KeyField.
+type Rekey struct{ Way keymap.Way }
 
-func (o *rekey) String() string {
-	src, _ := o.way.Source()
-	dst, _ := o.way.Target()
+func (o *Rekey) String() string {
+	src, _ := o.Way.Source()
+	dst, _ := o.Way.Target()
 	return fmt.Sprintf("key from %s to %s", src, dst)
 }
-func (o *rekey) inverse() op                         { return &rekey{keymap.Way{Keys: o.way.Keys, Up: !o.way.Up}} }
-func (o *rekey) takes() []edit.Path                  { return nil }
-func (o *rekey) makes() []edit.Path                  { return nil }
-func (o *rekey) changes() []edit.Path                { return nil }
-func (o *rekey) trace(p edit.Path) (edit.Path, fate) { return p, kept }
+func (o *Rekey) Inverse() Op                         { return &Rekey{keymap.Way{Keys: o.Way.Keys, Up: !o.Way.Up}} }
+func (o *Rekey) Takes() []edit.Path                  { return nil }
+func (o *Rekey) Makes() []edit.Path                  { return nil }
+func (o *Rekey) Changes() []edit.Path                { return nil }
+func (o *Rekey) Trace(p edit.Path) (edit.Path, Fate) { return p, kept }
 
-func (o *rekey) apply(e *edit.Editor, root *edit.Node) error {
+func (o *Rekey) Apply(e *edit.Editor, root *edit.Node) error {
 	i, err := root.Find(edit.FieldID)
 	if err != nil {
 		return err
 	}
 	switch {
 	// Those fields would have no value, and the record could not come back.
-	case i < 0 && o.way.HasFields():
+	case i < 0 && o.Way.HasFields():
 		return fmt.Errorf("the record has no _id, which fields of the other version's record are made of")
 	case i < 0:
 		return nil // a record without a name has none in the other version either
 	}
 	el := &root.Elems[i]
-	values := e.Slots(len(o.way.Variables))
-	if err := o.way.ReadID(bson.RawValue{Type: el.Type, Value: el.Value()}, scalar.ReadStored, values); err != nil {
+	values := e.Slots(len(o.Way.Variables))
+	if err := o.Way.ReadID(bson.RawValue{Type: el.Type, Value: el.Value()}, scalar.ReadStored, values); err != nil {
 		return err
 	}
 	// Keep the number types of the target's record: a key does not distinguish them.
-	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.way.AppendTarget(dst, values) })
-	to := o.way.Kept(bson.RawValue{Type: typ, Value: val}, e.Have)
+	typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.Way.AppendTarget(dst, values) })
+	to := o.Way.Kept(bson.RawValue{Type: typ, Value: val}, e.Have)
 	root.Set(i, to.Type, to.Value)
 	return nil
 }
 
-func (o *rekey) grouped()    {}
-func (o *keyField) grouped() {}
+// Grouped marks an operation that needs the name on the other side.
+func (o *Rekey) Grouped() {}
 
-// keyField reads a variable of the key from a field (take), or writes it to the field.
-type keyField struct {
+// Grouped marks an operation that needs the name on the other side.
+func (o *KeyField) Grouped() {}
+
+// KeyField reads a variable of the key from a field (take), or writes it to the field.
+type KeyField struct {
 	keys  *keymap.Keys
 	index int // of the variable
 	take  bool
 }
 
-func (o *keyField) variable() *keymap.Variable { return &o.keys.Variables[o.index] }
+func (o *KeyField) variable() *keymap.Variable { return &o.keys.Variables[o.index] }
 
 // fieldType returns the variable's type in the field.
-func (o *keyField) fieldType() scalar.IDType { return o.keys.FieldType(o.variable()) }
+func (o *KeyField) fieldType() scalar.IDType { return o.keys.FieldType(o.variable()) }
 
-func (o *keyField) String() string {
+func (o *KeyField) String() string {
 	return fmt.Sprintf("key variable %s in field %s", o.variable().Name, o.variable().Field)
 }
-func (o *keyField) inverse() op { return &keyField{o.keys, o.index, !o.take} }
+func (o *KeyField) Inverse() Op { return &KeyField{o.keys, o.index, !o.take} }
 
-func (o *keyField) takes() []edit.Path {
+func (o *KeyField) Takes() []edit.Path {
 	// A kept field stays on both sides, so it is neither taken nor made.
 	if v := o.variable(); o.take && !v.KeepField {
 		return []edit.Path{v.Field}
@@ -78,27 +81,27 @@ func (o *keyField) takes() []edit.Path {
 	return nil
 }
 
-func (o *keyField) makes() []edit.Path {
+func (o *KeyField) Makes() []edit.Path {
 	if v := o.variable(); !o.take && !v.KeepField {
 		return []edit.Path{v.Field}
 	}
 	return nil
 }
 
-func (o *keyField) changes() []edit.Path { return nil }
+func (o *KeyField) Changes() []edit.Path { return nil }
 
-func (o *keyField) trace(p edit.Path) (edit.Path, fate) {
+func (o *KeyField) Trace(p edit.Path) (edit.Path, Fate) {
 	v := o.variable()
 	switch {
 	case v.KeepField:
 		return p, kept
 	case o.take:
-		return traceOneSided(p, v.Field, gone)
+		return TraceOneSided(p, v.Field, Gone)
 	}
-	return traceOneSided(p, v.Field, clashes)
+	return TraceOneSided(p, v.Field, Clashes)
 }
 
-func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
+func (o *KeyField) Apply(e *edit.Editor, root *edit.Node) error {
 	v, values := o.variable(), e.Slots(len(o.keys.Variables))
 	n, i, err := e.Lookup(root, v.Field)
 	if err != nil {
@@ -107,7 +110,7 @@ func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
 	// The near side must not have the field, or the reverse would lose its value.
 	if !o.take && !v.KeepField {
 		if i >= 0 {
-			return absent(n, v.Field)
+			return Absent(n, v.Field)
 		}
 		typ, val := e.Id(func(dst []byte) (bson.Type, []byte) { return o.fieldType().AppendTo(dst, values[o.index]) })
 		return e.Insert(root, v.Field, edit.Elem{Type: typ, Val: val})
@@ -140,15 +143,15 @@ func (o *keyField) apply(e *edit.Editor, root *edit.Node) error {
 }
 
 var (
-	_ op = (*rekey)(nil)
-	_ op = (*keyField)(nil)
+	_ Op = (*Rekey)(nil)
+	_ Op = (*KeyField)(nil)
 
-	_ grouped = (*rekey)(nil)
-	_ grouped = (*keyField)(nil)
+	_ Grouped = (*Rekey)(nil)
+	_ Grouped = (*KeyField)(nil)
 )
 
-// keyOps returns the operations of the key to run before and after the other operations.
-func keyOps(k *keymap.Keys) (before, after []op) {
+// KeyOps returns the operations of the key to run before and after the other operations.
+func KeyOps(k *keymap.Keys) (before, after []Op) {
 	if k == nil {
 		return nil, nil
 	}
@@ -159,10 +162,10 @@ func keyOps(k *keymap.Keys) (before, after []op) {
 		// A variable of to comes from a field of the old record; a variable of from goes to a field
 		// of the new one.
 		if slices.Contains(k.To.Variables, v.Name) {
-			before = append(before, &keyField{k, i, true})
+			before = append(before, &KeyField{k, i, true})
 		} else {
-			after = append(after, &keyField{k, i, false})
+			after = append(after, &KeyField{k, i, false})
 		}
 	}
-	return append(before, &rekey{keymap.Way{Keys: k, Up: true}}), after
+	return append(before, &Rekey{keymap.Way{Keys: k, Up: true}}), after
 }

@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"fmt"
@@ -11,68 +11,68 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
+// Listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
 // list. The empty string is the empty list. Absent and null fields stay.
 //
 // Without tidy every string gives a different list, and no string is refused. A list is refused if
 // an item is not a string or contains the separator, or if its only item is empty. With tidy, items
 // have no blanks around them and are not empty, and each side keeps its form while the items are
 // equal.
-type listing struct {
-	field     edit.Path
-	separator string
-	tidy      bool
-	verb      string // the operation's name in the lens
+type Listing struct {
+	Field     edit.Path
+	Separator string
+	Tidy      bool
+	Verb      string // the operation's name in the lens
 }
 
-type unlisting listing
+type unlisting Listing
 
-func (o *listing) String() string {
-	if o.tidy {
-		return fmt.Sprintf("%s %s (tidy)", o.verb, o.field)
+func (o *Listing) String() string {
+	if o.Tidy {
+		return fmt.Sprintf("%s %s (tidy)", o.Verb, o.Field)
 	}
-	return fmt.Sprintf("%s %s", o.verb, o.field)
+	return fmt.Sprintf("%s %s", o.Verb, o.Field)
 }
-func (o *listing) inverse() op                           { return (*unlisting)(o) }
-func (o *listing) takes() []edit.Path                    { return nil }
-func (o *listing) makes() []edit.Path                    { return nil }
-func (o *listing) changes() []edit.Path                  { return []edit.Path{o.field} }
-func (o *listing) trace(p edit.Path) (edit.Path, fate)   { return traceListing(p, o.field) }
-func (o *unlisting) String() string                      { return (*listing)(o).String() }
-func (o *unlisting) inverse() op                         { return (*listing)(o) }
-func (o *unlisting) takes() []edit.Path                  { return nil }
-func (o *unlisting) makes() []edit.Path                  { return nil }
-func (o *unlisting) changes() []edit.Path                { return []edit.Path{o.field} }
-func (o *unlisting) trace(p edit.Path) (edit.Path, fate) { return traceListing(p, o.field) }
+func (o *Listing) Inverse() Op                           { return (*unlisting)(o) }
+func (o *Listing) Takes() []edit.Path                    { return nil }
+func (o *Listing) Makes() []edit.Path                    { return nil }
+func (o *Listing) Changes() []edit.Path                  { return []edit.Path{o.Field} }
+func (o *Listing) Trace(p edit.Path) (edit.Path, Fate)   { return traceListing(p, o.Field) }
+func (o *unlisting) String() string                      { return (*Listing)(o).String() }
+func (o *unlisting) Inverse() Op                         { return (*Listing)(o) }
+func (o *unlisting) Takes() []edit.Path                  { return nil }
+func (o *unlisting) Makes() []edit.Path                  { return nil }
+func (o *unlisting) Changes() []edit.Path                { return []edit.Path{o.Field} }
+func (o *unlisting) Trace(p edit.Path) (edit.Path, Fate) { return traceListing(p, o.Field) }
 
 // traceListing traces a path. An item of the list has no place in the string.
-func traceListing(p, field edit.Path) (edit.Path, fate) {
+func traceListing(p, field edit.Path) (edit.Path, Fate) {
 	if p.Under(field) && !p.Equal(field) {
-		return nil, spread
+		return nil, Spread
 	}
-	return traceConvert(p, field)
+	return TraceConvert(p, field)
 }
 
 // listed returns the field of a listing or unlisting.
-func listed(o op) (edit.Path, bool) {
+func listed(o Op) (edit.Path, bool) {
 	switch o := o.(type) {
-	case *listing:
-		return o.field, true
+	case *Listing:
+		return o.Field, true
 	case *unlisting:
-		return o.field, true
+		return o.Field, true
 	default:
 		return nil, false
 	}
 }
 
-func (o *listing) apply(e *edit.Editor, root *edit.Node) error {
-	n, i, err := e.Lookup(root, o.field)
+func (o *Listing) Apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.Field)
 	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
 	el := &n.Elems[i]
 	if el.Type != bson.TypeString {
-		return edit.Refuse(o.field, "is of type %s, not string", edit.TypeName(el.Type))
+		return edit.Refuse(o.Field, "is of type %s, not string", edit.TypeName(el.Type))
 	}
 	at := len(e.Scratch)
 	e.Scratch = append(e.Scratch, 0, 0, 0, 0)
@@ -92,13 +92,13 @@ func (o *listing) apply(e *edit.Editor, root *edit.Node) error {
 }
 
 // items returns the items of a string.
-func (o *listing) items(s string) func(yield func(string) bool) {
+func (o *Listing) items(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if s == "" {
 			return
 		}
-		for item := range strings.SplitSeq(s, o.separator) {
-			if o.tidy {
+		for item := range strings.SplitSeq(s, o.Separator) {
+			if o.Tidy {
 				if item = strings.TrimSpace(item); item == "" {
 					continue
 				}
@@ -110,14 +110,14 @@ func (o *listing) items(s string) func(yield func(string) bool) {
 	}
 }
 
-func (o *unlisting) apply(e *edit.Editor, root *edit.Node) error {
-	n, i, err := e.Lookup(root, o.field)
+func (o *unlisting) Apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.Field)
 	if err != nil || i < 0 || n.Elems[i].Type == bson.TypeNull {
 		return err
 	}
 	el := &n.Elems[i]
 	if el.Type != bson.TypeArray {
-		return edit.Refuse(o.field, "is of type %s, not a list", edit.TypeName(el.Type))
+		return edit.Refuse(o.Field, "is of type %s, not a list", edit.TypeName(el.Type))
 	}
 	// Check every item while joining: an item that would split differently must fail the record.
 	list, err := e.OpenAt(el)
@@ -130,25 +130,25 @@ func (o *unlisting) apply(e *edit.Editor, root *edit.Node) error {
 	for k := range list.Elems {
 		item := &list.Elems[k]
 		if item.Type != bson.TypeString {
-			return edit.Refuse(o.field, "has item %d of type %s, not string", k, edit.TypeName(item.Type))
+			return edit.Refuse(o.Field, "has item %d of type %s, not string", k, edit.TypeName(item.Type))
 		}
 		s := scalar.StringOf(item.Val)
 		switch {
 		// The numbers would not come back from the string.
 		case string(item.Name) != strconv.Itoa(k):
-			return edit.Refuse(o.field, "is a list whose items are not numbered from 0")
-		case strings.Contains(s, o.separator):
-			return edit.Refuse(o.field, "has item %d with the separator %q in it", k, o.separator)
-		case o.tidy:
+			return edit.Refuse(o.Field, "is a list whose items are not numbered from 0")
+		case strings.Contains(s, o.Separator):
+			return edit.Refuse(o.Field, "has item %d with the separator %q in it", k, o.Separator)
+		case o.Tidy:
 			if s = strings.TrimSpace(s); s == "" {
 				continue
 			}
 		case s == "" && len(list.Elems) == 1:
-			return edit.Refuse(o.field, "is a list of one empty string, which would come back as a list without items")
+			return edit.Refuse(o.Field, "is a list of one empty string, which would come back as a list without items")
 		}
 		// Not the item's index: with tidy, empty items are skipped.
 		if put > 0 {
-			e.Scratch = append(e.Scratch, o.separator...)
+			e.Scratch = append(e.Scratch, o.Separator...)
 		}
 		e.Scratch = append(e.Scratch, s...)
 		put++
@@ -160,17 +160,17 @@ func (o *unlisting) apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
-func (o *listing) forms() []form {
-	if !o.tidy {
+func (o *Listing) Forms() []form {
+	if !o.Tidy {
 		return nil
 	}
-	return []form{{fields: []holding{{path: o.field, by: o}}}}
+	return []form{{Fields: []Holding{{Path: o.Field, By: o}}}}
 }
-func (o *unlisting) forms() []form { return (*listing)(o).forms() }
+func (o *unlisting) Forms() []form { return (*Listing)(o).Forms() }
 
 var (
-	_ op     = (*listing)(nil)
-	_ op     = (*unlisting)(nil)
-	_ former = (*listing)(nil)
+	_ Op     = (*Listing)(nil)
+	_ Op     = (*unlisting)(nil)
+	_ former = (*Listing)(nil)
 	_ former = (*unlisting)(nil)
 )

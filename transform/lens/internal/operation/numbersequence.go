@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"fmt"
@@ -10,17 +10,17 @@ import (
 
 // checkNumber refuses a second conversion of a value if only one of the two allows numbers of any
 // type. The other one would accept only some of the numbers.
-func checkNumber(before []op, o op) error {
+func checkNumber(before []Op, o Op) error {
 	for _, v := range valuesOf(before, o) {
 		earlier := lastOn(v.before, v.path)
 		if earlier == nil {
 			continue
 		}
 		// Both sides of the value must allow any number, or neither.
-		first, isConvert := earlier.(*convert)
-		toNumber := isConvert && first.to == scalar.Number
-		later, isConvert := v.op.(*convert)
-		fromNumber := isConvert && later.from == scalar.Number
+		first, isConvert := earlier.(*Convert)
+		toNumber := isConvert && first.To == scalar.Number
+		later, isConvert := v.op.(*Convert)
+		fromNumber := isConvert && later.From == scalar.Number
 		if toNumber != fromNumber {
 			return fmt.Errorf("%s follows %s: one of them has a number of any type, and the other does not; write one conversion for both", v.op, earlier)
 		}
@@ -30,31 +30,31 @@ func checkNumber(before []op, o op) error {
 
 // valued is an operation on one value, with the operations before it.
 type valued struct {
-	op     op
+	op     Op
 	path   edit.Path
-	before []op
+	before []Op
 }
 
 // valuesOf returns the operations in o that read values, including those within its items.
-func valuesOf(before []op, o op) []valued {
+func valuesOf(before []Op, o Op) []valued {
 	switch o := o.(type) {
-	case *convert:
-		return []valued{{o, o.field, before}}
-	case *table:
-		return []valued{{o, o.field, before}}
-	case *calc:
+	case *Convert:
+		return []valued{{o, o.Field, before}}
+	case *Table:
+		return []valued{{o, o.Field, before}}
+	case *Calc:
 		var out []valued
-		for _, p := range o.from {
+		for _, p := range o.From {
 			out = append(out, valued{o, p, before})
 		}
 		return out
-	case *each:
+	case *Each:
 		var out []valued
 		// Wrap the inner operations again, so that lastOn sees them as part of the each.
-		for k, inner := range o.run.ops {
-			for _, v := range valuesOf(o.run.ops[:k:k], inner) {
-				earlier := &each{field: o.field, in: o.in, run: program{ops: v.before}}
-				out = append(out, valued{v.op, o.field.Join(v.path), append(before[:len(before):len(before)], earlier)})
+		for k, inner := range o.Run.Ops {
+			for _, v := range valuesOf(o.Run.Ops[:k:k], inner) {
+				earlier := &Each{Field: o.Field, in: o.in, Run: Program{Ops: v.before}}
+				out = append(out, valued{v.op, o.Field.Join(v.path), append(before[:len(before):len(before)], earlier)})
 			}
 		}
 		return out
@@ -64,42 +64,42 @@ func valuesOf(before []op, o op) []valued {
 }
 
 // lastOn returns the operation that gave the value at p its type, or nil.
-func lastOn(before []op, p edit.Path) op {
+func lastOn(before []Op, p edit.Path) Op {
 	for _, o := range slices.Backward(before) {
 		switch o := o.(type) {
-		case *convert:
-			if o.field.Equal(p) {
+		case *Convert:
+			if o.Field.Equal(p) {
 				return o
 			}
-		case *table:
-			if o.field.Equal(p) {
+		case *Table:
+			if o.Field.Equal(p) {
 				return o
 			}
-		case *calc:
-			if slices.ContainsFunc(o.to, p.Equal) {
+		case *Calc:
+			if slices.ContainsFunc(o.To, p.Equal) {
 				return o
 			}
 		// Follow the value to its place before the list existed.
-		case *wrap:
-			if p.Under(o.field) && !p.Equal(o.field) {
-				p = o.field.Join(p[len(o.field)+1:])
+		case *Wrap:
+			if p.Under(o.Field) && !p.Equal(o.Field) {
+				p = o.Field.Join(p[len(o.Field)+1:])
 				continue
 			}
-		case *unwrap:
-			if p.Under(o.field) {
-				p = (*wrap)(o).item(p)
+		case *Unwrap:
+			if p.Under(o.Field) {
+				p = (*Wrap)(o).item(p)
 				continue
 			}
-		case *each:
-			if p.Under(o.field) && !p.Equal(o.field) {
-				if inner := lastOn(o.run.ops, edit.Path{edit.ItemName}.Join(p[len(o.field)+1:])); inner != nil {
+		case *Each:
+			if p.Under(o.Field) && !p.Equal(o.Field) {
+				if inner := lastOn(o.Run.Ops, edit.Path{edit.ItemName}.Join(p[len(o.Field)+1:])); inner != nil {
 					return inner
 				}
 			}
 		}
 		// Follow the field to its name before this operation.
-		was, f := o.inverse().trace(p)
-		if f != kept && f != converted || was == nil {
+		was, f := o.Inverse().Trace(p)
+		if f != kept && f != Converted || was == nil {
 			return nil
 		}
 		p = was

@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"bytes"
@@ -16,64 +16,65 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// normalStep is one step to the form in which values are compared.
-type normalStep string
+// NormalStep is one step to the form in which values are compared.
+type NormalStep string
 
 const (
-	stepTrim        normalStep = "trim"
-	stepLower       normalStep = "lower"
-	stepUpper       normalStep = "upper"
-	stepNFC         normalStep = "nfc"
-	stepZero        normalStep = "zero"
-	stepEmpty       normalStep = "emptyToAbsent"
-	stepNull        normalStep = "nullToAbsent"
-	stepSort        normalStep = "sort"
-	stepDeduplicate normalStep = "deduplicate"
+	stepTrim        NormalStep = "trim"
+	StepLower       NormalStep = "lower"
+	StepUpper       NormalStep = "upper"
+	StepNFC         NormalStep = "nfc"
+	stepZero        NormalStep = "zero"
+	stepEmpty       NormalStep = "emptyToAbsent"
+	stepNull        NormalStep = "nullToAbsent"
+	stepSort        NormalStep = "sort"
+	stepDeduplicate NormalStep = "deduplicate"
 )
 
-var normalSteps = []normalStep{stepTrim, stepLower, stepUpper, stepNFC, stepZero, stepEmpty, stepNull, stepSort, stepDeduplicate}
+// NormalSteps are all steps of normalize.
+var NormalSteps = []NormalStep{stepTrim, StepLower, StepUpper, StepNFC, stepZero, stepEmpty, stepNull, stepSort, stepDeduplicate}
 
-// removes reports whether a step may remove a value.
-func (s normalStep) removes() bool { return s == stepEmpty || s == stepNull }
+// Removes reports whether a step may remove a value.
+func (s NormalStep) Removes() bool { return s == stepEmpty || s == stepNull }
 
-// normalize brings values with the same meaning into one form. The reverse leaves a value as it is:
+// Normalize brings values with the same meaning into one form. The reverse leaves a value as it is:
 // the far side keeps its form while the meaning is equal. A step leaves values of other types
 // alone.
-type normalize struct {
-	field edit.Path
-	steps []normalStep
+type Normalize struct {
+	Field edit.Path
+	Steps []NormalStep
 	back  bool
 }
 
-func (o *normalize) String() string {
-	names := make([]string, len(o.steps))
-	for i, s := range o.steps {
+func (o *Normalize) String() string {
+	names := make([]string, len(o.Steps))
+	for i, s := range o.Steps {
 		names[i] = string(s)
 	}
-	return fmt.Sprintf("normalize %s (%s)", o.field, strings.Join(names, ", "))
+	return fmt.Sprintf("normalize %s (%s)", o.Field, strings.Join(names, ", "))
 }
-func (o *normalize) inverse() op                         { return &normalize{o.field, o.steps, !o.back} }
-func (o *normalize) takes() []edit.Path                  { return nil }
-func (o *normalize) makes() []edit.Path                  { return nil }
-func (o *normalize) changes() []edit.Path                { return []edit.Path{o.field} }
-func (o *normalize) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
-func (o *normalize) removes() bool                       { return slices.ContainsFunc(o.steps, normalStep.removes) }
+func (o *Normalize) Inverse() Op                         { return &Normalize{o.Field, o.Steps, !o.back} }
+func (o *Normalize) Takes() []edit.Path                  { return nil }
+func (o *Normalize) Makes() []edit.Path                  { return nil }
+func (o *Normalize) Changes() []edit.Path                { return []edit.Path{o.Field} }
+func (o *Normalize) Trace(p edit.Path) (edit.Path, Fate) { return TraceConvert(p, o.Field) }
+func (o *Normalize) removes() bool                       { return slices.ContainsFunc(o.Steps, NormalStep.Removes) }
 
-func (o *normalize) forms() []form {
-	return []form{{fields: []holding{{path: o.field, by: o}}}}
+func (o *Normalize) Forms() []form {
+	return []form{{Fields: []Holding{{Path: o.Field, By: o}}}}
 }
 
-func (o *normalize) apply(e *edit.Editor, root *edit.Node) error {
-	n, i, err := e.Lookup(root, o.field)
+func (o *Normalize) Apply(e *edit.Editor, root *edit.Node) error {
+	n, i, err := e.Lookup(root, o.Field)
 	if err != nil || i < 0 || o.back {
 		return err
 	}
 	el := &n.Elems[i]
 	was := bson.RawValue{Type: el.Type, Value: el.Value()}
 	v := was
-	for _, step := range o.steps {
-		if v, err = step.apply(v); err != nil {
-			return edit.Refuse(o.field, "%w", err)
+	for _, step := range o.Steps {
+		if v, err = step.Apply(v); err != nil {
+			return edit.Refuse(o.Field, "%w", err)
 		}
 		if v.Type == 0 {
 			n.Remove(i)
@@ -87,8 +88,8 @@ func (o *normalize) apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
-// apply returns the normal form of a value, or the zero value if the step removes it.
-func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
+// Apply returns the normal form of a value, or the zero value if the step removes it.
+func (s NormalStep) Apply(v bson.RawValue) (bson.RawValue, error) {
 	switch s {
 	case stepNull:
 		if v.Type == bson.TypeNull {
@@ -115,20 +116,20 @@ func (s normalStep) apply(v bson.RawValue) (bson.RawValue, error) {
 	return v, nil
 }
 
-func (s normalStep) applyText(text string) string {
+func (s NormalStep) applyText(text string) string {
 	switch s {
 	case stepTrim:
 		return strings.TrimSpace(text)
-	case stepLower:
+	case StepLower:
 		return strings.ToLower(text)
-	case stepUpper:
+	case StepUpper:
 		return strings.ToUpper(text)
 	default:
 		return norm.NFC.String(text)
 	}
 }
 
-func (s normalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
+func (s NormalStep) applyList(v bson.RawValue) (bson.RawValue, error) {
 	items, err := bson.Raw(v.Value).Values()
 	if err != nil {
 		return v, edit.ErrMalformed
@@ -182,6 +183,6 @@ func sorted(items []bson.RawValue) ([]bson.RawValue, error) {
 }
 
 var (
-	_ op     = (*normalize)(nil)
-	_ former = (*normalize)(nil)
+	_ Op     = (*Normalize)(nil)
+	_ former = (*Normalize)(nil)
 )

@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// recordError adds the operation to an error. An error from an item already has its operation and
+// RecordError adds the operation to an error. An error from an item already has its operation and
 // field.
-func recordError(o op, err error) error {
+func RecordError(o Op, err error) error {
 	out := &transform.RecordError{Operation: o.String(), Err: err}
 	var within *itemError
 	var r *edit.Refusal
@@ -32,7 +32,7 @@ func recordError(o op, err error) error {
 	return out
 }
 
-// complementError is recordError for an error in the target's record.
+// complementError is RecordError for an error in the target's record.
 func complementError(err error) error {
 	// A malformed document has no field to name.
 	if errors.Is(err, edit.ErrMalformed) {

@@ -1,4 +1,4 @@
-package lens
+package operation
 
 import (
 	"errors"
@@ -15,38 +15,38 @@ import (
 // its meaning equals the near side's present value. So a form survives a round trip, and neither
 // side overwrites the other's form.
 type form struct {
-	// fields have their meaning together: either all keep their forms, or none does.
-	fields   []holding
+	// Fields have their meaning together: either all keep their forms, or none does.
+	Fields   []Holding
 	anyOrder bool // values that differ only in the order of fields have the same meaning
 }
 
 // former is an op that makes values whose form the far side keeps.
-type former interface{ forms() []form }
+type former interface{ Forms() []form }
 
 // addForms traces the forms of an operation to the far side.
-func (p *program) addForms(o op, after []op) error {
+func (p *Program) addForms(o Op, after []Op) error {
 	f, ok := o.(former)
 	if !ok {
 		return nil
 	}
-	for _, made := range f.forms() {
+	for _, made := range f.Forms() {
 		// The far side keeps the form, under the name that the field has there.
-		far, err := made.trace(after)
+		far, err := made.Trace(after)
 		if err != nil {
 			return err
 		}
-		if len(far.fields) > 0 {
-			p.forms = append(p.forms, far)
+		if len(far.Fields) > 0 {
+			p.Forms = append(p.Forms, far)
 		}
 	}
 	return nil
 }
 
-// trace follows a form through ops to the far side.
-func (f form) trace(ops []op) (form, error) {
+// Trace follows a form through ops to the far side.
+func (f form) Trace(ops []Op) (form, error) {
 	for _, o := range ops {
 		out := form{anyOrder: f.anyOrder}
-		for _, h := range f.fields {
+		for _, h := range f.Fields {
 			far, err := h.traceForm(o)
 			if f.anyOrder && errors.Is(err, errFormGone) {
 				continue // field order in a removed value needs no care: the child has its own
@@ -56,8 +56,8 @@ func (f form) trace(ops []op) (form, error) {
 			}
 			for _, next := range far {
 				// Two fields may have become one.
-				if !slices.ContainsFunc(out.fields, func(have holding) bool { return have.path.Equal(next.path) }) {
-					out.fields = append(out.fields, next)
+				if !slices.ContainsFunc(out.Fields, func(have Holding) bool { return have.Path.Equal(next.Path) }) {
+					out.Fields = append(out.Fields, next)
 				}
 			}
 		}
@@ -71,28 +71,28 @@ var errFormGone = errors.New("whose form is to be kept")
 
 // traceForm follows a value with forms through one operation. Values calculated from it have forms
 // too.
-func (h holding) traceForm(o op) ([]holding, error) {
-	if c, ok := o.(*calc); ok && slices.ContainsFunc(c.from, h.path.Under) {
-		var out []holding
-		for _, to := range c.to {
-			out = append(out, holding{path: to, matches: h.matches[:to.Items()], by: h.by})
+func (h Holding) traceForm(o Op) ([]Holding, error) {
+	if c, ok := o.(*Calc); ok && slices.ContainsFunc(c.From, h.Path.Under) {
+		var out []Holding
+		for _, to := range c.To {
+			out = append(out, Holding{Path: to, matches: h.matches[:to.Items()], By: h.By})
 		}
 		return out, nil
 	}
-	if list, ok := listed(o); ok && h.path.Under(list) {
-		return []holding{{path: list, matches: h.matches[:list.Items()], by: h.by}}, nil
+	if list, ok := listed(o); ok && h.Path.Under(list) {
+		return []Holding{{Path: list, matches: h.matches[:list.Items()], By: h.By}}, nil
 	}
-	far, f, err := h.trace([]op{o})
-	if err == nil && f == gone {
-		err = fmt.Errorf("it takes away %s, %w (%s)", h.path, errFormGone, o)
+	far, f, err := h.Trace([]Op{o})
+	if err == nil && f == Gone {
+		err = fmt.Errorf("it takes away %s, %w (%s)", h.Path, errFormGone, o)
 	}
-	return []holding{far}, err
+	return []Holding{far}, err
 }
 
 // withinRecord returns the operations that need no other record.
-func withinRecord(ops []op) []op {
-	return slices.DeleteFunc(slices.Clone(ops), func(o op) bool {
-		_, ok := o.(grouped)
+func withinRecord(ops []Op) []Op {
+	return slices.DeleteFunc(slices.Clone(ops), func(o Op) bool {
+		_, ok := o.(Grouped)
 		return ok
 	})
 }
@@ -101,7 +101,7 @@ func withinRecord(ops []op) []op {
 // only if the two differ.
 type meaning struct {
 	e    *edit.Editor
-	p    *program
+	p    *Program
 	root *edit.Node
 	have bson.Raw
 
@@ -128,9 +128,9 @@ func (m *meaning) canonical(doc bson.Raw) *edit.Node {
 	if err != nil {
 		return nil
 	}
-	for _, ops := range [][]op{m.p.back, m.p.there} {
+	for _, ops := range [][]Op{m.p.back, m.p.there} {
 		for _, o := range ops {
-			if o.apply(m.e, n) != nil {
+			if o.Apply(m.e, n) != nil {
 				return nil // a value that the lens refuses has no other form
 			}
 		}
@@ -146,13 +146,13 @@ type forms struct {
 }
 
 // keepForms gives values the form that the target has.
-func (p *program) keepForms(e *edit.Editor, root, have *edit.Node, doc bson.Raw) error {
-	if len(p.forms) == 0 {
+func (p *Program) keepForms(e *edit.Editor, root, have *edit.Node, doc bson.Raw) error {
+	if len(p.Forms) == 0 {
 		return nil
 	}
 	m := &meaning{e: e, p: p, root: root, have: doc}
 	c := forms{e: e, root: root, have: have, meaning: m.nodes}
-	for _, f := range p.forms {
+	for _, f := range p.Forms {
 		if err := c.keep(f); err != nil {
 			return err
 		}
@@ -162,18 +162,18 @@ func (p *program) keepForms(e *edit.Editor, root, have *edit.Node, doc bson.Raw)
 
 // keep finds the items that contain a form, like complement.
 func (c forms) keep(f form) error {
-	first := f.fields[0]
-	at := first.path.ItemAt()
+	first := f.Fields[0]
+	at := first.Path.ItemAt()
 	if at < 0 {
 		return c.keepValues(f)
 	}
 	// Continue with the paths relative to the item.
 	inner := form{anyOrder: f.anyOrder}
-	for _, h := range f.fields {
+	for _, h := range f.Fields {
 		m := edit.Within(h.matches, at)
-		inner.fields = append(inner.fields, holding{path: h.path[at:], matches: m[1:], by: h.by})
+		inner.Fields = append(inner.Fields, Holding{Path: h.Path[at:], matches: m[1:], By: h.By})
 	}
-	list := first.path[:at]
+	list := first.Path[:at]
 	match := edit.Within(first.matches, at)[0]
 	return c.e.PairItems(c.root, c.have, list, match, func(key string, item, haveItem *edit.Node) error {
 		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*edit.Node, *edit.Node) {
@@ -196,13 +196,13 @@ func (c forms) keepValues(f form) error {
 			return nil
 		}
 	}
-	for _, h := range f.fields {
-		n, i, err := c.e.Lookup(c.root, h.path)
+	for _, h := range f.Fields {
+		n, i, err := c.e.Lookup(c.root, h.Path)
 		if err != nil {
 			return err
 		}
 		// The meanings are equal. Take the target's values for all fields of the form.
-		v, ok := c.e.ValueAt(c.have, h.path)
+		v, ok := c.e.ValueAt(c.have, h.Path)
 		switch {
 		case !ok || n == nil:
 		case v.Type == 0 && i >= 0:
@@ -210,7 +210,7 @@ func (c forms) keepValues(f form) error {
 		case v.Type != 0 && i >= 0:
 			n.Set(i, v.Type, v.Value)
 		case v.Type != 0:
-			n.Append(edit.Elem{Type: v.Type, Name: h.path.Last(), Val: v.Value})
+			n.Append(edit.Elem{Type: v.Type, Name: h.Path.Last(), Val: v.Value})
 		}
 	}
 	return nil
@@ -218,9 +218,9 @@ func (c forms) keepValues(f form) error {
 
 // same reports whether a form's values are equal in two records.
 func (f form) same(e *edit.Editor, a, b *edit.Node, anyOrder bool) bool {
-	for _, h := range f.fields {
-		x, okX := e.ValueAt(a, h.path)
-		y, okY := e.ValueAt(b, h.path)
+	for _, h := range f.Fields {
+		x, okX := e.ValueAt(a, h.Path)
+		y, okY := e.ValueAt(b, h.Path)
 		if !okX || !okY || !edit.SameValue(x, y) && !(anyOrder && edit.SameFields(x, y)) {
 			return false
 		}

@@ -43,7 +43,6 @@ type fan struct {
 	parentForm       *keymap.Form      // form of the parent's _ids on the children's side; nil: any
 	parentType       scalar.IDType     // of {_key}
 	constants        []string          // of the variables of parentForm; empty for variables without one
-	at               position          // of the operations
 	scatter, collect operation.Program // from an item to its child, and the reverse
 	// prefix counts the leading segments of key that follow from the parent and determine it. whole
 	// means that all of key follows from the parent, so a parent has at most one child.
@@ -75,9 +74,6 @@ const (
 	partEntry                      // the name of the map's entry
 	partItem                       // a field of the item
 )
-
-// simpleVariable reports whether a variable may be part of a kind's own key.
-func simpleVariable(name string) bool { return !strings.Contains(name, ".") }
 
 func (f *fan) verb() string {
 	if f.gather {
@@ -154,39 +150,6 @@ func (f *fan) begin(e *edit.Editor) (*fanRun, error) {
 		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
 	}
 	return r, nil
-}
-
-// namesParent reports whether a part of a child's key comes from the parent's name.
-func (f *fan) namesParent() bool {
-	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partKey || p.source == partVariable })
-}
-
-// parentValues sets the values in a child's key that follow from the parent's _id.
-func (f *fan) parentValues(id bson.RawValue, as scalar.Reading, values []string) error {
-	var own [keymap.MaxVariables]string
-	// Read the variables of the parent's key, which the child's key may use one by one.
-	if f.parentForm != nil {
-		if err := f.parentForm.Read(id, as, own[:len(f.parentForm.Variables)]); err != nil {
-			return err
-		}
-	}
-	for i, part := range f.parts {
-		switch part.source {
-		case partKey:
-			text, err := f.parentType.Read(id, as)
-			if err != nil {
-				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, keymap.WholeKey)
-			}
-			values[i] = text
-		case partVariable:
-			// The child's key may declare another type than the parent's.
-			if err := f.key.Types[i].Check(own[part.index]); err != nil {
-				return fmt.Errorf("{%s} %w", f.key.Variables[i], err)
-			}
-			values[i] = own[part.index]
-		}
-	}
-	return nil
 }
 
 // identify computes a child's _id and key.
@@ -295,3 +258,9 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 	}
 	return 0, fmt.Errorf("ids of type %s and %s have no order: want strings, integers or objectIds, all alike", edit.TypeName(a.Type), edit.TypeName(b.Type))
 }
+
+// unnamedRule is the rule for the _id of an object without one.
+type unnamedRule string
+
+// unnamedParent gives the object its parent's _id.
+const unnamedParent unnamedRule = "parent"

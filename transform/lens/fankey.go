@@ -111,12 +111,6 @@ func (p *lensParser) partType(f *fan, n ast.Node, i int) error {
 	return nil
 }
 
-// ownItem reports whether a part of the key is the _id of an item whose record has another _id. The
-// item's _id is then not stored in the record.
-func (f *fan) ownItem(part keyPart) bool {
-	return part.source == partItem && len(part.item) == 1 && string(part.item[0]) == string(edit.FieldID) && !f.ownID()
-}
-
 func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, error) {
 	switch item, isItem := strings.CutPrefix(name, keymap.ItemPrefix); {
 	case name == keymap.WholeKey:
@@ -163,52 +157,6 @@ func (p *lensParser) keyPart(f *fan, n ast.Node, name, verb string) (keyPart, er
 	}
 	return keyPart{}, p.errorAt(n, "key: there is no {%s} for %s as %s; allowed: %s", name, verb, f.as, joinNames(allowed))
 }
-
-// parentPrefix counts the leading segments of a text key that follow from the parent's _id. It
-// returns 0 if the _id does not follow from them in turn. Only text keys have a prefix to search
-// for. whole reports that all of the key follows from the parent's _id.
-func (f *fan) parentPrefix() (end int, whole bool) {
-	ofParent := func(i int) bool { return f.parts[i].source == partKey || f.parts[i].source == partVariable }
-	// known counts the variables in the leading segments.
-	known := len(f.parts)
-	if p := f.key.Pattern(); p != nil {
-		known = 0
-		for _, s := range p.Segments {
-			// From here on, the key depends on the child.
-			if s.Variable >= 0 && !ofParent(s.Variable) {
-				break
-			}
-			end++
-			if s.Variable >= 0 {
-				known++
-			}
-		}
-		whole = end == len(p.Segments)
-	} else if whole = !slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source != partKey && p.source != partVariable }); !whole {
-		return 0, false
-	}
-	// The parent's _id must follow from these variables and its constants.
-	have := make([]bool, len(f.constants))
-	for _, part := range f.parts[:known] {
-		if part.source == partKey {
-			return end, whole
-		}
-		have[part.index] = true
-	}
-	if f.parentForm == nil {
-		return 0, false
-	}
-	for i, c := range f.constants {
-		if c == "" && !have[i] {
-			return 0, false
-		}
-	}
-	return end, whole
-}
-
-// byContent reports whether a child's key does not determine its parent, or a parent's children
-// cannot be found by key.
-func (f *fan) byContent() bool { return f.prefix == 0 && !f.whole }
 
 // fanOrder checks that groups, keys and the order of a list can be derived in both directions.
 func (p *lensParser) fanOrder(f *fan, m map[string]ast.Node) error {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -147,31 +146,6 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 		return "", err
 	}
 	return m.groupOfParent(f, parent)
-}
-
-// parentOf derives the parent's key from a child's key.
-func (f *fan) parentOf(key record.Key) (record.Key, error) {
-	var values, own [keymap.MaxVariables]string
-	if err := f.key.Read(key.Value(), scalar.ReadKey, values[:len(f.parts)]); err != nil {
-		return "", err
-	}
-	for i, part := range f.parts {
-		switch part.source {
-		case partKey:
-			// The key contains the parent's whole _id.
-			typ, val := f.parentType.AppendTo(nil, values[i])
-			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
-		case partVariable:
-			own[part.index] = values[i]
-		}
-	}
-	// Constants of the parent's key are not in the child's key.
-	for i, c := range f.constants {
-		if c != "" {
-			own[i] = c
-		}
-	}
-	return f.parentForm.Key(own[:len(f.parentForm.Variables)])
 }
 
 // selectChildren returns a selector for the children of a group. A prefix may also match children

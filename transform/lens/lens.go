@@ -81,14 +81,14 @@ func (l *Lens) Lost() (up, down []Loss) {
 		}
 		up, down = append(up, asField...), append(down, asRecord...)
 		if f.present {
-			up, down = append(up, f.emptiness(&l.down)...), append(down, f.emptiness(&l.up)...)
+			up, down = append(up, emptiness(f, &l.down)...), append(down, emptiness(f, &l.up)...)
 		}
 	}
 	return up, down
 }
 
 // emptiness is the Loss of a fan's field, under the name that the far side of a program has for it.
-func (f *fan) emptiness(p *operation.Program) []Loss {
+func emptiness(f *fan, p *operation.Program) []Loss {
 	for _, o := range p.Ops {
 		var of *fan
 		var far edit.Path

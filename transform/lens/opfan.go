@@ -149,12 +149,6 @@ func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
 	return nil
 }
 
-// unnamedRule is the rule for the _id of an object without one.
-type unnamedRule string
-
-// unnamedParent gives the object its parent's _id.
-const unnamedParent unnamedRule = "parent"
-
 // fanEmpty reads empty, the rule for a record without entries.
 func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	if n == nil {
@@ -169,7 +163,7 @@ func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 		return p.errorAt(n, "empty is for a list or map; an object without fields is a record")
 	}
 	f.present = rule == emptyPresent
-	f.at = p.position(n)
+	p.fanAt[f] = p.position(n)
 	return nil
 }
 
@@ -232,7 +226,7 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if f.gather {
 		f.scatter, f.collect = down, up
 	}
-	f.at = p.position(n)
+	p.fanAt[f] = p.position(n)
 	if f.value == nil {
 		return nil
 	}
@@ -260,41 +254,12 @@ func (p *lensParser) complete() error {
 	}
 	// A fan in the middle of a lens sees field names of that point, not of the far side.
 	for _, program := range []*operation.Program{&p.lens.up, &p.lens.down} {
-		if f := placeFans(program); f != nil {
+		if f := place(program); f != nil {
 			why := "the entries of " + f.field.String() + " have fields that only one version has"
 			if f.present {
 				why = "with empty: present a record keeps " + f.field.String() + " as it is"
 			}
-			return f.at.errorf("%s, and a later operation works on %s: write %s after it", why, f.field, f.verb())
-		}
-	}
-	return nil
-}
-
-// farOf returns the path on the far side of a field after operation at, or nil if it does not stay
-// one field.
-func farOf(p *operation.Program, field edit.Path, at int) edit.Path {
-	far, err := operation.TraceKept(field, p.Ops[at+1:])
-	if err != nil {
-		return nil
-	}
-	return far
-}
-
-// placeFans finds the far side's path of each fan's field, so that the fan can read the target's
-// present value there. bad is a fan that needs the value and cannot find it.
-func placeFans(p *operation.Program) (bad *fan) {
-	for i, o := range p.Ops {
-		if s, ok := o.(*scatter); ok {
-			s.far = farOf(p, s.field, i)
-		}
-		c, ok := o.(*collect)
-		if !ok {
-			continue
-		}
-		var err error
-		if c.far, err = operation.TraceKept(c.field, p.Ops[i+1:]); err != nil && (c.present || c.fan.collect.Keeps()) {
-			return c.fan
+			return p.fanAt[f].errorf("%s, and a later operation works on %s: write %s after it", why, f.field, f.verb())
 		}
 	}
 	return nil

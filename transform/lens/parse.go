@@ -25,7 +25,7 @@ type Option func(*lensParser)
 
 // Parse reads a lens. The file's name appears only in errors, which are *ParseError.
 func Parse(file string, data []byte, options ...Option) (*Lens, error) {
-	p := &lensParser{file: file, lens: &Lens{file: file}}
+	p := &lensParser{file: file, lens: &Lens{file: file}, fanAt: map[*fan]position{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -49,10 +49,11 @@ type lensParser struct {
 	file      string
 	lens      *Lens
 	hooks     Hooks
-	revisions []string // of the hooks in use
-	inItem    int      // number of enclosing each operations
-	header    bool     // skip the operations
-	within    string   // the fanOut or gather whose operations are being read
+	revisions []string          // of the hooks in use
+	inItem    int               // number of enclosing each operations
+	header    bool              // skip the operations
+	within    string            // the fanOut or gather whose operations are being read
+	fanAt     map[*fan]position // of empty or operations, for errors that need all operations
 }
 
 // topKey is a top-level key of the file.

@@ -29,10 +29,10 @@ func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error)
 	switch {
 	case l.keys != nil:
 		return refuse("key changes names")
-	case len(l.fans) > 0 && l.fans[0].gather:
-		return refuse("gather takes records of %s in", l.fans[0].kind)
+	case len(l.fans) > 0 && l.fans[0].Gather:
+		return refuse("gather takes records of %s in", l.fans[0].Kind)
 	case len(l.fans) > 0:
-		return refuse("fanOut makes records of %s", l.fans[0].kind)
+		return refuse("fanOut makes records of %s", l.fans[0].Kind)
 	case len(l.references) > 0:
 		return refuse("reference follows keys that change")
 	}

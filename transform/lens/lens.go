@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
@@ -18,7 +19,7 @@ type Lens struct {
 	notes    []Note
 	kinds    kindNames
 	keys     *keymap.Keys // nil if the key does not change
-	fans     []*fan
+	fans     []*fanout.Fan
 	// references follow the keys of other lenses. linked is a digest of those keys, and empty
 	// before Set.Link.
 	references []*reference
@@ -69,18 +70,18 @@ func (l *Lens) Lost() (up, down []Loss) {
 		}
 	}
 	for _, f := range l.fans {
-		field := f.field.String() + "."
-		if f.as != asObject {
+		field := f.Field.String() + "."
+		if f.As != fanout.AsObject {
 			field += "*."
 		}
 		// An entry's field is a path of the parent on one side, and a field of the child on the
 		// other.
-		asField, asRecord := losses(&f.collect, "", field), losses(&f.scatter, f.kind, "")
-		if f.gather {
+		asField, asRecord := losses(&f.Collect, "", field), losses(&f.Scatter, f.Kind, "")
+		if f.Gather {
 			asField, asRecord = asRecord, asField
 		}
 		up, down = append(up, asField...), append(down, asRecord...)
-		if f.present {
+		if f.Present {
 			up, down = append(up, emptiness(f, &l.down)...), append(down, emptiness(f, &l.up)...)
 		}
 	}
@@ -88,19 +89,19 @@ func (l *Lens) Lost() (up, down []Loss) {
 }
 
 // emptiness is the Loss of a fan's field, under the name that the far side of a program has for it.
-func emptiness(f *fan, p *operation.Program) []Loss {
+func emptiness(f *fanout.Fan, p *operation.Program) []Loss {
 	for _, o := range p.Ops {
-		var of *fan
+		var of *fanout.Fan
 		var far edit.Path
 		switch o := o.(type) {
-		case *scatter:
-			of, far = o.fan, o.far
-		case *collect:
-			of, far = o.fan, o.far
+		case *fanout.Scatter:
+			of, far = o.Fan, o.Far
+		case *fanout.Collect:
+			of, far = o.Fan, o.Far
 		}
 		// Without a far path, the other side does not keep the field at all.
 		if of == f && far != nil {
-			return []Loss{{Field: far.String(), Operation: fmt.Sprintf("%s %s", f.verb(), f.field), Emptiness: true}}
+			return []Loss{{Field: far.String(), Operation: fmt.Sprintf("%s %s", f.Verb(), f.Field), Emptiness: true}}
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 	"github.com/invopop/jsonschema"
 
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
@@ -25,7 +26,7 @@ type Option func(*lensParser)
 
 // Parse reads a lens. The file's name appears only in errors, which are *ParseError.
 func Parse(file string, data []byte, options ...Option) (*Lens, error) {
-	p := &lensParser{file: file, lens: &Lens{file: file}, fanAt: map[*fan]position{}}
+	p := &lensParser{file: file, lens: &Lens{file: file}, fanAt: map[*fanout.Fan]position{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -49,11 +50,11 @@ type lensParser struct {
 	file      string
 	lens      *Lens
 	hooks     Hooks
-	revisions []string          // of the hooks in use
-	inItem    int               // number of enclosing each operations
-	header    bool              // skip the operations
-	within    string            // the fanOut or gather whose operations are being read
-	fanAt     map[*fan]position // of empty or operations, for errors that need all operations
+	revisions []string                 // of the hooks in use
+	inItem    int                      // number of enclosing each operations
+	header    bool                     // skip the operations
+	within    string                   // the fanOut or gather whose operations are being read
+	fanAt     map[*fanout.Fan]position // of empty or operations, for errors that need all operations
 }
 
 // topKey is a top-level key of the file.

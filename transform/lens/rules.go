@@ -3,6 +3,7 @@ package lens
 import (
 	"fmt"
 
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
@@ -26,8 +27,8 @@ func (l *Lens) Rules() []string {
 			}
 		case *operation.Table:
 			rule("%s is one of %s (%s)", o.Field, o.KnownBack, o)
-		case *scatter:
-			o.rules(rule)
+		case *fanout.Scatter:
+			o.Rules(rule)
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
@@ -219,7 +220,7 @@ func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(scalar.
 func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(operation.NormalSteps...) }
 
 // JSONSchema returns the schema of unnamed.
-func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
+func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(fanout.UnnamedParent) }
 
 // JSONSchema returns the schema of empty.
 func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules...) }
@@ -233,7 +234,9 @@ func (containerName) JSONSchema() *jsonschema.Schema {
 }
 
 // JSONSchema returns the schema of the shape of a fanOut or gather.
-func (fanShapeName) JSONSchema() *jsonschema.Schema { return oneOfNames(asList, asMap, asObject) }
+func (fanShapeName) JSONSchema() *jsonschema.Schema {
+	return oneOfNames(fanout.AsList, fanout.AsMap, fanout.AsObject)
+}
 
 func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}

@@ -10,6 +10,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
@@ -87,10 +88,10 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 func (l *Lens) Kinds(from, to string) (old, now []string) {
 	old, now = []string{from}, []string{to}
 	for _, f := range l.fans {
-		if f.gather {
-			old = append(old, f.kind)
+		if f.Gather {
+			old = append(old, f.Kind)
 		} else {
-			now = append(now, f.kind)
+			now = append(now, f.Kind)
 		}
 	}
 	return old, now
@@ -102,13 +103,13 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 func needsHave(p *operation.Program) bool {
 	return p.Keeps() || slices.ContainsFunc(p.Ops, func(o operation.Op) bool {
 		switch o := o.(type) {
-		case *scatter:
-			return o.as != asObject || o.order != nil || o.fan.scatter.Keeps()
+		case *fanout.Scatter:
+			return o.As != fanout.AsObject || o.Order != nil || o.Fan.Scatter.Keeps()
 		case *operation.Rekey:
 			return o.Way.Numbers()
 		case *operation.KeyField:
 			return len(o.Makes()) > 0
-		case *collect:
+		case *fanout.Collect:
 			return true
 		default:
 			return false
@@ -233,7 +234,7 @@ func apart(rs []record.Record, kind string) (main *record.Record, others []recor
 		}
 		return nil, rs, nil
 	}
-	ours := of(rs, kind)
+	ours := fanout.RecordsOf(rs, kind)
 	switch len(ours) {
 	case 0:
 		return nil, rs, nil

@@ -1,4 +1,4 @@
-package lens
+package fanout
 
 import (
 	"bytes"
@@ -19,79 +19,81 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// fan ties a field of one side's record to records of another kind on the other side: the children.
+// Fan ties a field of one side's record to records of another kind on the other side: the children.
 // fanOut has its children on the new side, gather on the old side.
 //
 // Every child can be checked against its parent, because its key follows from the parent's name and
 // from its own content. A child that contradicts its key is an error.
-type fan struct {
-	gather bool
-	field  edit.Path
-	as     fanShape
-	kind   string
-	key    *keymap.Form
-	parts  []keyPart // the sources of key's variables
-	id     edit.Path // of a list: the field that distinguishes the items
-	// Fields of the child, or nil. entry is the field with the name of a map's entry.
-	parent, order, entry, value []byte
-	// unnamed gives an object without an _id, and only such an object, the _id of its parent.
-	unnamed unnamedRule
-	// present makes an empty list or map equal to an absent one. Each record keeps its state, and a
+type Fan struct {
+	Gather bool
+	Field  edit.Path
+	As     Shape
+	Kind   string
+	Key    *keymap.Form
+	Parts  []KeyPart // the sources of Key's variables
+	ID     edit.Path // of a list: the field that distinguishes the items
+	// Fields of the child, or nil. Entry is the field with the name of a map's entry.
+	Parent, Order, Entry, Value []byte
+	// Unnamed gives an object without an _id, and only such an object, the _id of its parent.
+	Unnamed unnamedRule
+	// Present makes an empty list or map equal to an absent one. Each record keeps its state, and a
 	// new record gets the empty list or map.
-	present bool
+	Present bool
 
-	parentForm       *keymap.Form      // form of the parent's _ids on the children's side; nil: any
-	parentType       scalar.IDType     // of {_key}
-	constants        []string          // of the variables of parentForm; empty for variables without one
-	scatter, collect operation.Program // from an item to its child, and the reverse
-	// prefix counts the leading segments of key that follow from the parent and determine it. whole
+	ParentForm       *keymap.Form      // form of the parent's _ids on the children's side; nil: any
+	ParentType       scalar.IDType     // of {_key}
+	Constants        []string          // of the variables of ParentForm; empty for variables without one
+	Scatter, Collect operation.Program // from an item to its child, and the reverse
+	// Prefix counts the leading segments of key that follow from the parent and determine it. Whole
 	// means that all of key follows from the parent, so a parent has at most one child.
-	prefix int
-	whole  bool
+	Prefix int
+	Whole  bool
 }
 
-type fanShape string
+// Shape is the type of the field that holds the children.
+type Shape string
 
 const (
-	asList   fanShape = "list"
-	asMap    fanShape = "map"
-	asObject fanShape = "object"
+	AsList   Shape = "list"
+	AsMap    Shape = "map"
+	AsObject Shape = "object"
 )
 
-// keyPart is the source of a variable of a child's key.
-type keyPart struct {
-	source partSource
-	index  int       // of the variable in the parent's form
-	item   edit.Path // the field of the item
+// KeyPart is the source of a variable of a child's key.
+type KeyPart struct {
+	Source partSource
+	Index  int       // of the variable in the parent's form
+	Item   edit.Path // the field of the item
 }
 
 type partSource int
 
 const (
-	partKey      partSource = iota // the parent's name
-	partVariable                   // a variable of the parent's name
-	partIndex                      // the place in the list
-	partEntry                      // the name of the map's entry
-	partItem                       // a field of the item
+	PartKey      partSource = iota // the parent's name
+	PartVariable                   // a variable of the parent's name
+	PartIndex                      // the place in the list
+	PartEntry                      // the name of the map's entry
+	PartItem                       // a field of the item
 )
 
-func (f *fan) verb() string {
-	if f.gather {
+// Verb returns the name of the operation in the lens.
+func (f *Fan) Verb() string {
+	if f.Gather {
 		return "gather"
 	}
 	return "fanOut"
 }
 
 // side returns the index in group.ids of the side with the children.
-func (f *fan) side() int {
-	if f.gather {
+func (f *Fan) side() int {
+	if f.Gather {
 		return 0
 	}
 	return 1
 }
 
-// of returns the records of one kind. They must be consecutive.
-func of(rs []record.Record, kind string) []record.Record {
+// RecordsOf returns the records of one kind. They must be consecutive.
+func RecordsOf(rs []record.Record, kind string) []record.Record {
 	// A group is sorted by kind, so the records of one kind are together.
 	from := slices.IndexFunc(rs, func(r record.Record) bool { return r.Kind == kind })
 	if from < 0 {
@@ -131,7 +133,7 @@ type child struct {
 
 // fanRun is the state of a fan that works on one group.
 type fanRun struct {
-	*fan
+	*Fan
 	e      *edit.Editor
 	g      *edit.Group
 	have   []record.Record             // the target's children
@@ -139,43 +141,43 @@ type fanRun struct {
 }
 
 // begin reads the parent's name. If the name cannot be part of a key, the record can have no child.
-func (f *fan) begin(e *edit.Editor) (*fanRun, error) {
+func (f *Fan) begin(e *edit.Editor) (*fanRun, error) {
 	g := e.Group
-	r := &fanRun{fan: f, e: e, g: g, have: of(g.Have, f.kind)}
+	r := &fanRun{Fan: f, e: e, g: g, have: RecordsOf(g.Have, f.Kind)}
 	// The key does not contain the parent's name, so there is nothing to read from it.
-	if !f.namesParent() {
+	if !f.NamesParent() {
 		return r, nil
 	}
-	if err := f.parentValues(g.IDs[f.side()].Value, scalar.ReadStored, r.values[:]); err != nil {
-		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.kind, err)
+	if err := f.ParentValues(g.IDs[f.side()].Value, scalar.ReadStored, r.values[:]); err != nil {
+		return nil, fmt.Errorf("the _id of the record cannot be part of a key of %s: %w", f.Kind, err)
 	}
 	return r, nil
 }
 
 // identify computes a child's _id and key.
 func (r *fanRun) identify(c *child) error {
-	for i, part := range r.parts {
+	for i, part := range r.Parts {
 		var v string
 		var err error
-		switch part.source {
-		case partIndex:
+		switch part.Source {
+		case PartIndex:
 			v = strconv.Itoa(c.index)
-		case partEntry:
+		case PartEntry:
 			v = string(c.entry)
-		case partItem:
-			v, err = r.text(c, part.item, r.key.Types[i])
+		case PartItem:
+			v, err = r.text(c, part.Item, r.Key.Types[i])
 		default:
 			continue
 		}
 		if err == nil {
-			err = checkPart(r.key.Variables[i], r.key.Types[i], v)
+			err = checkPart(r.Key.Variables[i], r.Key.Types[i], v)
 		}
 		if err != nil {
-			return fmt.Errorf("key of a record of %s: %w", r.kind, err)
+			return fmt.Errorf("key of a record of %s: %w", r.Kind, err)
 		}
 		r.values[i] = v
 	}
-	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.key.AppendTo(dst, r.values[:len(r.parts)]) })
+	typ, val := r.e.Id(func(dst []byte) (bson.Type, []byte) { return r.Key.AppendTo(dst, r.values[:len(r.Parts)]) })
 	c.own = bson.RawValue{Type: typ, Value: val}
 	// Build the key directly: it is the frequent case, and KeyOf would validate the value again.
 	if typ == bson.TypeString {
@@ -232,14 +234,14 @@ func (r *fanRun) text(c *child, field edit.Path, t scalar.IDType) (string, error
 // part reads a field of an item.
 func (r *fanRun) part(c *child, field edit.Path) (bson.Type, []byte, error) {
 	if c.item == nil {
-		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.field, edit.TypeName(c.typ), field)
+		return 0, nil, fmt.Errorf("an entry of %s is of type %s, not an object with %s", r.Field, edit.TypeName(c.typ), field)
 	}
 	n, i, err := r.e.Lookup(c.item, field)
 	if err != nil {
 		return 0, nil, err
 	}
 	if i < 0 {
-		return 0, nil, fmt.Errorf("an entry of %s has no %s", r.field, field)
+		return 0, nil, fmt.Errorf("an entry of %s has no %s", r.Field, field)
 	}
 	return n.Elems[i].Type, n.Elems[i].Value(), nil
 }
@@ -262,5 +264,5 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 // unnamedRule is the rule for the _id of an object without one.
 type unnamedRule string
 
-// unnamedParent gives the object its parent's _id.
-const unnamedParent unnamedRule = "parent"
+// UnnamedParent gives the object its parent's _id.
+const UnnamedParent unnamedRule = "parent"

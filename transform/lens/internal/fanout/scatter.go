@@ -1,4 +1,4 @@
-package lens
+package fanout
 
 import (
 	"cmp"
@@ -13,34 +13,34 @@ import (
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-// scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
+// Scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
 // null and an empty list or map stay in the record, because without records they would look like an
 // absent field. With present, an empty list or map equals an absent one, and only null stays. If
 // the target has such a value together with children, the children were added on that side and the
 // value stays: scatter itself never makes both. Without children the value only mirrored the
 // source's field, and is removed.
-type scatter struct {
-	*fan
-	far edit.Path // path on the far side of a value that stays in the field; nil: unknown
+type Scatter struct {
+	*Fan
+	Far edit.Path // path on the far side of a value that stays in the field; nil: unknown
 }
 
-func (o *scatter) String() string        { return fmt.Sprintf("%s %s", o.verb(), o.field) }
-func (o *scatter) Inverse() operation.Op { return &collect{fan: o.fan} }
-func (o *scatter) Takes() []edit.Path    { return []edit.Path{o.field} }
-func (o *scatter) Makes() []edit.Path    { return nil }
-func (o *scatter) Changes() []edit.Path  { return []edit.Path{o.field} }
+func (o *Scatter) String() string        { return fmt.Sprintf("%s %s", o.Verb(), o.Field) }
+func (o *Scatter) Inverse() operation.Op { return &Collect{Fan: o.Fan} }
+func (o *Scatter) Takes() []edit.Path    { return []edit.Path{o.Field} }
+func (o *Scatter) Makes() []edit.Path    { return nil }
+func (o *Scatter) Changes() []edit.Path  { return []edit.Path{o.Field} }
 
-func (o *scatter) Trace(p edit.Path) (edit.Path, operation.Fate) {
-	return operation.TraceOneSided(p, o.field, operation.Gone)
+func (o *Scatter) Trace(p edit.Path) (edit.Path, operation.Fate) {
+	return operation.TraceOneSided(p, o.Field, operation.Gone)
 }
 
-func (o *scatter) Apply(e *edit.Editor, root *edit.Node) error {
+func (o *Scatter) Apply(e *edit.Editor, root *edit.Node) error {
 	if e.Group == nil {
 		return errNoGroup
 	}
-	n, i, err := e.Lookup(root, o.field)
+	n, i, err := e.Lookup(root, o.Field)
 	// Absent and empty mean the same, so the target may keep its empty list.
-	if err == nil && i < 0 && n != nil && o.present {
+	if err == nil && i < 0 && n != nil && o.Present {
 		o.keepEmpty(e.Group.Main, n)
 	}
 	if err != nil || i < 0 {
@@ -48,22 +48,22 @@ func (o *scatter) Apply(e *edit.Editor, root *edit.Node) error {
 	}
 	el := &n.Elems[i]
 	if o.stays(el.Type, el.Value()) {
-		if o.present && el.Type != bson.TypeNull {
+		if o.Present && el.Type != bson.TypeNull {
 			n.Remove(i)
 			o.keepEmpty(e.Group.Main, n)
 		}
 		return nil
 	}
-	if el.Type != o.as.bson() {
-		return edit.Refuse(o.field, "is of type %s, not %s", edit.TypeName(el.Type), o.as)
+	if el.Type != o.As.bson() {
+		return edit.Refuse(o.Field, "is of type %s, not %s", edit.TypeName(el.Type), o.As)
 	}
 	r, err := o.begin(e)
 	if err != nil {
-		return edit.Refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+		return edit.Refuse(o.Field, "cannot be made records of %s: %v", o.Kind, err)
 	}
 	// Other fans of the lens may already have added records.
 	first := len(r.g.Out)
-	if o.as == asObject {
+	if o.As == AsObject {
 		c := &child{typ: el.Type, val: el.Value()}
 		if el.Sub != nil && el.Sub.Dirty() {
 			c.item = el.Sub // it knows which fields have no final place
@@ -73,20 +73,20 @@ func (o *scatter) Apply(e *edit.Editor, root *edit.Node) error {
 		err = r.scatterAll(el.Value())
 	}
 	if err != nil {
-		return edit.Refuse(o.field, "cannot be made records of %s: %v", o.kind, err)
+		return edit.Refuse(o.Field, "cannot be made records of %s: %v", o.Kind, err)
 	}
 	// One of them would silently replace the other.
 	if twice, ok := repeated(r.g.Out[first:]); ok {
-		return edit.Refuse(o.field, "has two entries that would become the record %s of %s", twice.Key, o.kind)
+		return edit.Refuse(o.Field, "has two entries that would become the record %s of %s", twice.Key, o.Kind)
 	}
 	// remove shifts the elements, so keep the name first.
 	name := el.Name
 	n.Remove(i)
 	// Without children in the target, a value there only mirrors the source.
-	if o.far == nil || r.g.Main == nil || len(r.have) == 0 {
+	if o.Far == nil || r.g.Main == nil || len(r.have) == 0 {
 		return nil
 	}
-	if v, ok := edit.LookupRaw(r.g.Main, o.far); ok && o.stays(v.Type, v.Value) {
+	if v, ok := edit.LookupRaw(r.g.Main, o.Far); ok && o.stays(v.Type, v.Value) {
 		n.Append(edit.Elem{Type: v.Type, Name: name, Val: v.Value})
 	}
 	return nil
@@ -94,23 +94,23 @@ func (o *scatter) Apply(e *edit.Editor, root *edit.Node) error {
 
 // keepEmpty keeps the target's empty list or map, which means the same as the source's absent or
 // empty field.
-func (o *scatter) keepEmpty(main bson.Raw, n *edit.Node) {
-	if o.far == nil || main == nil {
+func (o *Scatter) keepEmpty(main bson.Raw, n *edit.Node) {
+	if o.Far == nil || main == nil {
 		return
 	}
-	if v, ok := edit.LookupRaw(main, o.far); ok && v.Type != bson.TypeNull && o.stays(v.Type, v.Value) {
-		n.Append(edit.Elem{Type: v.Type, Name: o.field.Last(), Val: v.Value})
+	if v, ok := edit.LookupRaw(main, o.Far); ok && v.Type != bson.TypeNull && o.stays(v.Type, v.Value) {
+		n.Append(edit.Elem{Type: v.Type, Name: o.Field.Last(), Val: v.Value})
 	}
 }
 
 // stays reports whether a value has no entries to turn into records, and so stays in the field. An
 // empty object is a record without fields.
-func (f *fan) stays(t bson.Type, val []byte) bool {
-	return t == bson.TypeNull || t == f.as.bson() && len(val) == 5 && f.as != asObject
+func (f *Fan) stays(t bson.Type, val []byte) bool {
+	return t == bson.TypeNull || t == f.As.bson() && len(val) == 5 && f.As != AsObject
 }
 
-func (s fanShape) bson() bson.Type {
-	if s == asList {
+func (s Shape) bson() bson.Type {
+	if s == AsList {
 		return bson.TypeArray
 	}
 	return bson.TypeEmbeddedDocument
@@ -156,7 +156,7 @@ func (r *fanRun) scatterAll(val []byte) error {
 	var last scattered
 	for i, el := range entries.Elems {
 		c := child{index: i, typ: el.Type, val: el.Val}
-		if r.as == asMap {
+		if r.As == AsMap {
 			c.entry = el.Name
 		}
 		if err := r.scatter(&c, &last); err != nil {
@@ -170,11 +170,11 @@ func (r *fanRun) scatterAll(val []byte) error {
 func (r *fanRun) scatter(c *child, last *scattered) error {
 	e := r.e
 	switch {
-	case r.value != nil:
+	case r.Value != nil:
 		// An entry without fields becomes the only field of its record.
 		c.item = e.Node()
 		c.item.Changed = true
-		c.item.Elems = append(c.item.Elems, edit.Elem{Type: c.typ, Name: r.value, Val: c.val})
+		c.item.Elems = append(c.item.Elems, edit.Elem{Type: c.typ, Name: r.Value, Val: c.val})
 	case c.typ != bson.TypeEmbeddedDocument:
 		return fmt.Errorf("it is of type %s, not an object; with value, the field of the record that holds it, any type is allowed", edit.TypeName(c.typ))
 	case c.item == nil:
@@ -183,7 +183,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 			return err
 		}
 	}
-	if r.unnamed != "" {
+	if r.Unnamed != "" {
 		if err := r.name(c); err != nil {
 			return err
 		}
@@ -192,33 +192,33 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 	if err := r.identify(c); err != nil {
 		return err
 	}
-	if r.id != nil {
-		typ, val, err := r.part(c, r.id)
+	if r.ID != nil {
+		typ, val, err := r.part(c, r.ID)
 		if err != nil {
 			return err
 		}
 		c.id = bson.RawValue{Type: typ, Value: val}
 	}
 	// The list's order is not stored, so only a sorted list comes back the same.
-	if r.sorted() {
+	if r.Sorted() {
 		if last.any {
 			order, err := compareIDs(last.id, c.id)
 			if err != nil {
 				return err
 			}
 			if order >= 0 {
-				return fmt.Errorf("its %s %s does not come after %s of the entry before; with order, a field of the record that keeps the place, entries may stand in any order", r.id, c.id, last.id)
+				return fmt.Errorf("its %s %s does not come after %s of the entry before; with order, a field of the record that keeps the place, entries may stand in any order", r.ID, c.id, last.id)
 			}
 		}
 		last.id, last.any = c.id, true
 	}
-	if slices.ContainsFunc(r.parts, r.ownItem) {
+	if slices.ContainsFunc(r.Parts, r.OwnItem) {
 		// The key holds the item's _id, and the record has its own _id.
 		if _, err := c.item.Take(edit.FieldID); err != nil {
 			return err
 		}
 	}
-	for _, o := range r.fan.scatter.Ops {
+	for _, o := range r.Fan.Scatter.Ops {
 		if err := o.Apply(e, c.item); err != nil {
 			return operation.RecordError(o, err)
 		}
@@ -229,12 +229,12 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 		return err
 	}
 	if found {
-		if err := r.fan.scatter.Over(e, c.item, have.Doc); err != nil {
+		if err := r.Fan.Scatter.Over(e, c.item, have.Doc); err != nil {
 			return err
 		}
 	}
-	doc := c.item.Encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.fan.scatter.Grow))
-	r.g.Out = append(r.g.Out, record.Record{Kind: r.kind, Key: c.key, Doc: doc})
+	doc := c.item.Encode(make([]byte, 0, len(c.val)+len(c.key)+64+r.Fan.Scatter.Grow))
+	r.g.Out = append(r.g.Out, record.Record{Kind: r.Kind, Key: c.key, Doc: doc})
 	return nil
 }
 
@@ -256,12 +256,12 @@ func (r *fanRun) name(c *child) error {
 	return nil
 }
 
-// sorted reports whether a list is in the order of its ids.
-func (f *fan) sorted() bool { return f.as == asList && f.order == nil && !f.indexed() }
+// Sorted reports whether a list is in the order of its ids.
+func (f *Fan) Sorted() bool { return f.As == AsList && f.Order == nil && !f.Indexed() }
 
-// indexed reports whether a child's key contains its place.
-func (f *fan) indexed() bool {
-	return slices.ContainsFunc(f.parts, func(p keyPart) bool { return p.source == partIndex })
+// Indexed reports whether a child's key contains its place.
+func (f *Fan) Indexed() bool {
+	return slices.ContainsFunc(f.Parts, func(p KeyPart) bool { return p.Source == PartIndex })
 }
 
 // control adds the fields that tie a child to its parent, before the item's own fields.
@@ -278,7 +278,7 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 		return nil
 	}
 	c.item.Changed = true
-	if !r.ownID() {
+	if !r.OwnID() {
 		if err := add(edit.FieldID, c.own); err != nil {
 			return err
 		}
@@ -290,29 +290,29 @@ func (r *fanRun) control(c *child, have bson.Raw, last *scattered) error {
 		c.item.Elems = slices.Insert(slices.Delete(c.item.Elems, i, i+1), 0, own)
 		put = 1
 	}
-	if r.parent != nil {
-		if err := add(r.parent, r.g.IDs[r.side()].Value); err != nil {
+	if r.Parent != nil {
+		if err := add(r.Parent, r.g.IDs[r.side()].Value); err != nil {
 			return err
 		}
 	}
-	if r.entry != nil {
+	if r.Entry != nil {
 		name := r.e.Text(func(dst []byte) []byte { return append(dst, c.entry...) })
-		if err := add(r.entry, bson.RawValue{Type: bson.TypeString, Value: name}); err != nil {
+		if err := add(r.Entry, bson.RawValue{Type: bson.TypeString, Value: name}); err != nil {
 			return err
 		}
 	}
-	if r.order == nil {
+	if r.Order == nil {
 		return nil
 	}
-	return add(r.order, r.place(have, last))
+	return add(r.Order, r.place(have, last))
 }
 
-// ownID reports whether an item's _id is also its record's _id.
-func (f *fan) ownID() bool {
-	if f.key.Document || len(f.parts) != 1 || f.key.Types[0] == "" || f.key.Parts[0].Alone != f.key.Types[0] {
+// OwnID reports whether an item's _id is also its record's _id.
+func (f *Fan) OwnID() bool {
+	if f.Key.Document || len(f.Parts) != 1 || f.Key.Types[0] == "" || f.Key.Parts[0].Alone != f.Key.Types[0] {
 		return false
 	}
-	item := f.parts[0].item
+	item := f.Parts[0].Item
 	return len(item) == 1 && string(item[0]) == string(edit.FieldID)
 }
 
@@ -324,7 +324,7 @@ func (r *fanRun) place(have bson.Raw, last *scattered) bson.RawValue {
 		next = last.place + 1
 	}
 	last.any = true
-	if v, ok := edit.LookupRaw(have, edit.Path{r.order}); ok {
+	if v, ok := edit.LookupRaw(have, edit.Path{r.Order}); ok {
 		// A gap is harmless. A place that is too small would break the order.
 		if at, ok := placeOf(v); ok && at >= next {
 			last.place = at
@@ -352,11 +352,11 @@ func placeOf(v bson.RawValue) (int64, bool) {
 }
 
 var (
-	_ operation.Op = (*scatter)(nil)
-	_ operation.Op = (*collect)(nil)
+	_ operation.Op = (*Scatter)(nil)
+	_ operation.Op = (*Collect)(nil)
 )
 
 // Grouped marks an operation on several records.
-func (o *scatter) Grouped() {}
+func (o *Scatter) Grouped() {}
 
-var _ operation.Grouped = (*scatter)(nil)
+var _ operation.Grouped = (*Scatter)(nil)

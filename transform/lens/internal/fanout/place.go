@@ -1,4 +1,4 @@
-package lens
+package fanout
 
 import (
 	"dbcontroller.dev/transform/lens/internal/edit"
@@ -15,20 +15,20 @@ func farOf(p *operation.Program, field edit.Path, at int) edit.Path {
 	return far
 }
 
-// place finds the far side's path of each fan's field, so that the fan can read the target's
+// Place finds the far side's path of each fan's field, so that the fan can read the target's
 // present value there. bad is a fan that needs the value and cannot find it.
-func place(p *operation.Program) (bad *fan) {
+func Place(p *operation.Program) (bad *Fan) {
 	for i, o := range p.Ops {
-		if s, ok := o.(*scatter); ok {
-			s.far = farOf(p, s.field, i)
+		if s, ok := o.(*Scatter); ok {
+			s.Far = farOf(p, s.Field, i)
 		}
-		c, ok := o.(*collect)
+		c, ok := o.(*Collect)
 		if !ok {
 			continue
 		}
 		var err error
-		if c.far, err = operation.TraceKept(c.field, p.Ops[i+1:]); err != nil && (c.present || c.fan.collect.Keeps()) {
-			return c.fan
+		if c.Far, err = operation.TraceKept(c.Field, p.Ops[i+1:]); err != nil && (c.Present || c.Fan.Collect.Keeps()) {
+			return c.Fan
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package lens
+package fanout
 
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,10 +19,10 @@ func (r *fanRun) entriesOf(far edit.Path) (entries, error) {
 	}
 	v, ok := edit.LookupRaw(r.g.Main, far)
 	// The target has another value there, so no entry of it can match.
-	if !ok || v.Type != r.as.bson() {
+	if !ok || v.Type != r.As.bson() {
 		return entries{}, nil
 	}
-	if r.as == asObject {
+	if r.As == AsObject {
 		return entries{list: []edit.Elem{{Type: v.Type, Val: v.Value}}}, nil
 	}
 	n, err := r.e.Open(v.Value)
@@ -31,14 +31,14 @@ func (r *fanRun) entriesOf(far edit.Path) (entries, error) {
 	}
 	out := entries{list: n.Elems}
 	// Without an id, entries match by index.
-	if r.as != asMap && r.id == nil {
+	if r.As != AsMap && r.ID == nil {
 		return out, nil
 	}
 	out.places = make(map[string]int, len(n.Elems))
 	for i, el := range n.Elems {
-		if r.as == asMap {
+		if r.As == AsMap {
 			out.places[string(el.Name)] = i
-		} else if id, ok := edit.LookupRaw(bson.Raw(el.Val), r.id); ok && el.Type == bson.TypeEmbeddedDocument {
+		} else if id, ok := edit.LookupRaw(bson.Raw(el.Val), r.ID); ok && el.Type == bson.TypeEmbeddedDocument {
 			out.places[edit.ValueKey(id)] = i
 		}
 	}
@@ -47,10 +47,10 @@ func (r *fanRun) entriesOf(far edit.Path) (entries, error) {
 
 // place returns the index of a child's entry in the target, or -1. Entries that nothing
 // distinguishes are identified by their index.
-func (h entries) place(f *fan, c *child) int {
+func (h entries) place(f *Fan, c *child) int {
 	key := string(c.entry)
-	if f.as != asMap {
-		if f.id == nil {
+	if f.As != AsMap {
+		if f.ID == nil {
 			return c.index
 		}
 		key = edit.ValueKey(c.id)
@@ -62,7 +62,7 @@ func (h entries) place(f *fan, c *child) int {
 }
 
 // of returns the target's entry of a child.
-func (h entries) of(f *fan, c *child) (bson.Raw, bool) {
+func (h entries) of(f *Fan, c *child) (bson.Raw, bool) {
 	i := h.place(f, c)
 	if i < 0 || i >= len(h.list) || h.list[i].Type != bson.TypeEmbeddedDocument {
 		return nil, false

@@ -9,6 +9,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // packagesInParts takes the package index apart: another key, lists and maps that become
@@ -27,7 +28,7 @@ operations:
 func TestRealData(t *testing.T) {
 	t.Parallel()
 	docs := lens.RealData(t, 0)
-	up, down := ways(t, parsed(t, packagesInParts))
+	up, down := lenstest.Ways(t, lenstest.Parse(t, packagesInParts))
 	count := map[string]int{}
 	for _, d := range docs {
 		key, err := record.KeyOfDoc(d)

@@ -27,5 +27,3 @@ func RealData(t *testing.T, limit int) []bson.Raw {
 	}
 	return some
 }
-
-func init() { raced.DrawFewer() }

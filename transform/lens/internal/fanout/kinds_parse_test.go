@@ -1,4 +1,4 @@
-package lens_test
+package fanout_test
 
 import (
 	"errors"

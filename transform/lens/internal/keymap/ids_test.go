@@ -1,4 +1,4 @@
-package lens_test
+package keymap_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lawtest"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 const (
@@ -21,8 +22,6 @@ const (
 	hexa = "655f1e5e5e5e5e5e5e5e5e5e"
 	uuid = `{"$binary":{"base64":"AAECAwQFBgcICQoLDA0ODw==","subType":"04"}}`
 )
-
-func keyed(key string) string { return "key: " + key + "\noperations: []\n" }
 
 // TestIDForms: _ids of all types there and back, to the byte, and by the key alone.
 func TestIDForms(t *testing.T) {
@@ -53,18 +52,18 @@ func TestIDForms(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parsed(t, keyed(tc.key))
+			l := lenstest.Parse(t, lenstest.Keyed(tc.key))
 			s := l.Spec("old", "new")
-			old := fromJSON(t, `old {"x":1,"_id":`+tc.old+`,"y":2}`)
-			want := fromJSON(t, `new {"x":1,"_id":`+tc.now+`,"y":2}`)
-			now := mustTake(t, s.Up, old, nil)
-			if !sameBytes(now, want) {
-				t.Fatalf("got  %s\nwant %s", shown(t, now), shown(t, want))
+			old := lenstest.FromJSON(t, `old {"x":1,"_id":`+tc.old+`,"y":2}`)
+			want := lenstest.FromJSON(t, `new {"x":1,"_id":`+tc.now+`,"y":2}`)
+			now := lenstest.MustTake(t, s.Up, old, nil)
+			if !lenstest.SameBytes(now, want) {
+				t.Fatalf("got  %s\nwant %s", lenstest.Show(t, now), lenstest.Show(t, want))
 			}
-			if back := mustTake(t, s.Down, now, nil); !sameBytes(back, old) {
-				t.Errorf("came back as %s", shown(t, back))
+			if back := lenstest.MustTake(t, s.Down, now, nil); !lenstest.SameBytes(back, old) {
+				t.Errorf("came back as %s", lenstest.Show(t, back))
 			}
-			up, down := ways(t, l)
+			up, down := lenstest.Ways(t, l)
 			a, _, err := up.GroupOf("old", old[0].Key)
 			if err != nil {
 				t.Fatal(err)
@@ -115,8 +114,8 @@ func TestIDRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parsed(t, keyed(tc.key))
-			_, err := taken(l.Spec("old", "new").Up, fromJSON(t, `old {"_id":`+tc.old+`}`), nil)
+			l := lenstest.Parse(t, lenstest.Keyed(tc.key))
+			_, err := lenstest.Take(l.Spec("old", "new").Up, lenstest.FromJSON(t, `old {"_id":`+tc.old+`}`), nil)
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("error is %v, want %q", err, tc.err)
 			}
@@ -143,21 +142,21 @@ func TestIDFields(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := parsed(t, keyed(tc.key)).Spec("old", "new")
-			old, want := fromJSON(t, "old "+tc.old), fromJSON(t, "new "+tc.now)
-			now := mustTake(t, s.Up, old, nil)
-			if shown(t, now) != shown(t, want) || now[0].Key != want[0].Key {
-				t.Fatalf("got  %s\nwant %s", shown(t, now), shown(t, want))
+			s := lenstest.Parse(t, lenstest.Keyed(tc.key)).Spec("old", "new")
+			old, want := lenstest.FromJSON(t, "old "+tc.old), lenstest.FromJSON(t, "new "+tc.now)
+			now := lenstest.MustTake(t, s.Up, old, nil)
+			if lenstest.Show(t, now) != lenstest.Show(t, want) || now[0].Key != want[0].Key {
+				t.Fatalf("got  %s\nwant %s", lenstest.Show(t, now), lenstest.Show(t, want))
 			}
-			if back := mustTake(t, s.Down, now, old); !sameBytes(back, old) {
-				t.Errorf("came back as %s", shown(t, back))
+			if back := lenstest.MustTake(t, s.Down, now, old); !lenstest.SameBytes(back, old) {
+				t.Errorf("came back as %s", lenstest.Show(t, back))
 			}
 			if group, err := s.New.Kinds[0].Content(now[0]); err != nil || group != string(old[0].Key) {
 				t.Errorf("group %q, %v", group, err)
 			}
 		})
 	}
-	s := parsed(t, keyed(`{from: "{id:objectId}", to: "{n:int}", with: {n: {field: number}}, without: {id: {field: oid}}}`)).Spec("old", "new")
+	s := lenstest.Parse(t, lenstest.Keyed(`{from: "{id:objectId}", to: "{n:int}", with: {n: {field: number}}, without: {id: {field: oid}}}`)).Spec("old", "new")
 	for doc, want := range map[string]string{
 		`{"_id":` + oid + `}`:                                    "the record has no int number, which its name in the other version holds",
 		`{"_id":` + oid + `,"number":{"$numberLong":"7"}}`:       "number is of type long, not int",
@@ -167,7 +166,7 @@ func TestIDFields(t *testing.T) {
 		`{"_id":` + oid + `,"number":"7"}`:                       "number is of type string, not int",
 		`{"_id":` + oid + `,"number":{"$numberDecimal":"7.00"}}`: "number is of type decimal, not int",
 	} {
-		if _, err := taken(s.Up, fromJSON(t, "old "+doc), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lenstest.Take(s.Up, lenstest.FromJSON(t, "old "+doc), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %q", doc, err, want)
 		}
 	}
@@ -191,7 +190,7 @@ func textOf(t interface{ Fatal(...any) }, typ string, v any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lens.Parse("text.yaml", []byte(keyed(fmt.Sprintf("{from: '{id:%s}', to: '{id}'}", typ))))
+	l, err := lens.Parse("text.yaml", []byte(lenstest.Keyed(fmt.Sprintf("{from: '{id:%s}', to: '{id}'}", typ))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,8 +206,8 @@ func textOf(t interface{ Fatal(...any) }, typ string, v any) string {
 func TestIDLaws(t *testing.T) {
 	t.Parallel()
 	for typ, ids := range someIDs {
-		l := parsed(t, fmt.Sprintf("key: {from: '{id:%[1]s}', to: {v: 2, id: '{id:%[1]s}', n: 'n/{id2}'}, with: {id2: {field: name, keep: true}}}\noperations: [{rename: {from: a, to: b}}]", typ))
-		up, down := ways(t, l)
+		l := lenstest.Parse(t, fmt.Sprintf("key: {from: '{id:%[1]s}', to: {v: 2, id: '{id:%[1]s}', n: 'n/{id2}'}, with: {id2: {field: name, keep: true}}}\noperations: [{rename: {from: a, to: b}}]", typ))
+		up, down := lenstest.Ways(t, l)
 		draw := func(t *rapid.T) (any, string) {
 			return rapid.SampledFrom(ids).Draw(t, "id"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name")
 		}
@@ -216,23 +215,23 @@ func TestIDLaws(t *testing.T) {
 			lawtest.Check(t, lawtest.Case{Up: up, Down: down,
 				Old: rapid.Custom(func(t *rapid.T) []record.Record {
 					id, name := draw(t)
-					return []record.Record{rec(t, "old", maybe(t, bson.D{{Key: "_id", Value: id}, {Key: "name", Value: name}}, "a", 1, nil))}
+					return []record.Record{lenstest.Record(t, "old", lenstest.Maybe(t, bson.D{{Key: "_id", Value: id}, {Key: "name", Value: name}}, "a", 1, nil))}
 				}),
 				New: rapid.Custom(func(t *rapid.T) []record.Record {
 					id, name := draw(t)
-					return []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: bson.D{{Key: "v", Value: 2}, {Key: "id", Value: id}, {Key: "n", Value: "n/" + name}}}, {Key: "name", Value: name}}, "b", 1, nil))}
+					return []record.Record{lenstest.Record(t, "new", lenstest.Maybe(t, bson.D{{Key: "_id", Value: bson.D{{Key: "v", Value: 2}, {Key: "id", Value: id}, {Key: "n", Value: "n/" + name}}}, {Key: "name", Value: name}}, "b", 1, nil))}
 				}),
 			})
 		})
 		t.Run(typ+" in a name", func(t *testing.T) {
-			laws(t, parsed(t, keyed(fmt.Sprintf("{from: '{id:%s}', to: 'k/{id}'}", typ))), false, false,
+			lenstest.Laws(t, lenstest.Parse(t, lenstest.Keyed(fmt.Sprintf("{from: '{id:%s}', to: 'k/{id}'}", typ))), false, false,
 				func(t *rapid.T) []record.Record {
 					id, _ := draw(t)
-					return []record.Record{rec(t, "old", maybe(t, bson.D{{Key: "_id", Value: id}}, "a", 1, nil))}
+					return []record.Record{lenstest.Record(t, "old", lenstest.Maybe(t, bson.D{{Key: "_id", Value: id}}, "a", 1, nil))}
 				},
 				func(t *rapid.T) []record.Record {
 					id, _ := draw(t)
-					return []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: "k/" + textOf(t, typ, id)}}, "a", 1, nil))}
+					return []record.Record{lenstest.Record(t, "new", lenstest.Maybe(t, bson.D{{Key: "_id", Value: "k/" + textOf(t, typ, id)}}, "a", 1, nil))}
 				})
 		})
 	}
@@ -253,13 +252,13 @@ func TestNumbersOfAnyType(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := parsed(t, tc.lens)
-			laws(t, l, true, name == "document",
+			l := lenstest.Parse(t, tc.lens)
+			lenstest.Laws(t, l, true, name == "document",
 				func(t *rapid.T) []record.Record {
-					return []record.Record{rec(t, "old", maybe(t, bson.D{{Key: "_id", Value: id(t)}}, "a", 1))}
+					return []record.Record{lenstest.Record(t, "old", lenstest.Maybe(t, bson.D{{Key: "_id", Value: id(t)}}, "a", 1))}
 				},
 				func(t *rapid.T) []record.Record {
-					return []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: tc.now(t)}}, "b", 1))}
+					return []record.Record{lenstest.Record(t, "new", lenstest.Maybe(t, bson.D{{Key: "_id", Value: tc.now(t)}}, "b", 1))}
 				})
 			up, _ := l.Lost()
 			if len(up) != 1 || up[0].Field != "_id" {
@@ -267,11 +266,11 @@ func TestNumbersOfAnyType(t *testing.T) {
 			}
 		})
 	}
-	s := parsed(t, keyed("{from: '{n:number}', to: 'k/{n}'}")).Spec("old", "new")
+	s := lenstest.Parse(t, lenstest.Keyed("{from: '{n:number}', to: 'k/{n}'}")).Spec("old", "new")
 	for was, want := range map[string]string{`5`: `5`, `{"$numberLong":"5"}`: `5`, `{"$numberDouble":"1e10"}`: `{"$numberDouble":"1e10"}`, `{"$numberLong":"10000000000"}`: `{"$numberDouble":"1e10"}`, `{"$numberDouble":"1e17"}`: `{"$numberLong":"100000000000000000"}`} {
-		now := mustTake(t, s.Up, fromJSON(t, `old {"_id":`+was+`}`), nil)
-		if back := mustTake(t, s.Down, now, nil); !sameBytes(back, fromJSON(t, `old {"_id":`+want+`}`)) {
-			t.Errorf("%s is made anew as %s, want %s", was, shown(t, back), want)
+		now := lenstest.MustTake(t, s.Up, lenstest.FromJSON(t, `old {"_id":`+was+`}`), nil)
+		if back := lenstest.MustTake(t, s.Down, now, nil); !lenstest.SameBytes(back, lenstest.FromJSON(t, `old {"_id":`+want+`}`)) {
+			t.Errorf("%s is made anew as %s, want %s", was, lenstest.Show(t, back), want)
 		}
 	}
 }
@@ -280,10 +279,10 @@ func TestNumbersOfAnyType(t *testing.T) {
 func TestEqualNumbersAreOneKey(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"int", "long", "double", "number"} {
-		up, _ := ways(t, parsed(t, keyed("{from: '{id:"+typ+"}', to: {a: 'x', id: '{id:"+typ+"}'}}")))
+		up, _ := lenstest.Ways(t, lenstest.Parse(t, lenstest.Keyed("{from: '{id:"+typ+"}', to: {a: 'x', id: '{id:"+typ+"}'}}")))
 		var want record.Key
 		for _, v := range []any{int32(5), int64(5), 5.0} {
-			old := rec(t, "old", bson.D{{Key: "_id", Value: v}})
+			old := lenstest.Record(t, "old", bson.D{{Key: "_id", Value: v}})
 			id, _, err := up.GroupOf("old", old.Key)
 			if err != nil {
 				t.Fatal(err)
@@ -292,7 +291,7 @@ func TestEqualNumbersAreOneKey(t *testing.T) {
 			if want == "" {
 				want = key
 			}
-			if again := rec(t, "new", bson.D{{Key: "_id", Value: bson.D{{Key: "a", Value: "x"}, {Key: "id", Value: v}}}}); key != want || key != again.Key {
+			if again := lenstest.Record(t, "new", bson.D{{Key: "_id", Value: bson.D{{Key: "a", Value: "x"}, {Key: "id", Value: v}}}}); key != want || key != again.Key {
 				t.Errorf("%s %T: %s", typ, v, key)
 			}
 		}
@@ -328,22 +327,22 @@ func TestIDsAreOneToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.SampledFrom(pairs).Draw(t, "a"), rapid.SampledFrom(pairs).Draw(t, "b")
 		shape, from, to := rapid.IntRange(0, 3).Draw(t, "shape"), [2]string{a[0], b[0]}, [2]string{a[1], b[1]}
-		l, err := lens.Parse("drawn.yaml", []byte(keyed("{from: "+drawnForm(shape, from)+", to: "+drawnForm(rapid.IntRange(0, 3).Draw(t, "to"), to)+"}")))
+		l, err := lens.Parse("drawn.yaml", []byte(lenstest.Keyed("{from: "+drawnForm(shape, from)+", to: "+drawnForm(rapid.IntRange(0, 3).Draw(t, "to"), to)+"}")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := l.Spec("old", "new")
-		x, z := []record.Record{rec(t, "old", bson.D{{Key: "_id", Value: drawnID(t, shape, from)}})}, []record.Record{rec(t, "old", bson.D{{Key: "_id", Value: drawnID(t, shape, from)}})}
-		y, err := taken(s.Up, x, nil)
+		x, z := []record.Record{lenstest.Record(t, "old", bson.D{{Key: "_id", Value: drawnID(t, shape, from)}})}, []record.Record{lenstest.Record(t, "old", bson.D{{Key: "_id", Value: drawnID(t, shape, from)}})}
+		y, err := lenstest.Take(s.Up, x, nil)
 		if err != nil {
 			return
 		}
 		there++
-		back, err := taken(s.Down, y, nil)
-		if err != nil || !sameBytes(back, x) {
-			t.Fatalf("%s became %s and came back as %s (%v)", x[0].Doc, y[0].Doc, lines(back), err)
+		back, err := lenstest.Take(s.Down, y, nil)
+		if err != nil || !lenstest.SameBytes(back, x) {
+			t.Fatalf("%s became %s and came back as %s (%v)", x[0].Doc, y[0].Doc, lenstest.Show(t, back), err)
 		}
-		if other, err := taken(s.Up, z, nil); err == nil && (x[0].Key == z[0].Key) != (y[0].Key == other[0].Key) {
+		if other, err := lenstest.Take(s.Up, z, nil); err == nil && (x[0].Key == z[0].Key) != (y[0].Key == other[0].Key) {
 			t.Fatalf("%s and %s became %s and %s", x[0].Doc, z[0].Doc, y[0].Doc, other[0].Doc)
 		}
 		if _, key := s.New.Anchor(string(x[0].Key)); key != y[0].Key {
@@ -374,7 +373,7 @@ func TestNotes(t *testing.T) {
 			text += "\noperations: []"
 		}
 		var got []string
-		for _, n := range parsed(t, text).Notes() {
+		for _, n := range lenstest.Parse(t, text).Notes() {
 			got = append(got, fmt.Sprintf("%d:%d %s", n.Line, n.Column, n.Message))
 		}
 		parts := strings.Split(want, "; ")

@@ -1,4 +1,4 @@
-package lens_test
+package fanout_test
 
 import (
 	"errors"
@@ -15,6 +15,12 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
+)
+
+const (
+	oid  = `{"$oid":"655f1e5e5e5e5e5e5e5e5e5e"}`
+	hexa = "655f1e5e5e5e5e5e5e5e5e5e"
 )
 
 // TestFanOutOfObjectIDs takes embedded lists, maps and objects out of documents with
@@ -32,71 +38,71 @@ func TestFanOutOfObjectIDs(t *testing.T) {
 		old        string
 		now        []string
 	}{
-		{"the parent keeps its ObjectId", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/{index}", parent: order}`),
+		{"the parent keeps its ObjectId", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/{index}", parent: order}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1},{"n":2}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/0","order":` + oid + `,"n":1}`, `lines {"_id":"` + hexa + `/1","order":` + oid + `,"n":2}`}},
-		{"items with an _id, in a text", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/lines/{id:objectId}", id: _id, order: at}`),
+		{"items with an _id, in a text", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/lines/{id:objectId}", id: _id, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1,"_id":` + o2 + `},{"_id":` + oid + `,"n":2}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/lines/` + hex2 + `","at":0,"n":1}`, `lines {"_id":"` + hexa + `/lines/` + hexa + `","at":1,"n":2}`}},
-		{"items with an _id, that is the record's", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}`),
+		{"items with an _id, that is the record's", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{id:objectId}", id: _id, parent: order, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1,"_id":` + o2 + `}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":` + o2 + `,"order":` + oid + `,"at":0,"n":1}`}},
-		{"items with an _id, in a document", orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", line: "{item._id}"}, id: _id, parent: order, order: at}`),
+		{"items with an _id, in a document", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", line: "{item._id}"}, id: _id, parent: order, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"n":1,"_id":` + o2 + `},{"n":1,"_id":5}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"line":` + o2 + `},"order":` + oid + `,"at":0,"n":1}`, `lines {"_id":{"order":` + oid + `,"line":5},"order":` + oid + `,"at":1,"n":1}`}},
-		{"sorted by their _id", orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:int}/{id:objectId}", id: _id}`),
+		{"sorted by their _id", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:int}/{id:objectId}", id: _id}`),
 			`old {"_id":7,"lines":[{"_id":` + oid + `,"n":1},{"_id":` + o2 + `}]}`,
 			[]string{`new {"_id":7}`, `lines {"_id":"7/` + hexa + `","n":1}`, `lines {"_id":"7/` + hex2 + `"}`}},
-		{"a document of the parent's id and the place", orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", n: "{index}"}, value: v, parent: order}`),
+		{"a document of the parent's id and the place", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", n: "{index}"}, value: v, parent: order}`),
 			`old {"_id":` + oid + `,"lines":["a",5]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":0},"order":` + oid + `,"v":"a"}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":5}`}},
-		{"a document with a field of the item", orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", sku: "{id}"}, id: sku, parent: order, order: at}`),
+		{"a document with a field of the item", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {order: "{_key}", sku: "{id}"}, id: sku, parent: order, order: at}`),
 			`old {"_id":` + oid + `,"lines":[{"sku":{"$numberLong":"7"}},{"sku":"7"}]}`,
 			[]string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"sku":{"$numberLong":"7"}},"order":` + oid + `,"at":0,"sku":{"$numberLong":"7"}}`, `lines {"_id":{"order":` + oid + `,"sku":"7"},"order":` + oid + `,"at":1,"sku":"7"}`}},
-		{"the parent becomes a name", renames + orders(linesByOrder),
+		{"the parent becomes a name", renames + lenstest.Orders(linesByOrder),
 			`old {"_id":` + oid + `,"lines":[{"sku":"b"}]}`,
 			[]string{`new {"_id":"users/` + hexa + `"}`, `lines {"_id":"users/` + hexa + `/b","order":"users/` + hexa + `","position":0,"sku":"b"}`}},
-		{"the parent's variable alone", renames + orders(`fanOut: {field: lines, as: list, kind: lines, key: {user: "{user:objectId}", n: "{index}"}, parent: user}`),
+		{"the parent's variable alone", renames + lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {user: "{user:objectId}", n: "{index}"}, parent: user}`),
 			`old {"_id":` + oid + `,"lines":[{"a":1}]}`,
 			[]string{`new {"_id":"users/` + hexa + `"}`, `lines {"_id":{"user":` + oid + `,"n":0},"user":"users/` + hexa + `","a":1}`}},
-		{"the parent becomes a document", byTenant + orders(`fanOut: {field: lines, as: list, kind: lines, key: "{user}/{index}", parent: order}`),
+		{"the parent becomes a document", byTenant + lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{user}/{index}", parent: order}`),
 			`old {"_id":` + oid + `,"lines":[{"a":1}]}`,
 			[]string{`new {"_id":{"tenant":"acme","id":` + oid + `}}`, `lines {"_id":"` + hexa + `/0","order":{"tenant":"acme","id":` + oid + `},"a":1}`}},
-		{"the parent's document within", byTenant + orders(`fanOut: {field: lines, as: list, kind: lines, key: {of: "{_key}", n: "{index:long}"}, parent: order}`),
+		{"the parent's document within", byTenant + lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {of: "{_key}", n: "{index:long}"}, parent: order}`),
 			`old {"_id":` + oid + `,"lines":[{"a":1}]}`,
 			[]string{`new {"_id":{"tenant":"acme","id":` + oid + `}}`, `lines {"_id":{"of":{"tenant":"acme","id":` + oid + `},"n":{"$numberLong":"0"}},"order":{"tenant":"acme","id":` + oid + `},"a":1}`}},
-		{"a map whose entries are named by ObjectIds", orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`),
+		{"a map whose entries are named by ObjectIds", lenstest.Orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`),
 			`old {"_id":5,"notes":{"` + hexa + `":{"t":1}}}`,
 			[]string{`new {"_id":5}`, `notes {"_id":{"user":5,"note":` + oid + `},"user":5,"t":1}`}},
-		{"an object under the same key", orders(`fanOut: {field: profile, as: object, kind: profiles, key: "{_key}"}`),
+		{"an object under the same key", lenstest.Orders(`fanOut: {field: profile, as: object, kind: profiles, key: "{_key}"}`),
 			`old {"_id":` + oid + `,"profile":{"a":1}}`,
 			[]string{`new {"_id":` + oid + `}`, `profiles {"_id":` + oid + `,"a":1}`}},
-		{"an object under the parent's id of old", renames + orders(`fanOut: {field: profile, as: object, kind: profiles, key: "{user:objectId}"}`),
+		{"an object under the parent's id of old", renames + lenstest.Orders(`fanOut: {field: profile, as: object, kind: profiles, key: "{user:objectId}"}`),
 			`old {"_id":` + oid + `,"profile":{"a":1}}`,
 			[]string{`new {"_id":"users/` + hexa + `"}`, `profiles {"_id":` + oid + `,"a":1}`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parsed(t, tc.lens)
+			l := lenstest.Parse(t, tc.lens)
 			s := l.Spec("old", "new")
-			old, want := fromJSON(t, tc.old), fromJSON(t, tc.now...)
-			now := mustTake(t, s.Up, old, nil)
-			if got := shown(t, now); got != shown(t, want) {
-				t.Fatalf("got\n%s\nwant\n%s", got, shown(t, want))
+			old, want := lenstest.FromJSON(t, tc.old), lenstest.FromJSON(t, tc.now...)
+			now := lenstest.MustTake(t, s.Up, old, nil)
+			if got := lenstest.Show(t, now); got != lenstest.Show(t, want) {
+				t.Fatalf("got\n%s\nwant\n%s", got, lenstest.Show(t, want))
 			}
 			for i, r := range now {
 				if r.Key != want[i].Key {
 					t.Errorf("key of %s is %s", r.Kind, r.Key)
 				}
 			}
-			if back := mustTake(t, s.Down, now, old); !sameBytes(back, old) {
-				t.Errorf("came back as\n%s", shown(t, back))
+			if back := lenstest.MustTake(t, s.Down, now, old); !lenstest.SameBytes(back, old) {
+				t.Errorf("came back as\n%s", lenstest.Show(t, back))
 			}
-			if again := mustTake(t, s.Up, old, now); !sameBytes(again, now) {
-				t.Errorf("over itself it became\n%s", shown(t, again))
+			if again := lenstest.MustTake(t, s.Up, old, now); !lenstest.SameBytes(again, now) {
+				t.Errorf("over itself it became\n%s", lenstest.Show(t, again))
 			}
 			// The group of each record made follows from it, or from its key alone.
-			up, down := ways(t, l)
+			up, down := lenstest.Ways(t, l)
 			id, _, err := up.GroupOf("old", old[0].Key)
 			if err != nil {
 				t.Fatal(err)
@@ -125,25 +131,25 @@ func TestFanOutOfObjectIDsRefuses(t *testing.T) {
 		records    []string
 		err        string
 	}{
-		{"a parent of another type", orders(byID), true, []string{`old {"_id":"o","lines":[{"_id":` + oid + `}]}`}, "the _id of the record cannot be part of a key of lines: it is of type string, not objectId"},
-		{"an item of another type", orders(byID), true, []string{`old {"_id":` + oid + `,"lines":[{"_id":"x"}]}`}, "_id is of type string, not objectId"},
-		{"no _id", orders(byID), true, []string{`old {"_id":` + oid + `,"lines":[{}]}`}, "an entry of lines has no _id"},
-		{"no ObjectId in the key", orders(byID), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/5","at":0}`}, "{id} is not the text of a value of type objectId"},
-		{"number of another type in the key", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":{"$numberDouble":"0.0"}},"order":` + oid + `,"v":1}`}, "n: it is of type double, not int"},
-		{"an entry that is not named by an ObjectId", orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`), true, []string{`old {"_id":5,"notes":{"x":{"t":1}}}`}, "{id} is not the text of a value of type objectId"},
-		{"a gap", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":1}`}, "its key would be"},
-		{"not a document", orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":5,"order":` + oid + `,"v":1}`}, "it is of type int, not a document of order, n"},
-		{"a whole number of another type", orders(linesByContent), false, []string{`new {"_id":7}`, `lines {"_id":{"$numberLong":"5"},"order":7,"position":0,"sku":5}`}, "its _id has a number of another type"},
+		{"a parent of another type", lenstest.Orders(byID), true, []string{`old {"_id":"o","lines":[{"_id":` + oid + `}]}`}, "the _id of the record cannot be part of a key of lines: it is of type string, not objectId"},
+		{"an item of another type", lenstest.Orders(byID), true, []string{`old {"_id":` + oid + `,"lines":[{"_id":"x"}]}`}, "_id is of type string, not objectId"},
+		{"no _id", lenstest.Orders(byID), true, []string{`old {"_id":` + oid + `,"lines":[{}]}`}, "an entry of lines has no _id"},
+		{"no ObjectId in the key", lenstest.Orders(byID), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/5","at":0}`}, "{id} is not the text of a value of type objectId"},
+		{"number of another type in the key", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":{"$numberDouble":"0.0"}},"order":` + oid + `,"v":1}`}, "n: it is of type double, not int"},
+		{"an entry that is not named by an ObjectId", lenstest.Orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`), true, []string{`old {"_id":5,"notes":{"x":{"t":1}}}`}, "{id} is not the text of a value of type objectId"},
+		{"a gap", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":1}`}, "its key would be"},
+		{"not a document", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":5,"order":` + oid + `,"v":1}`}, "it is of type int, not a document of order, n"},
+		{"a whole number of another type", lenstest.Orders(linesByContent), false, []string{`new {"_id":7}`, `lines {"_id":{"$numberLong":"5"},"order":7,"position":0,"sku":5}`}, "its _id has a number of another type"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := parsed(t, tc.lens).Spec("old", "new")
+			s := lenstest.Parse(t, tc.lens).Spec("old", "new")
 			f := s.Down
 			if tc.up {
 				f = s.Up
 			}
-			if out, err := taken(f, fromJSON(t, tc.records...), nil); err == nil || !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("error is %v, want %q\n%s", err, tc.err, shown(t, out))
+			if out, err := lenstest.Take(f, lenstest.FromJSON(t, tc.records...), nil); err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("error is %v, want %q\n%s", err, tc.err, lenstest.Show(t, out))
 			}
 		})
 	}
@@ -153,7 +159,7 @@ func TestFanOutOfObjectIDsRefuses(t *testing.T) {
 // none are looked for by a key that no document has.
 func TestSelectOfObjectIDs(t *testing.T) {
 	t.Parallel()
-	s := parsed(t, `
+	s := lenstest.Parse(t, `
 key: {from: "users/{user}", to: "{user:objectId}"}
 operations:
   - gather: {field: profile, as: object, kind: profiles, key: "{user:objectId}"}
@@ -164,11 +170,11 @@ operations:
 		"users/x":       `{"_id":"users/x"}`,
 	} {
 		sel := children.Select(string(record.StringKey(name)))
-		if want := fromJSON(t, "old "+want)[0].Key; sel.Key != want || sel.Prefix {
+		if want := lenstest.FromJSON(t, "old "+want)[0].Key; sel.Key != want || sel.Prefix {
 			t.Errorf("%s: selects %v", name, sel)
 		}
 	}
-	if group, err := children.GroupOf(fromJSON(t, `profiles {"_id":`+oid+`}`)[0].Key); err != nil || group != string(record.StringKey("users/"+hexa)) {
+	if group, err := children.GroupOf(lenstest.FromJSON(t, `profiles {"_id":`+oid+`}`)[0].Key); err != nil || group != string(record.StringKey("users/"+hexa)) {
 		t.Errorf("group %q, %v", group, err)
 	}
 	if _, err := children.GroupOf(record.StringKey(hexa)); err == nil {
@@ -214,36 +220,36 @@ func TestFanOutOfObjectIDsLaws(t *testing.T) {
 		name, lens string
 		line       func(user, item bson.ObjectID) bson.D
 	}{
-		{"by name", orders(`fanOut: {field: lines, as: list, kind: lines, key: "users/{user}/{item._id:objectId}", id: _id, order: at, operations: [{rename: {from: n, to: m}}]}`),
+		{"by name", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "users/{user}/{item._id:objectId}", id: _id, order: at, operations: [{rename: {from: n, to: m}}]}`),
 			func(user, item bson.ObjectID) bson.D {
 				return bson.D{{Key: "_id", Value: "users/" + user.Hex() + "/" + item.Hex()}}
 			}},
-		{"by content", orders(`fanOut: {field: lines, as: list, kind: lines, key: {u: "{user:objectId}", item: "{item._id}"}, id: _id, order: at, parent: user, operations: [{rename: {from: n, to: m}}]}`),
+		{"by content", lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {u: "{user:objectId}", item: "{item._id}"}, id: _id, order: at, parent: user, operations: [{rename: {from: n, to: m}}]}`),
 			func(user, item bson.ObjectID) bson.D {
 				return bson.D{{Key: "_id", Value: bson.D{{Key: "u", Value: user}, {Key: "item", Value: item}}}, {Key: "user", Value: "users/" + user.Hex()}}
 			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			up, down := ways(t, parsed(t, "key: {from: '{user:objectId}', to: 'users/{user}'}\n"+tc.lens))
+			up, down := lenstest.Ways(t, lenstest.Parse(t, "key: {from: '{user:objectId}', to: 'users/{user}'}\n"+tc.lens))
 			lawtest.Check(t, lawtest.Case{Up: up, Down: down, LossyDown: true,
 				Old: rapid.Custom(func(t *rapid.T) []record.Record {
 					d := bson.D{{Key: "_id", Value: draw(t, "id")}}
 					list := bson.A{}
 					for _, id := range rapid.Permutation(ids).Draw(t, "items")[:rapid.IntRange(0, 3).Draw(t, "number")] {
-						list = append(list, append(maybe(t, bson.D{}, "n", 1, nil), bson.E{Key: "_id", Value: id}))
+						list = append(list, append(lenstest.Maybe(t, bson.D{}, "n", 1, nil), bson.E{Key: "_id", Value: id}))
 					}
 					if len(list) > 0 || rapid.Bool().Draw(t, "empty") {
 						d = append(d, bson.E{Key: "lines", Value: list})
 					}
-					return []record.Record{rec(t, "old", d)}
+					return []record.Record{lenstest.Record(t, "old", d)}
 				}),
 				New: rapid.Custom(func(t *rapid.T) []record.Record {
 					user := draw(t, "id")
-					out := []record.Record{rec(t, "new", maybe(t, bson.D{{Key: "_id", Value: "users/" + user.Hex()}}, "x", 1))}
+					out := []record.Record{lenstest.Record(t, "new", lenstest.Maybe(t, bson.D{{Key: "_id", Value: "users/" + user.Hex()}}, "x", 1))}
 					for i, id := range rapid.Permutation(ids).Draw(t, "items")[:rapid.IntRange(0, 3).Draw(t, "number")] {
 						d := append(tc.line(user, id), bson.E{Key: "at", Value: i*i + 1})
-						out = append(out, rec(t, "lines", maybe(t, d, "m", 1, nil)))
+						out = append(out, lenstest.Record(t, "lines", lenstest.Maybe(t, d, "m", 1, nil)))
 					}
 					return out
 				}),
@@ -256,14 +262,14 @@ func TestFanOutOfObjectIDsLaws(t *testing.T) {
 // that it holds, which only the other version could have written.
 func TestReferenceWithOtherPart(t *testing.T) {
 	t.Parallel()
-	ls, err := linked(t, map[string]string{
-		"accounts": keyed(`{from: "{id:objectId}", to: "{tenant}/{id}", with: {tenant: {field: tenant}}}`),
+	ls, err := lenstest.Link(t, map[string]string{
+		"accounts": lenstest.Keyed(`{from: "{id:objectId}", to: "{tenant}/{id}", with: {tenant: {field: tenant}}}`),
 		"k":        "operations: [{reference: {field: owner, kind: accounts, with: {tenant: {field: org}}}}]",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = taken(ls["k"].Spec("k", "k").Down, fromJSON(t, `k {"_id":1,"owner":"b/`+hexa+`","org":"a"}`), nil)
+	_, err = lenstest.Take(ls["k"].Spec("k", "k").Down, lenstest.FromJSON(t, `k {"_id":1,"owner":"b/`+hexa+`","org":"a"}`), nil)
 	if err == nil || !strings.Contains(err.Error(), "owner names another {tenant} than org does") {
 		t.Errorf("error is %v", err)
 	}
@@ -276,11 +282,11 @@ func TestReferenceWithOtherPart(t *testing.T) {
 // TestReferenceToIDsCompares: a literal is the text of an ObjectId, a number or a time.
 func TestReferenceToIDsCompares(t *testing.T) {
 	t.Parallel()
-	ls, err := linked(t, map[string]string{
-		"users":   keyed(`{from: "{id:objectId}", to: "users/{id}"}`),
-		"numbers": keyed(`{from: "{id:int}", to: "n/{id:int}"}`),
-		"times":   keyed(`{from: "{id:date}", to: "{id:string}"}`),
-		"uuids":   keyed(`{from: "{id}", to: "{id:uuid}"}`),
+	ls, err := lenstest.Link(t, map[string]string{
+		"users":   lenstest.Keyed(`{from: "{id:objectId}", to: "users/{id}"}`),
+		"numbers": lenstest.Keyed(`{from: "{id:int}", to: "n/{id:int}"}`),
+		"times":   lenstest.Keyed(`{from: "{id:date}", to: "{id:string}"}`),
+		"uuids":   lenstest.Keyed(`{from: "{id}", to: "{id:uuid}"}`),
 		"k":       "operations: [{reference: {field: u, kind: users}}, {reference: {field: n, kind: numbers}}, {reference: {field: t, kind: times}}, {reference: {field: i, kind: uuids}}]",
 	})
 	if err != nil {
@@ -341,13 +347,13 @@ func TestReferenceToIDs(t *testing.T) {
 	t.Parallel()
 	const users, tenants, many = "users", "tenants", "many"
 	texts := map[string]string{
-		users:   keyed(`{from: "{id:objectId}", to: "users/{id}"}`),
-		tenants: keyed(`{from: "{id:int}", to: {region: eu, id: "{id:long}"}}`),
-		many:    keyed(`{from: "{id:any}", to: {v: 2, id: "{id:any}"}}`),
+		users:   lenstest.Keyed(`{from: "{id:objectId}", to: "users/{id}"}`),
+		tenants: lenstest.Keyed(`{from: "{id:int}", to: {region: eu, id: "{id:long}"}}`),
+		many:    lenstest.Keyed(`{from: "{id:any}", to: {v: 2, id: "{id:any}"}}`),
 	}
-	texts["counted"] = keyed(`{from: "{n:number}", to: "c/{n}"}`)
-	texts["uuids"] = keyed(`{from: "{id:uuid}", to: "u/{id}"}`)
-	texts["accounts"] = keyed(`{from: "{id:objectId}", to: {tenant: "{tenant:int}", id: "{id:objectId}"}, with: {tenant: {field: tenant, type: long}}}`)
+	texts["counted"] = lenstest.Keyed(`{from: "{n:number}", to: "c/{n}"}`)
+	texts["uuids"] = lenstest.Keyed(`{from: "{id:uuid}", to: "u/{id}"}`)
+	texts["accounts"] = lenstest.Keyed(`{from: "{id:objectId}", to: {tenant: "{tenant:int}", id: "{id:objectId}"}, with: {tenant: {field: tenant, type: long}}}`)
 	ref := func(kind, more string) string {
 		return fmt.Sprintf("reference: {field: owner, kind: %s%s}", kind, more)
 	}
@@ -376,7 +382,7 @@ func TestReferenceToIDs(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			checkOf(t, texts, tc.operation, tc.old, tc.now, tc.err)
+			lenstest.CheckOf(t, texts, tc.operation, tc.old, tc.now, tc.err)
 		})
 	}
 }

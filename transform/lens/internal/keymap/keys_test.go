@@ -1,4 +1,4 @@
-package lens_test
+package keymap_test
 
 import (
 	"bytes"
@@ -9,47 +9,28 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
-
-const secrets = `
-lens: 1
-kinds: {from: old, to: new}
-key:
-  from: projects/{project}/secrets/{secret}
-  to: projects/{project}/regions/{region}/secrets/{secret}
-  with: {region: us-west2}
-operations:
-  - rename: {from: value, to: payload}
-`
-
-const secretsByLocation = `
-key:
-  from: projects/{project}/secrets/{secret}
-  to: projects/{project}/regions/{region}/secrets/{secret}
-  with: {region: {field: location.region}}
-operations:
-  - rename: {from: value, to: payload}
-`
 
 func TestKeyLaws(t *testing.T) {
 	t.Parallel()
 	project := rapid.SampledFrom([]string{"p", "p-1", "ü", "..", "a b", "%2F", strings.Repeat("x", 300)})
 	name := rapid.SampledFrom([]string{"s", "s\u0301", "{secret}", "\U0001F511", "secrets"})
-	laws(t, parsed(t, secrets), false, false,
+	lenstest.Laws(t, lenstest.Parse(t, lenstest.Secrets), false, false,
 		func(t *rapid.T) []record.Record {
 			d := bson.D{{Key: "_id", Value: "projects/" + project.Draw(t, "project") + "/secrets/" + name.Draw(t, "secret")}}
-			return []record.Record{rec(t, "old", maybe(t, maybe(t, d, "value", "x", 1), "other", 5))}
+			return []record.Record{lenstest.Record(t, "old", lenstest.Maybe(t, lenstest.Maybe(t, d, "value", "x", 1), "other", 5))}
 		},
 		func(t *rapid.T) []record.Record {
 			d := bson.D{{Key: "_id", Value: "projects/" + project.Draw(t, "project") + "/regions/us-west2/secrets/" + name.Draw(t, "secret")}}
-			return []record.Record{rec(t, "new", maybe(t, maybe(t, d, "payload", "x", 1), "other", 5))}
+			return []record.Record{lenstest.Record(t, "new", lenstest.Maybe(t, lenstest.Maybe(t, d, "payload", "x", 1), "other", 5))}
 		})
 }
 
 // TestKeyByNameAlone: a delete arrives with nothing but the key.
 func TestKeyByNameAlone(t *testing.T) {
 	t.Parallel()
-	up, down := ways(t, parsed(t, secrets))
+	up, down := lenstest.Ways(t, lenstest.Parse(t, lenstest.Secrets))
 	old, now := record.StringKey("projects/p/secrets/s"), record.StringKey("projects/p/regions/us-west2/secrets/s")
 	a, _, err := up.GroupOf("old", old)
 	if err != nil {
@@ -92,22 +73,22 @@ func TestKeyInRecords(t *testing.T) {
 		old, now   string // records, or of old alone an error
 		err        string
 	}{
-		{"constant", secrets, `old {"_id":"projects/p/secrets/s","value":"v"}`, `new {"_id":"projects/p/regions/us-west2/secrets/s","payload":"v"}`, ""},
-		{"the _id keeps its place", secrets, `old {"value":"v","_id":"projects/p/secrets/s","x":1}`, `new {"payload":"v","_id":"projects/p/regions/us-west2/secrets/s","x":1}`, ""},
-		{"other form", secrets, `old {"_id":"secrets/s"}`, "", `"secrets/s" is not of the form projects/{project}/secrets/{secret}`},
-		{"no name", secrets, `old {"_id":7}`, "", "not a string of the form"},
-		{"field", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"eu","zone":"a"},"x":1}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"zone":"a"},"x":1}`, ""},
-		{"field alone in its object", secretsByLocation, `old {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","x":1}`, ""},
-		{"no field", secretsByLocation, `old {"_id":"projects/p/secrets/s"}`, "", "no string location.region"},
-		{"field with a slash", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"e/u"}}`, "", "holds a slash"},
-		{"empty field", secretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":""}}`, "", "would be empty"},
-		{"field kept", strings.Replace(secretsByLocation, "location.region}", "location.region, keep: true}", 1), `old {"_id":"projects/p/secrets/s","location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"eu"}}`, ""},
+		{"constant", lenstest.Secrets, `old {"_id":"projects/p/secrets/s","value":"v"}`, `new {"_id":"projects/p/regions/us-west2/secrets/s","payload":"v"}`, ""},
+		{"the _id keeps its place", lenstest.Secrets, `old {"value":"v","_id":"projects/p/secrets/s","x":1}`, `new {"payload":"v","_id":"projects/p/regions/us-west2/secrets/s","x":1}`, ""},
+		{"other form", lenstest.Secrets, `old {"_id":"secrets/s"}`, "", `"secrets/s" is not of the form projects/{project}/secrets/{secret}`},
+		{"no name", lenstest.Secrets, `old {"_id":7}`, "", "not a string of the form"},
+		{"field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"eu","zone":"a"},"x":1}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"zone":"a"},"x":1}`, ""},
+		{"field alone in its object", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","x":1}`, ""},
+		{"no field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s"}`, "", "no string location.region"},
+		{"field with a slash", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"e/u"}}`, "", "holds a slash"},
+		{"empty field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":""}}`, "", "would be empty"},
+		{"field kept", strings.Replace(lenstest.SecretsByLocation, "location.region}", "location.region, keep: true}", 1), `old {"_id":"projects/p/secrets/s","location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"eu"}}`, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := parsed(t, tc.lens).Spec("old", "new")
-			old := fromJSON(t, tc.old)
-			now, err := taken(s.Up, old, nil)
+			s := lenstest.Parse(t, tc.lens).Spec("old", "new")
+			old := lenstest.FromJSON(t, tc.old)
+			now, err := lenstest.Take(s.Up, old, nil)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("error is %v, want %q", err, tc.err)
@@ -117,11 +98,11 @@ func TestKeyInRecords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := shown(t, now), shown(t, fromJSON(t, tc.now)); got != want {
+			if got, want := lenstest.Show(t, now), lenstest.Show(t, lenstest.FromJSON(t, tc.now)); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if back := mustTake(t, s.Down, now, old); shown(t, back) != shown(t, old) {
-				t.Errorf("came back as %s", shown(t, back))
+			if back := lenstest.MustTake(t, s.Down, now, old); lenstest.Show(t, back) != lenstest.Show(t, old) {
+				t.Errorf("came back as %s", lenstest.Show(t, back))
 			}
 		})
 	}
@@ -131,20 +112,20 @@ func TestKeyInRecords(t *testing.T) {
 // into the record.
 func TestKeyWithout(t *testing.T) {
 	t.Parallel()
-	s := parsed(t, `
+	s := lenstest.Parse(t, `
 key:
   from: projects/{project}/regions/{region}/secrets/{secret}
   to: projects/{project}/secrets/{secret}
   without: {region: {field: location.region}}
 operations: []
 `).Spec("old", "new")
-	old := fromJSON(t, `old {"_id":"projects/p/regions/eu/secrets/s","x":1}`)
-	now := mustTake(t, s.Up, old, nil)
-	if got := shown(t, now); got != `new {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}` {
+	old := lenstest.FromJSON(t, `old {"_id":"projects/p/regions/eu/secrets/s","x":1}`)
+	now := lenstest.MustTake(t, s.Up, old, nil)
+	if got := lenstest.Show(t, now); got != `new {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}` {
 		t.Errorf("got %s", got)
 	}
-	if back := mustTake(t, s.Down, now, nil); shown(t, back) != shown(t, old) {
-		t.Errorf("came back as %s", shown(t, back))
+	if back := lenstest.MustTake(t, s.Down, now, nil); lenstest.Show(t, back) != lenstest.Show(t, old) {
+		t.Errorf("came back as %s", lenstest.Show(t, back))
 	}
 	if s.New.Kinds[0].Content == nil {
 		t.Fatal("the group of a new record does not follow from its name")
@@ -155,7 +136,7 @@ operations: []
 	}
 	// Two regions have the same name there, and stay two groups: nothing is merged, and
 	// only one of them can be migrated.
-	other := mustTake(t, s.Up, fromJSON(t, `old {"_id":"projects/p/regions/us/secrets/s"}`), nil)
+	other := lenstest.MustTake(t, s.Up, lenstest.FromJSON(t, `old {"_id":"projects/p/regions/us/secrets/s"}`), nil)
 	if other[0].Key != now[0].Key {
 		t.Errorf("%s", other[0].Key)
 	}
@@ -167,8 +148,8 @@ operations: []
 // TestKeyThatDisagrees: a kept field holds something else than the name.
 func TestKeyThatDisagrees(t *testing.T) {
 	t.Parallel()
-	s := parsed(t, strings.Replace(secretsByLocation, "location.region}", "location.region, keep: true}", 1)).Spec("old", "new")
-	_, err := taken(s.Down, fromJSON(t, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"us"}}`), nil)
+	s := lenstest.Parse(t, strings.Replace(lenstest.SecretsByLocation, "location.region}", "location.region, keep: true}", 1)).Spec("old", "new")
+	_, err := lenstest.Take(s.Down, lenstest.FromJSON(t, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"us"}}`), nil)
 	if err == nil || !strings.Contains(err.Error(), `location.region is "us", and the record's name has "eu"`) {
 		t.Errorf("error is %v", err)
 	}
@@ -182,7 +163,7 @@ func TestKeyOfNoName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := parsed(t, secrets)
+	l := lenstest.Parse(t, lenstest.Secrets)
 	up, err := l.Up(doc, nil)
 	if err != nil || up.String() != `{"payload": "x"}` {
 		t.Errorf("up %s, %v", up, err)
@@ -193,7 +174,7 @@ func TestKeyOfNoName(t *testing.T) {
 	if doc, err = bson.Marshal(bson.M{"location": bson.M{"region": "eu"}}); err != nil {
 		t.Fatal(err)
 	}
-	if up, err := parsed(t, secretsByLocation).Up(doc, nil); err == nil || !strings.Contains(err.Error(), "the record has no _id") {
+	if up, err := lenstest.Parse(t, lenstest.SecretsByLocation).Up(doc, nil); err == nil || !strings.Contains(err.Error(), "the record has no _id") {
 		t.Errorf("by location: %s, %v", up, err)
 	}
 }

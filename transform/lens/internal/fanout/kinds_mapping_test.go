@@ -1,4 +1,4 @@
-package lens_test
+package fanout_test
 
 import (
 	"fmt"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // TestMappingOfKeysAndReferences: requests follow keys and what refers to them.
 func TestMappingOfKeysAndReferences(t *testing.T) {
 	t.Parallel()
-	ls, err := linked(t, map[string]string{"users": users, "k": strings.Replace(secretsByLocation, "operations:", `operations:
+	ls, err := lenstest.Link(t, map[string]string{"users": lenstest.Users, "k": strings.Replace(lenstest.SecretsByLocation, "operations:", `operations:
   - reference: {field: owner, kind: users}
   - reference: {field: editors, kind: users, list: true}
   - reference: {field: by, kind: users, optional: true}

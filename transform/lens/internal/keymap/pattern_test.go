@@ -1,4 +1,4 @@
-package lens_test
+package keymap_test
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package lens_test
+package fanout_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // drawFan draws a fanOut or gather in any form, sensible or not.
@@ -72,8 +73,8 @@ func drawItem(t *rapid.T) any {
 	if rapid.IntRange(0, 5).Draw(t, "x") > 0 {
 		d = append(d, bson.E{Key: "x", Value: rapid.SampledFrom([]any{"1", "2", "3", "4", 5}).Draw(t, "x")})
 	}
-	d = maybe(t, maybe(t, d, "n", 1, nil), "q", bson.D{}, bson.D{{Key: "w", Value: 1}})
-	return maybe(t, d, "_id", 1, "1", bson.D{{Key: "a", Value: 2.5}})
+	d = lenstest.Maybe(t, lenstest.Maybe(t, d, "n", 1, nil), "q", bson.D{}, bson.D{{Key: "w", Value: 1}})
+	return lenstest.Maybe(t, d, "_id", 1, "1", bson.D{{Key: "a", Value: 2.5}})
 }
 
 func drawField(t *rapid.T, d bson.D, name string) bson.D {
@@ -115,25 +116,25 @@ func TestLawsOfDrawnKinds(t *testing.T) {
 			if rapid.Bool().Draw(t, "o") {
 				d = append(d, bson.E{Key: "o", Value: drawField(t, bson.D{{Key: "k", Value: 1}}, "a")})
 			}
-			x := []record.Record{rec(t, way.from, d)}
+			x := []record.Record{lenstest.Record(t, way.from, d)}
 			kept := bytes.Clone(x[0].Doc)
-			y, err := taken(way.up, x, nil)
+			y, err := lenstest.Take(way.up, x, nil)
 			if err != nil {
 				continue
 			}
 			there++
-			again, err := taken(way.up, x, y)
-			if err != nil || !sameBytes(again, y) {
+			again, err := lenstest.Take(way.up, x, y)
+			if err != nil || !lenstest.SameBytes(again, y) {
 				t.Fatalf("from %s: %s\nbecame\n%s\nand over that\n%s\n(%v)", way.from, x[0].Doc, lines(y), lines(again), err)
 			}
-			back, err := taken(way.down, y, x)
-			if err != nil || !sameBytes(back, x) {
+			back, err := lenstest.Take(way.down, y, x)
+			if err != nil || !lenstest.SameBytes(back, x) {
 				t.Fatalf("from %s: %s\nbecame\n%s\nand came back as\n%s\n(%v)", way.from, x[0].Doc, lines(y), lines(back), err)
 			}
 			if !bytes.Equal(x[0].Doc, kept) {
 				t.Fatal("the source was written to")
 			}
-			if _, err := taken(way.down, y, nil); err != nil {
+			if _, err := lenstest.Take(way.down, y, nil); err != nil {
 				t.Fatalf("from %s: %s\nbecame\n%s\nwhich cannot go back alone: %v", way.from, x[0].Doc, lines(y), err)
 			}
 			groups(t, s, x, y, way.from == "old")
@@ -176,18 +177,6 @@ func groups(t *rapid.T, s transform.Spec, x, y []record.Record, up bool) {
 			}
 		}
 	}
-}
-
-func sameBytes(a, b []record.Record) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Kind != b[i].Kind || a[i].Key != b[i].Key || !bytes.Equal(a[i].Doc, b[i].Doc) {
-			return false
-		}
-	}
-	return true
 }
 
 func lines(rs []record.Record) string {

@@ -1,4 +1,4 @@
-package lens_test
+package fanout_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // FuzzKinds: no text and no document make a lens over several kinds panic, what it makes
@@ -18,10 +19,10 @@ func FuzzKinds(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, text := range []string{
-		orders(linesByOrder), orders(linesByIndex), orders(linesByID), orders(linesByContent), orders(notesAsMap, planAsObject),
-		orders(strings.Replace(notesAsMap, "{_key}/{id}\"", "{_key}/{id}\", value: v", 1)), secrets,
-		"key: {from: '{k:int}', to: {v: 2, k: 'n/{k}'}}\n" + orders(`fanOut: {field: lines, as: list, kind: lines, key: {of: "{_key}", n: "{index}"}, parent: order}`),
-		orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/{id:objectId}", id: _id, order: at}`, "reference: {field: plan, kind: self}"),
+		lenstest.Orders(linesByOrder), lenstest.Orders(linesByIndex), lenstest.Orders(linesByID), lenstest.Orders(linesByContent), lenstest.Orders(notesAsMap, planAsObject),
+		lenstest.Orders(strings.Replace(notesAsMap, "{_key}/{id}\"", "{_key}/{id}\", value: v", 1)), lenstest.Secrets,
+		"key: {from: '{k:int}', to: {v: 2, k: 'n/{k}'}}\n" + lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: {of: "{_key}", n: "{index}"}, parent: order}`),
+		lenstest.Orders(`fanOut: {field: lines, as: list, kind: lines, key: "{_key:objectId}/{id:objectId}", id: _id, order: at}`, "reference: {field: plan, kind: self}"),
 		"key: {from: 'k/{k}', to: 'n/{r}/{k}', with: {r: x}}\noperations: [{reference: {field: plan, kind: self, optional: true}}]",
 	} {
 		f.Add([]byte(text), []byte(doc))
@@ -37,7 +38,7 @@ func FuzzKinds(f *testing.F) {
 		}
 		s := l.Spec("old", "new")
 		old := []record.Record{{Kind: "old", Key: key, Doc: doc}}
-		now, err := taken(s.Up, old, nil)
+		now, err := lenstest.Take(s.Up, old, nil)
 		if err != nil {
 			return
 		}
@@ -49,7 +50,7 @@ func FuzzKinds(f *testing.F) {
 				t.Fatalf("%s\nmade %s under the key %s (%v)", text, r.Doc, r.Key, err)
 			}
 		}
-		if _, err := taken(s.Down, now, old); err != nil {
+		if _, err := lenstest.Take(s.Down, now, old); err != nil {
 			t.Fatalf("%s\nmade of %s\n%s\nwhich cannot go back: %v", text, bson.Raw(doc), lines(now), err)
 		}
 	})

@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -14,17 +14,11 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
-
-func marshal(t *rapid.T, d bson.D) bson.Raw {
-	b, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 func fields(t *rapid.T, d bson.Raw) string {
 	elems, err := d.Elements()
@@ -53,17 +47,18 @@ func fields(t *rapid.T, d bson.Raw) string {
 func TestLawsOfDrawnLenses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, text := drawLens(t)
+		l, text := lenstest.DrawLens(t)
 		t.Logf("%s", text)
+		upProgram, downProgram := l.Programs()
 		for _, way := range []struct {
 			name     string
 			up, down operation.Program
-		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
-			x := drawRecord(t)
+		}{{"up", upProgram, downProgram}, {"down", downProgram, upProgram}} {
+			x := lenstest.DrawRecord(t)
 			before := bytes.Clone(x)
 			y, err := way.up.Run(x, nil)
 			if err != nil {
-				var bad *RecordError
+				var bad *lens.RecordError
 				if !errors.As(err, &bad) {
 					t.Fatalf("%s: the error of %s is no RecordError: %v", way.name, x, err)
 				}
@@ -106,13 +101,14 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 func TestPutGetOfDrawnLenses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, text := drawLens(t)
+		l, text := lenstest.DrawLens(t)
 		t.Logf("%s", text)
+		upProgram, downProgram := l.Programs()
 		for _, way := range []struct {
 			name     string
 			up, down operation.Program
-		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
-			x, other := drawRecord(t), drawRecord(t)
+		}{{"up", upProgram, downProgram}, {"down", downProgram, upProgram}} {
+			x, other := lenstest.DrawRecord(t), lenstest.DrawRecord(t)
 			have, err := way.up.Run(other, nil)
 			if err != nil {
 				continue
@@ -146,12 +142,12 @@ func dropHeld(t *rapid.T, doc bson.Raw, held []operation.Holding) bson.Raw {
 	for _, h := range held {
 		d = dropAt(d, h.Path)
 	}
-	return marshal(t, d)
+	return lenstest.Marshal(t, d)
 }
 
 func dropAt(d bson.D, p edit.Path) bson.D {
 	if len(p) == 1 {
-		return omit(d, string(p[0]))
+		return lenstest.Omit(d, string(p[0]))
 	}
 	for i := range d {
 		if sub, ok := d[i].Value.(bson.D); ok && d[i].Key == string(p[0]) {
@@ -169,7 +165,7 @@ func remaining(t *rapid.T, doc bson.Raw) string {
 	}
 	var out string
 	for _, e := range elems {
-		if e.Key() == "_id" || slices.Contains(untouched, e.Key()) {
+		if e.Key() == "_id" || slices.Contains(lenstest.Untouched, e.Key()) {
 			out += fmt.Sprintf("%x ", []byte(e))
 		}
 	}
@@ -190,14 +186,14 @@ func hasConstant(ops []operation.Op) bool {
 	})
 }
 
-func packagesLens(t testing.TB) *Lens {
+func packagesLens(t testing.TB) *lens.Lens {
 	t.Helper()
 	const file = "../../examples/packages/packages.yaml"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Parse(file, data)
+	l, err := lens.Parse(file, data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +220,7 @@ func directions(t testing.TB, s transform.Spec) (up, down transform.Direction) {
 // view of the lens.
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	docs := RealData(t, 0)
+	docs := lenstest.RealData(t, 0)
 	up, down := directions(t, packagesLens(t).Spec("packages", "packages"))
 	for _, d := range docs {
 		key, err := record.KeyOfDoc(d)
@@ -247,7 +243,7 @@ func TestPackages(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", key, err)
 		}
-		if canonical(t, back[0].Doc) != canonical(t, d) {
+		if lenstest.Canonical(t, back[0].Doc) != lenstest.Canonical(t, d) {
 			t.Fatalf("%s came back as %s", d, back[0].Doc)
 		}
 		if bytes.Equal(now[0].Doc, d) || now[0].Doc.Lookup("schema").Int32() != 2 {
@@ -259,13 +255,13 @@ func TestPackages(t *testing.T) {
 // TestLawsThroughTheEngine runs the laws that every transformer promises.
 func TestLawsThroughTheEngine(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
+	l := lenstest.Of(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
 		"remove: {field: legacy, default: none}", "add: {field: state, default: new}")
 	up, down := directions(t, l.Spec("packages", "packages"))
 	ids := []any{"a", int32(5), int64(5), 5.5, bson.D{{Key: "n", Value: "a"}}}
 	group := func(doc func(t *rapid.T, id any) bson.D) *rapid.Generator[[]record.Record] {
 		return rapid.Custom(func(t *rapid.T) []record.Record {
-			d := marshal(t, doc(t, rapid.SampledFrom(ids).Draw(t, "id")))
+			d := lenstest.Marshal(t, doc(t, rapid.SampledFrom(ids).Draw(t, "id")))
 			key, err := record.KeyOfDoc(d)
 			if err != nil {
 				t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
-	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
@@ -27,7 +26,7 @@ operations:
 // _id is no string, as in three of a hundred, the record is refused.
 func TestRealData(t *testing.T) {
 	t.Parallel()
-	docs := lens.RealData(t, 0)
+	docs := lenstest.RealData(t, 0)
 	up, down := lenstest.Ways(t, lenstest.Parse(t, packagesInParts))
 	count := map[string]int{}
 	for _, d := range docs {

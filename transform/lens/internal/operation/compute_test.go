@@ -1,4 +1,4 @@
-package lens
+package operation_test
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -51,7 +53,7 @@ func TestCompute(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			checkBothWays(t, parse(t, tc.ops...), js(t, tc.old), js(t, tc.new))
+			lenstest.CheckBothWays(t, lenstest.Of(t, tc.ops...), lenstest.JSON(t, tc.old), lenstest.JSON(t, tc.new))
 		})
 	}
 }
@@ -71,8 +73,8 @@ func TestComputeErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parse(t, tc.op).Up(js(t, tc.src), nil)
-			var bad *RecordError
+			got, err := lenstest.Of(t, tc.op).Up(lenstest.JSON(t, tc.src), nil)
+			var bad *lens.RecordError
 			if !errors.As(err, &bad) || bad.Field != tc.field || !strings.Contains(bad.Reason, tc.reason) {
 				t.Errorf("%s, error %v", got, err)
 			}
@@ -83,10 +85,10 @@ func TestComputeErrors(t *testing.T) {
 // TestComputeIsTheSameEveryTime: expressions that go through maps, which Go shuffles.
 func TestComputeIsTheSameEveryTime(t *testing.T) {
 	t.Parallel()
-	l := parse(t, `compute: {from: [a], to: [b], up: {b: "{'q': 1, 'w': 2, 'e': 3, 'r': a}.map(k, k)"}, down: {a: "size(b)"}}`)
+	l := lenstest.Of(t, `compute: {from: [a], to: [b], up: {b: "{'q': 1, 'w': 2, 'e': 3, 'r': a}.map(k, k)"}, down: {a: "size(b)"}}`)
 	var first bson.Raw
 	for range 50 {
-		got, err := l.Up(js(t, `{"a":4}`), nil)
+		got, err := l.Up(lenstest.JSON(t, `{"a":4}`), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +96,7 @@ func TestComputeIsTheSameEveryTime(t *testing.T) {
 			first = got
 		}
 		if !bytes.Equal(first, got) {
-			t.Fatalf("%s and %s", text(first), text(got))
+			t.Fatalf("%s and %s", lenstest.Text(first), lenstest.Text(got))
 		}
 	}
 }
@@ -107,22 +109,22 @@ func TestHook(t *testing.T) {
 		}
 		return []bson.RawValue{in[1], in[0]}, nil
 	}
-	hooks := Hooks{
+	hooks := lens.Hooks{
 		"swap":      {Up: swap, Down: swap, Revision: "1"},
 		"malformed": {Up: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{{Type: bson.TypeInt32}}, nil }, Down: swap},
 		"lossy":     {Up: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{scalar.StringValue("x")}, nil }, Down: func([]bson.RawValue) ([]bson.RawValue, error) { return []bson.RawValue{scalar.StringValue("y")}, nil }},
 		"half":      {Up: swap},
 	}
-	read := func(text string) (*Lens, error) {
-		return Parse("hook.yaml", []byte("operations:\n  - "+text), WithHooks(hooks))
+	read := func(text string) (*lens.Lens, error) {
+		return lens.Parse("hook.yaml", []byte("operations:\n  - "+text), lens.WithHooks(hooks))
 	}
 	l, err := read("hook: {name: swap, from: [a, b], to: [c, o.d]}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkBothWays(t, l, js(t, `{"_id":1,"a":1,"b":"x"}`), js(t, `{"_id":1,"c":"x","o":{"d":1}}`))
-	checkBothWays(t, l, js(t, `{"_id":1,"b":"x"}`), js(t, `{"_id":1,"c":"x"}`))
-	if _, err := l.Up(js(t, `{"a":true,"b":1}`), nil); err == nil || !strings.Contains(err.Error(), "hook swap: a, b cannot be calculated: no bools") {
+	lenstest.CheckBothWays(t, l, lenstest.JSON(t, `{"_id":1,"a":1,"b":"x"}`), lenstest.JSON(t, `{"_id":1,"c":"x","o":{"d":1}}`))
+	lenstest.CheckBothWays(t, l, lenstest.JSON(t, `{"_id":1,"b":"x"}`), lenstest.JSON(t, `{"_id":1,"c":"x"}`))
+	if _, err := l.Up(lenstest.JSON(t, `{"a":true,"b":1}`), nil); err == nil || !strings.Contains(err.Error(), "hook swap: a, b cannot be calculated: no bools") {
 		t.Errorf("error of the hook: %v", err)
 	}
 	for text, want := range map[string]string{
@@ -134,7 +136,7 @@ func TestHook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := l.Up(js(t, `{"a":1}`), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := l.Up(lenstest.JSON(t, `{"a":1}`), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, error %v", text, got, err)
 		}
 	}
@@ -144,8 +146,8 @@ func TestHook(t *testing.T) {
 	if _, err := read("hook: {name: swop, from: [a], to: [b]}"); err == nil || !strings.Contains(err.Error(), `hook.yaml:2:18: unknown hook "swop"; this program has: half, lossy, malformed, swap`) {
 		t.Errorf("unknown: %v", err)
 	}
-	newer := Hooks{"swap": {Up: swap, Down: swap, Revision: "2"}}
-	m, err := Parse("hook.yaml", []byte("operations:\n  - hook: {name: swap, from: [a, b], to: [c, o.d]}"), WithHooks(newer))
+	newer := lens.Hooks{"swap": {Up: swap, Down: swap, Revision: "2"}}
+	m, err := lens.Parse("hook.yaml", []byte("operations:\n  - hook: {name: swap, from: [a, b], to: [c, o.d]}"), lens.WithHooks(newer))
 	if err != nil || m.Spec("k", "k").Revision == l.Spec("k", "k").Revision {
 		t.Errorf("the revision of a lens must follow that of its hooks (%v)", err)
 	}
@@ -153,7 +155,7 @@ func TestHook(t *testing.T) {
 
 func TestComputeKeepsEveryDouble(t *testing.T) {
 	t.Parallel()
-	l := parse(t, `compute: {from: [a, b], to: [l], up: {l: "[a, b]"}, down: {a: "l[0]", b: "l[1]"}}`)
+	l := lenstest.Of(t, `compute: {from: [a, b], to: [l], up: {l: "[a, b]"}, down: {a: "l[0]", b: "l[1]"}}`)
 	for _, bits := range []uint64{0, 1 << 63, math.Float64bits(math.Inf(-1)), 0x7ff8000000000001, 0x7ff0000000000001} {
 		d, err := bson.Marshal(bson.D{{Key: "a", Value: math.Float64frombits(bits)}, {Key: "b", Value: 1}})
 		if err != nil {

@@ -1,9 +1,12 @@
-package lens
+package operation_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 func TestOperationsOnListsAndStrings(t *testing.T) {
@@ -42,7 +45,7 @@ func TestOperationsOnListsAndStrings(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			checkBothWays(t, parse(t, tc.ops...), js(t, tc.old), js(t, tc.new))
+			lenstest.CheckBothWays(t, lenstest.Of(t, tc.ops...), lenstest.JSON(t, tc.old), lenstest.JSON(t, tc.new))
 		})
 	}
 }
@@ -55,32 +58,32 @@ func TestComplementOfItems(t *testing.T) {
 		inMap   = "each: {field: by, in: map, operations: [add: {field: s, default: new}]}"
 		deep    = "each: {field: rows, match: k, operations: [rename: {from: k, to: key}, each: {field: items, match: id, operations: [convert: {field: id, from: int, to: string}, add: {field: o.s, default: 1}]}]}"
 	)
-	for _, tc := range []heldCase{
-		{"by id, whatever the order", []string{added}, false, `{"items":[{"id":1},{"id":2},{"id":3}]}`, `{"items":[{"id":2,"s":"two"},{"id":1}]}`,
-			`{"items":[{"id":1},{"id":2,"s":"two"},{"id":3,"s":"new"}]}`},
-		{"a number of another type is the same id", []string{added}, false, `{"items":[{"id":1}]}`, `{"items":[{"id":{"$numberLong":"1"},"s":"long"}]}`, `{"items":[{"id":1,"s":"long"}]}`},
-		{"removed from items", []string{removed}, true, `{"items":[{"id":2},{"id":1},{"id":5}]}`, `{"items":[{"old":1,"id":1},{"id":2}]}`, `{"items":[{"id":2},{"old":1,"id":1},{"id":5,"old":"none"}]}`},
-		{"entries of a map by name", []string{inMap}, false, `{"by":{"x":{},"y":{},"z":{}}}`, `{"by":{"y":{"s":1},"x":{}}}`, `{"by":{"x":{},"y":{"s":1},"z":{"s":"new"}}}`},
-		{"held under a later name", []string{added, "rename: {from: items, to: parts}", "each: {field: parts, operations: [rename: {from: id, to: key}, rename: {from: s, to: t}]}"}, false,
-			`{"items":[{"id":1}]}`, `{"parts":[{"key":1,"t":7}]}`, `{"parts":[{"key":1,"t":7}]}`},
-		{"lists in lists", []string{deep}, false, `{"rows":[{"k":"b","items":[{"id":1,"o":{"x":1}}]},{"k":"a","items":[{"id":1,"o":{"x":2}}]}]}`,
-			`{"rows":[{"key":"a","items":[{"id":"1","o":{"s":"a1"}}]},{"key":"b","items":[{"id":"1","o":{"s":"b1"}}]}]}`,
-			`{"rows":[{"key":"b","items":[{"id":"1","o":{"s":"b1","x":1}}]},{"key":"a","items":[{"id":"1","o":{"s":"a1","x":2}}]}]}`},
-		{"within a list of one", []string{"wrap: {field: o}", "each: {field: o, match: id, operations: [remove: {field: x}, add: {field: y, default: 1}]}"}, true, `{"o":[{"id":1,"y":2}]}`, `{"o":{"x":5,"id":1}}`, `{"o":{"x":5,"id":1}}`},
-		{"lists in a list of one", []string{"each: {field: l, match: id, operations: [add: {field: y, default: 1}]}", "wrap: {field: l}"}, false, `{"l":[{"id":2},{"id":1}]}`, `{"l":[[{"id":1,"y":"one"}]]}`, `{"l":[[{"id":2,"y":1},{"id":1,"y":"one"}]]}`},
-		{"target has something else", []string{added}, false, `{"items":[{"id":1}]}`, `{"items":"text"}`, `{"items":[{"id":1,"s":"new"}]}`},
-		{"copy is owned by the new side", []string{"copy: {from: a, to: b}"}, false, `{"a":2}`, `{"a":1,"b":1}`, `{"a":2,"b":1}`},
-		{"copy that was taken out stays out", []string{"copy: {from: a, to: b}"}, false, `{"a":2}`, `{"a":1}`, `{"a":2}`},
+	for _, tc := range []lenstest.HeldCase{
+		{Name: "by id, whatever the order", Ops: []string{added}, Down: false, Src: `{"items":[{"id":1},{"id":2},{"id":3}]}`, Have: `{"items":[{"id":2,"s":"two"},{"id":1}]}`,
+			Want: `{"items":[{"id":1},{"id":2,"s":"two"},{"id":3,"s":"new"}]}`},
+		{Name: "a number of another type is the same id", Ops: []string{added}, Down: false, Src: `{"items":[{"id":1}]}`, Have: `{"items":[{"id":{"$numberLong":"1"},"s":"long"}]}`, Want: `{"items":[{"id":1,"s":"long"}]}`},
+		{Name: "removed from items", Ops: []string{removed}, Down: true, Src: `{"items":[{"id":2},{"id":1},{"id":5}]}`, Have: `{"items":[{"old":1,"id":1},{"id":2}]}`, Want: `{"items":[{"id":2},{"old":1,"id":1},{"id":5,"old":"none"}]}`},
+		{Name: "entries of a map by name", Ops: []string{inMap}, Down: false, Src: `{"by":{"x":{},"y":{},"z":{}}}`, Have: `{"by":{"y":{"s":1},"x":{}}}`, Want: `{"by":{"x":{},"y":{"s":1},"z":{"s":"new"}}}`},
+		{Name: "held under a later name", Ops: []string{added, "rename: {from: items, to: parts}", "each: {field: parts, operations: [rename: {from: id, to: key}, rename: {from: s, to: t}]}"}, Down: false,
+			Src: `{"items":[{"id":1}]}`, Have: `{"parts":[{"key":1,"t":7}]}`, Want: `{"parts":[{"key":1,"t":7}]}`},
+		{Name: "lists in lists", Ops: []string{deep}, Down: false, Src: `{"rows":[{"k":"b","items":[{"id":1,"o":{"x":1}}]},{"k":"a","items":[{"id":1,"o":{"x":2}}]}]}`,
+			Have: `{"rows":[{"key":"a","items":[{"id":"1","o":{"s":"a1"}}]},{"key":"b","items":[{"id":"1","o":{"s":"b1"}}]}]}`,
+			Want: `{"rows":[{"key":"b","items":[{"id":"1","o":{"s":"b1","x":1}}]},{"key":"a","items":[{"id":"1","o":{"s":"a1","x":2}}]}]}`},
+		{Name: "within a list of one", Ops: []string{"wrap: {field: o}", "each: {field: o, match: id, operations: [remove: {field: x}, add: {field: y, default: 1}]}"}, Down: true, Src: `{"o":[{"id":1,"y":2}]}`, Have: `{"o":{"x":5,"id":1}}`, Want: `{"o":{"x":5,"id":1}}`},
+		{Name: "lists in a list of one", Ops: []string{"each: {field: l, match: id, operations: [add: {field: y, default: 1}]}", "wrap: {field: l}"}, Down: false, Src: `{"l":[{"id":2},{"id":1}]}`, Have: `{"l":[[{"id":1,"y":"one"}]]}`, Want: `{"l":[[{"id":2,"y":1},{"id":1,"y":"one"}]]}`},
+		{Name: "target has something else", Ops: []string{added}, Down: false, Src: `{"items":[{"id":1}]}`, Have: `{"items":"text"}`, Want: `{"items":[{"id":1,"s":"new"}]}`},
+		{Name: "copy is owned by the new side", Ops: []string{"copy: {from: a, to: b}"}, Down: false, Src: `{"a":2}`, Have: `{"a":1,"b":1}`, Want: `{"a":2,"b":1}`},
+		{Name: "copy that was taken out stays out", Ops: []string{"copy: {from: a, to: b}"}, Down: false, Src: `{"a":2}`, Have: `{"a":1}`, Want: `{"a":2}`},
 	} {
-		t.Run(tc.name, tc.check)
+		t.Run(tc.Name, tc.Check)
 	}
 }
 
 func TestErrorOfTheComplement(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "each: {field: items, match: id, operations: [add: {field: s, default: new}]}")
-	_, err := l.Up(js(t, `{"items":[{"id":1}]}`), js(t, `{"items":[{"id":1},{"id":1}]}`))
-	var bad *RecordError
+	l := lenstest.Of(t, "each: {field: items, match: id, operations: [add: {field: s, default: new}]}")
+	_, err := l.Up(lenstest.JSON(t, `{"items":[{"id":1}]}`), lenstest.JSON(t, `{"items":[{"id":1},{"id":1}]}`))
+	var bad *lens.RecordError
 	if !errors.As(err, &bad) || bad.Operation != "complement" || bad.Field != "items" {
 		t.Errorf("error is %v", err)
 	}
@@ -121,15 +124,15 @@ func TestRecordErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parse(t, tc.op)
+			l := lenstest.Of(t, tc.op)
 			run := l.Up
 			if tc.down {
 				run = l.Down
 			}
-			got, err := run(js(t, tc.src), nil)
-			var bad *RecordError
+			got, err := run(lenstest.JSON(t, tc.src), nil)
+			var bad *lens.RecordError
 			if !errors.As(err, &bad) {
-				t.Fatalf("%s, error %v", text(got), err)
+				t.Fatalf("%s, error %v", lenstest.Text(got), err)
 			}
 			if bad.Operation != tc.operation || bad.Field != tc.field || !strings.Contains(bad.Reason, tc.reason) {
 				t.Errorf("%q, %q, %q", bad.Operation, bad.Field, bad.Reason)

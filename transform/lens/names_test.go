@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"errors"
@@ -11,15 +11,16 @@ import (
 
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/keymap"
 )
 
 func keysOf(t interface{ Fatal(...any) }, text string) *keymap.Keys {
-	l, err := Parse("test.yaml", []byte("operations: []\nkey:\n"+text))
+	l, err := lens.Parse("test.yaml", []byte("operations: []\nkey:\n"+text))
 	if err != nil {
 		t.Fatal(err, text)
 	}
-	return l.keys
+	return l.Keys()
 }
 
 const regions = "  from: projects/{project}/secrets/{secret}\n  to: projects/{project}/regions/{region}/secrets/{secret}\n"

@@ -1,4 +1,4 @@
-package lens
+package operation_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/internal/base/raced"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -85,11 +87,11 @@ func TestForms(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parse(t, tc.ops...)
-			old, now := js(t, tc.old), js(t, tc.now)
+			l := lenstest.Of(t, tc.ops...)
+			old, now := lenstest.JSON(t, tc.old), lenstest.JSON(t, tc.now)
 			up, err := l.Up(old, nil)
-			if err != nil || text(up) != text(now) {
-				t.Fatalf("up %s, %v, want %s", text(up), err, text(now))
+			if err != nil || lenstest.Text(up) != lenstest.Text(now) {
+				t.Fatalf("up %s, %v, want %s", lenstest.Text(up), err, lenstest.Text(now))
 			}
 			if tc.changed == "" {
 				tc.changed = tc.now
@@ -97,24 +99,24 @@ func TestForms(t *testing.T) {
 			if tc.back == "" {
 				tc.back = tc.old
 			}
-			changed, back := js(t, tc.changed), js(t, tc.back)
+			changed, back := lenstest.JSON(t, tc.changed), lenstest.JSON(t, tc.back)
 			down, err := l.Down(changed, old)
-			if err != nil || text(down) != text(back) {
-				t.Fatalf("down %s, %v, want %s", text(down), err, text(back))
+			if err != nil || lenstest.Text(down) != lenstest.Text(back) {
+				t.Fatalf("down %s, %v, want %s", lenstest.Text(down), err, lenstest.Text(back))
 			}
 			again, err := l.Up(down, changed)
-			if err != nil || text(again) != text(changed) {
-				t.Fatalf("over what the new side has it is %s, %v, want %s", text(again), err, text(changed))
+			if err != nil || lenstest.Text(again) != lenstest.Text(changed) {
+				t.Fatalf("over what the new side has it is %s, %v, want %s", lenstest.Text(again), err, lenstest.Text(changed))
 			}
 			upLost, downLost := l.Lost()
-			if tc.back == tc.old && text(mustDown(t, l, changed)) != text(old) && len(upLost)+len(downLost) == 0 {
+			if tc.back == tc.old && lenstest.Text(mustDown(t, l, changed)) != lenstest.Text(old) && len(upLost)+len(downLost) == 0 {
 				t.Error("what it loses is not declared")
 			}
 		})
 	}
 }
 
-func mustDown(t *testing.T, l *Lens, doc bson.Raw) bson.Raw {
+func mustDown(t *testing.T, l *lens.Lens, doc bson.Raw) bson.Raw {
 	t.Helper()
 	down, err := l.Down(doc, nil)
 	if err != nil {
@@ -148,14 +150,14 @@ func TestFormsRefused(t *testing.T) {
 		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}, fieldOrder: exact}`, `{"p":{"y":2,"x":1}}`, true, "cannot be converted so that the reverse gives it again"},
 		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}}`, `{"p":{"y":2,"x":1,"z":0}}`, true, "cannot be converted so that the reverse gives it again"},
 	} {
-		l := parse(t, tc.op)
+		l := lenstest.Of(t, tc.op)
 		run := l.Up
 		if tc.down {
 			run = l.Down
 		}
-		got, err := run(js(t, tc.doc), nil)
+		got, err := run(lenstest.JSON(t, tc.doc), nil)
 		if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tc.want)) {
-			t.Errorf("%s of %s: %s, %v, want %q", tc.op, tc.doc, text(got), err, tc.want)
+			t.Errorf("%s of %s: %s, %v, want %q", tc.op, tc.doc, lenstest.Text(got), err, tc.want)
 		}
 	}
 }
@@ -164,14 +166,14 @@ func TestFormsRefused(t *testing.T) {
 // type as the same number or not at all, and back over themselves as the same bytes.
 func TestNumbersAreTheSame(t *testing.T) {
 	t.Parallel()
-	lenses := map[scalar.Type][2]*Lens{}
+	lenses := map[scalar.Type][2]*lens.Lens{}
 	for _, to := range scalar.Number.Targets() {
-		lenses[to] = [2]*Lens{parse(t, fmt.Sprintf("convert: {field: n, from: number, to: %s}", to)), parse(t, fmt.Sprintf("convert: {field: n, from: %s, to: number}", to))}
+		lenses[to] = [2]*lens.Lens{lenstest.Of(t, fmt.Sprintf("convert: {field: n, from: number, to: %s}", to)), lenstest.Of(t, fmt.Sprintf("convert: {field: n, from: %s, to: number}", to))}
 	}
 	taken := 0
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawNumber(t)
-		doc := marshal(t, bson.D{{Key: "n", Value: v}})
+		doc := lenstest.Marshal(t, bson.D{{Key: "n", Value: v}})
 		for to, ls := range lenses {
 			up, err := ls[0].Up(doc, nil)
 			if err != nil {
@@ -255,25 +257,25 @@ func sameNumber(t *rapid.T, a, b bson.RawValue) bool {
 // item, and keeps what only this side has of it.
 func TestItemsAreFoundByTheNumber(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "each: {field: l, match: id, operations: [remove: {field: x}]}")
-	down, err := l.Down(js(t, `{"l":[{"id":{"$numberDouble":"5.0"}}]}`), js(t, `{"l":[{"id":5,"x":1}]}`))
-	if want := js(t, `{"l":[{"id":{"$numberDouble":"5.0"},"x":1}]}`); err != nil || text(down) != text(want) {
-		t.Errorf("%s, %v", text(down), err)
+	l := lenstest.Of(t, "each: {field: l, match: id, operations: [remove: {field: x}]}")
+	down, err := l.Down(lenstest.JSON(t, `{"l":[{"id":{"$numberDouble":"5.0"}}]}`), lenstest.JSON(t, `{"l":[{"id":5,"x":1}]}`))
+	if want := lenstest.JSON(t, `{"l":[{"id":{"$numberDouble":"5.0"},"x":1}]}`); err != nil || lenstest.Text(down) != lenstest.Text(want) {
+		t.Errorf("%s, %v", lenstest.Text(down), err)
 	}
 }
 
 // TestInPlaceTakesTheForm: an update of the records where they are is for their form.
 func TestInPlaceTakesTheForm(t *testing.T) {
 	t.Parallel()
-	change, _, err := parse(t, "normalize: {field: e, steps: [trim]}", "splitList: {field: t, separator: ',', tidy: true}").InPlace("users")
+	change, _, err := lenstest.Of(t, "normalize: {field: e, steps: [trim]}", "splitList: {field: t, separator: ',', tidy: true}").InPlace("users")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := js(t, `{"_id":1,"e":"a","t":["x","y"]}`)
+	want := lenstest.JSON(t, `{"_id":1,"e":"a","t":["x","y"]}`)
 	for _, doc := range []string{`{"_id":1,"e":" a","t":"x, y"}`, `{"_id":1,"e":"a","t":["x","y"]}`} {
-		got, err := change(js(t, doc))
-		if err != nil || text(got) != text(want) {
-			t.Errorf("%s became %s, %v", doc, text(got), err)
+		got, err := change(lenstest.JSON(t, doc))
+		if err != nil || lenstest.Text(got) != lenstest.Text(want) {
+			t.Errorf("%s became %s, %v", doc, lenstest.Text(got), err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package lens
+package lenstest
 
 import (
 	"math"
@@ -12,8 +12,8 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// holds evaluates a condition as transform.Condition defines it, on a decoded document.
-func holds(v any, there bool, path []string, c transform.Condition) bool {
+// Holds evaluates a condition as transform.Condition defines it, on a decoded document.
+func Holds(v any, there bool, path []string, c transform.Condition) bool {
 	if len(path) == 0 {
 		return compares(v, there, c)
 	}
@@ -21,13 +21,13 @@ func holds(v any, there bool, path []string, c transform.Condition) bool {
 		switch v := v.(type) {
 		case bson.D:
 			for _, e := range v {
-				if holds(e.Value, true, path[1:], c) {
+				if Holds(e.Value, true, path[1:], c) {
 					return true
 				}
 			}
 		case bson.A:
 			for _, item := range v {
-				if holds(item, true, path[1:], c) {
+				if Holds(item, true, path[1:], c) {
 					return true
 				}
 			}
@@ -37,7 +37,7 @@ func holds(v any, there bool, path []string, c transform.Condition) bool {
 	if d, ok := v.(bson.D); ok {
 		for _, e := range d {
 			if e.Key == path[0] {
-				return holds(e.Value, true, path[1:], c)
+				return Holds(e.Value, true, path[1:], c)
 			}
 		}
 	}
@@ -139,13 +139,14 @@ func number(v any) (*big.Float, bool) {
 	}
 }
 
-func holdsAll(t *rapid.T, doc bson.Raw, cs []transform.Condition) bool {
+// HoldsAll reports whether a document meets all conditions.
+func HoldsAll(t *rapid.T, doc bson.Raw, cs []transform.Condition) bool {
 	var d bson.D
 	if err := bson.Unmarshal(doc, &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range cs {
-		if !holds(d, true, strings.Split(c.Path, "."), c) {
+		if !Holds(d, true, strings.Split(c.Path, "."), c) {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package lens
+package lenstest
 
 import (
 	"errors"
@@ -9,29 +9,32 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
 // The generators of the property tests: lenses of all operations, and documents of all
 // types. Few names, so that operations and fields often meet.
-var names = []string{"a", "b", "o", "p", "l"}
+var Names = []string{"a", "b", "o", "p", "l"}
 
-// untouched are names that no drawn operation has.
-var untouched = []string{"u", "v"}
+// Untouched are names that no drawn operation has.
+var Untouched = []string{"u", "v"}
 
 // drawPath draws a path; in an item it may be the item itself.
 func drawPath(t *rapid.T, label string, item bool) string {
 	if item && rapid.IntRange(0, 5).Draw(t, label+" is the item") == 0 {
 		return "."
 	}
-	parts := rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, label)
+	parts := rapid.SliceOfN(rapid.SampledFrom(Names), 1, 3).Draw(t, label)
 	return strings.Join(parts, ".")
 }
 
-var drawnHooks = Hooks{"swap": {Up: swapped, Down: swapped}}
+// DrawnHooks are the hooks of lenses that DrawLens draws.
+var DrawnHooks = lens.Hooks{"swap": {Up: Swapped, Down: Swapped}}
 
-func swapped(in []bson.RawValue) ([]bson.RawValue, error) {
+// Swapped is a hook that exchanges two values.
+func Swapped(in []bson.RawValue) ([]bson.RawValue, error) {
 	if len(in) != 2 {
 		return nil, errors.New("it swaps two values")
 	}
@@ -48,7 +51,7 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 	switch rapid.IntRange(0, 20).Draw(t, "operation") {
 	case 0:
 		at := strings.LastIndexByte(a, '.')
-		return fmt.Sprintf("rename: {from: %s, to: %s}", a, a[:at+1]+rapid.SampledFrom(names).Draw(t, "new name"))
+		return fmt.Sprintf("rename: {from: %s, to: %s}", a, a[:at+1]+rapid.SampledFrom(Names).Draw(t, "new name"))
 	case 1, 2:
 		return fmt.Sprintf("move: {from: %s, to: %s}", a, b)
 	case 3:
@@ -82,7 +85,7 @@ func drawOperation(t *rapid.T, depth int, item bool) string {
 		return fmt.Sprintf("%s: {field: %s, separator: ':', tidy: %t}", rapid.SampledFrom([]string{"splitList", "joinList"}).Draw(t, "listing"), a, rapid.Bool().Draw(t, "tidy"))
 	case 16, 17:
 		steps := rapid.SliceOfNDistinct(rapid.SampledFrom(operation.NormalSteps), 1, 4, rapid.ID).Draw(t, "steps")
-		return fmt.Sprintf("normalize: {field: %s, steps: [%s]}", a, joinText(steps))
+		return fmt.Sprintf("normalize: {field: %s, steps: [%s]}", a, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]"))
 	case 18:
 		from := rapid.SampledFrom(scalar.Number.Targets()).Draw(t, "number")
 		if rapid.Bool().Draw(t, "to a number") {
@@ -111,12 +114,12 @@ func celName(path string) string {
 	return path
 }
 
-// drawLens adds operations one at a time, leaving out those that cannot follow.
-func drawLens(t *rapid.T) (*Lens, string) {
-	l, kept := &Lens{}, "operations:"
+// DrawLens adds operations one at a time, leaving out those that cannot follow.
+func DrawLens(t *rapid.T) (*lens.Lens, string) {
+	l, kept := &lens.Lens{}, "operations:"
 	for range rapid.IntRange(1, 7).Draw(t, "operations") {
 		longer := kept + "\n  - " + drawOperation(t, 0, false)
-		if next, err := Parse("drawn.yaml", []byte(longer), WithHooks(drawnHooks)); err == nil {
+		if next, err := lens.Parse("drawn.yaml", []byte(longer), lens.WithHooks(DrawnHooks)); err == nil {
 			l, kept = next, longer
 		}
 	}
@@ -137,7 +140,7 @@ var drawnDecimals = []bson.Decimal128{bson.NewDecimal128(0x303e000000000000, 10)
 
 func drawDoc(t *rapid.T, depth int) bson.D {
 	d := bson.D{}
-	for _, name := range rapid.Permutation(names).Draw(t, "order") {
+	for _, name := range rapid.Permutation(Names).Draw(t, "order") {
 		k := rapid.IntRange(0, 9).Draw(t, name)
 		if name == "l" && k > 3 {
 			k = 8
@@ -169,7 +172,7 @@ func drawItems(t *rapid.T, depth int) any {
 		} else {
 			doc := drawDoc(t, depth+1)
 			if rapid.Bool().Draw(t, "with an id") {
-				doc = append(bson.D{{Key: "b", Value: int32(i)}}, omit(doc, "b")...)
+				doc = append(bson.D{{Key: "b", Value: int32(i)}}, Omit(doc, "b")...)
 			}
 			item = doc
 		}
@@ -181,7 +184,8 @@ func drawItems(t *rapid.T, depth int) any {
 	return m
 }
 
-func omit(d bson.D, name string) bson.D {
+// Omit returns a document without a field.
+func Omit(d bson.D, name string) bson.D {
 	out := bson.D{}
 	for _, e := range d {
 		if e.Key != name {
@@ -191,15 +195,15 @@ func omit(d bson.D, name string) bson.D {
 	return out
 }
 
-// drawRecord is a document with an _id, and with fields among the others that no lens
+// DrawRecord is a document with an _id, and with fields among the others that no lens
 // touches.
-func drawRecord(t *rapid.T) bson.Raw {
+func DrawRecord(t *rapid.T) bson.Raw {
 	d := bson.D{{Key: "_id", Value: 1}}
 	for i, e := range drawDoc(t, 0) {
-		if i < len(untouched) {
-			d = append(d, bson.E{Key: untouched[i], Value: rapid.SampledFrom(everyType).Draw(t, untouched[i])})
+		if i < len(Untouched) {
+			d = append(d, bson.E{Key: Untouched[i], Value: rapid.SampledFrom(everyType).Draw(t, Untouched[i])})
 		}
 		d = append(d, e)
 	}
-	return marshal(t, d)
+	return Marshal(t, d)
 }

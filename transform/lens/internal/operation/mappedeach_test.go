@@ -1,4 +1,4 @@
-package lens
+package operation_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // TestMappedConditionsOfEachOperation is TestMappedConditionsMeanTheSame without chance:
@@ -64,7 +65,7 @@ func TestMappedConditionsOfEachOperation(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(op, "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			l := parse(t, op)
+			l := lenstest.Of(t, op)
 			mapped := 0
 			for _, way := range []struct {
 				name    string
@@ -110,7 +111,7 @@ func decoded(t *testing.T, doc bson.Raw) bson.D {
 
 func allHold(d bson.D, cs []transform.Condition) bool {
 	for _, c := range cs {
-		if !holds(d, true, strings.Split(c.Path, "."), c) {
+		if !lenstest.Holds(d, true, strings.Split(c.Path, "."), c) {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package lens
+package operation_test
 
 import (
 	"errors"
@@ -15,6 +15,7 @@ import (
 
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -45,11 +46,11 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 	t.Parallel()
 	mapped, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		l, text := drawLens(t)
+		l, text := lenstest.DrawLens(t)
 		var paths []string
 		for range 4 {
-			parts := rapid.SliceOfN(rapid.SampledFrom(append([]string{"*"}, names...)), 0, 2).Draw(t, "condition path")
-			paths = append(paths, strings.Join(append([]string{rapid.SampledFrom(names).Draw(t, "first part")}, parts...), "."))
+			parts := rapid.SliceOfN(rapid.SampledFrom(append([]string{"*"}, lenstest.Names...)), 0, 2).Draw(t, "condition path")
+			paths = append(paths, strings.Join(append([]string{rapid.SampledFrom(lenstest.Names).Draw(t, "first part")}, parts...), "."))
 		}
 		for _, way := range []struct {
 			run     func(doc, have bson.Raw) (bson.Raw, error)
@@ -57,7 +58,7 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 		}{{l.Up, l.UpMapping()}, {l.Down, l.DownMapping()}} {
 			var docs []bson.Raw
 			for range 5 {
-				docs = append(docs, drawRecord(t))
+				docs = append(docs, lenstest.DrawRecord(t))
 			}
 			for range 5 {
 				cs := []transform.Condition{drawCondition(t, paths)}
@@ -78,7 +79,7 @@ func TestMappedConditionsMeanTheSame(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					got, want := holdsAll(t, y, far), holdsAll(t, x, cs)
+					got, want := lenstest.HoldsAll(t, y, far), lenstest.HoldsAll(t, x, cs)
 					if got != want {
 						t.Fatalf("%s\n%v is %t of %s\n%v is %t of %s", text, cs, want, x, far, got, y)
 					}
@@ -115,7 +116,7 @@ func TestMappedConversions(t *testing.T) {
 	mapped := map[string]int{}
 	for _, from := range scalar.Types {
 		for _, to := range from.Targets() {
-			l := parse(t, fmt.Sprintf("convert: {field: a, from: %s, to: %s}", from, to))
+			l := lenstest.Of(t, fmt.Sprintf("convert: {field: a, from: %s, to: %s}", from, to))
 			for _, v := range append(values[from], nil) {
 				x, err := bson.Marshal(bson.D{{Key: "a", Value: v}})
 				if err != nil {
@@ -137,7 +138,7 @@ func TestMappedConversions(t *testing.T) {
 						if bson.Unmarshal(x, &dx) != nil || bson.Unmarshal(y, &dy) != nil {
 							t.Fatal("unmarshal")
 						}
-						if got, want := holds(dy, true, []string{"a"}, far[0]), holds(dx, true, []string{"a"}, c); len(far) != 1 || got != want {
+						if got, want := lenstest.Holds(dy, true, []string{"a"}, far[0]), lenstest.Holds(dx, true, []string{"a"}, c); len(far) != 1 || got != want {
 							t.Errorf("%s to %s: %v is %t of %s, %v is %t of %s", from, to, c, want, bson.Raw(x), far, got, y)
 						}
 					}
@@ -204,7 +205,7 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parse(t, tc.ops...)
+			l := lenstest.Of(t, tc.ops...)
 			m := l.UpMapping()
 			if tc.down {
 				m = l.DownMapping()
@@ -225,7 +226,7 @@ func TestCompare(t *testing.T) {
 
 func TestFieldAndOrder(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "move: {from: o.home, to: links.home}", "split: {field: o.at, to: [host, port], separator: ':'}",
+	l := lenstest.Of(t, "rename: {from: section, to: category}", "move: {from: o.home, to: links.home}", "split: {field: o.at, to: [host, port], separator: ':'}",
 		"convert: {field: size, from: int, to: long}", "convert: {field: when, from: rfc3339, to: date}", "remove: {field: legacy}", "add: {field: state, default: new}",
 		"wrap: {field: tag}", "each: {field: items, in: list, operations: [move: {from: x.y, to: z}]}")
 	for _, tc := range []struct {

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/examples/packages"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // fortyFields is a record of about 1 KB: a name, 36 texts, two numbers and a list of two
@@ -33,7 +34,7 @@ func fortyFields(b *testing.B) bson.D {
 func BenchmarkTransform(b *testing.B) {
 	const rekey = "key: {from: 'projects/{p}/secrets/{s}', to: 'projects/{p}/regions/{r}/secrets/{s}', with: {r: us-west2}}\n"
 	const parts = "fanOut: {field: parts, as: list, kind: parts, key: '{_key}/parts/{id}', id: id, order: position}"
-	three := orders("rename: {from: field10, to: alpha}", "convert: {field: size, from: int, to: long}", "move: {from: field20, to: o.field20}")
+	three := lenstest.Orders("rename: {from: field10, to: alpha}", "convert: {field: size, from: int, to: long}", "move: {from: field20, to: o.field20}")
 	for _, bm := range []struct {
 		name, lens string
 		down       bool
@@ -42,16 +43,16 @@ func BenchmarkTransform(b *testing.B) {
 		{"no-op", "operations: []", false},
 		{"3 of 40", three, false},
 		{"re-key", rekey + "operations: []", false},
-		{"1 to 3", orders(parts), false},
-		{"3 to 1", orders(parts), true},
+		{"1 to 3", lenstest.Orders(parts), false},
+		{"3 to 1", lenstest.Orders(parts), true},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			src := []record.Record{rec(b, "old", fortyFields(b))}
+			src := []record.Record{lenstest.Record(b, "old", fortyFields(b))}
 			if bm.lens == "" {
 				measure(b, src, func() error { copyRecords(src); return nil })
 				return
 			}
-			up, down := ways(b, parsed(b, bm.lens))
+			up, down := lenstest.Ways(b, lenstest.Parse(b, bm.lens))
 			id, _, err := up.GroupOf("old", src[0].Key)
 			if err != nil {
 				b.Fatal(err)
@@ -120,7 +121,7 @@ func measure(b *testing.B, src []record.Record, f func() error) {
 
 // BenchmarkDecoded is what the three changes cost through a decoded document.
 func BenchmarkDecoded(b *testing.B) {
-	src := []record.Record{rec(b, "old", fortyFields(b))}
+	src := []record.Record{lenstest.Record(b, "old", fortyFields(b))}
 	measure(b, src, func() error {
 		var d bson.D
 		if err := bson.Unmarshal(src[0].Doc, &d); err != nil {
@@ -147,7 +148,7 @@ func BenchmarkPackages(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	up, _ := ways(b, parsed(b, string(packages.Lens())))
+	up, _ := lenstest.Ways(b, lenstest.Parse(b, string(packages.Lens())))
 	groups := make([]transform.Group, len(docs))
 	for i, d := range docs {
 		key, err := record.KeyOfDoc(d)

@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -40,7 +41,7 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 	for i, v := range in {
 		val, err := toCEL(v)
 		if err != nil {
-			return nil, &valueError{i, err}
+			return nil, &operation.ValueError{Index: i, Err: err}
 		}
 		vars[x.names[i]] = val
 	}
@@ -121,7 +122,7 @@ func converter(name, id string, from, result *cel.Type, to scalar.Type) cel.EnvO
 	})))
 }
 
-func (p *lensParser) compute(n ast.Node) (op, error) {
+func (p *lensParser) compute(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "compute", []string{"from", "to", "up", "down"}, []string{"fieldOrder"})
 	if err != nil {
 		return nil, err
@@ -142,10 +143,10 @@ func (p *lensParser) compute(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &calc{name: fmt.Sprintf("compute %s from %s", pathNames(to), pathNames(from)), from: from, to: to, up: up.calculate, down: down.calculate}
+	o := &operation.Calc{Name: fmt.Sprintf("compute %s from %s", operation.PathNames(to), operation.PathNames(from)), From: from, To: to, Up: up.calculate, Down: down.calculate}
 	// Only objects that an expression builds lose their order. Others pass with their bytes.
 	if !exact {
-		o.anyFrom, o.anyTo = down.builds, up.builds
+		o.AnyFrom, o.AnyTo = down.builds, up.builds
 	}
 	return o, nil
 }

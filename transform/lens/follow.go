@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -24,7 +25,7 @@ type Following struct {
 	Revision string // digest of the update's effect
 	Imports  []transform.Import
 
-	ops []op
+	ops []operation.Op
 }
 
 // HasReferences reports whether the lens follows the keys of any kind.
@@ -86,7 +87,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		}
 		targets[o.to] = &to
 	}
-	if f.ops, err = f.following(kind, l.up.ops, nil, keys, targets); err != nil {
+	if f.ops, err = f.following(kind, l.up.Ops, nil, keys, targets); err != nil {
 		return refuse("%v", err)
 	}
 	f.Revision = "follow " + hex.EncodeToString(h.Sum(nil)[:8])
@@ -95,8 +96,8 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 
 // following converts the operations of a lens to those of a data update. within is the path of the
 // enclosing items.
-func (f *Following) following(kind string, ops []op, within edit.Path, keys transform.Keys, targets map[*target]*target) ([]op, error) {
-	out := make([]op, 0, len(ops))
+func (f *Following) following(kind string, ops []operation.Op, within edit.Path, keys transform.Keys, targets map[*target]*target) ([]operation.Op, error) {
+	out := make([]operation.Op, 0, len(ops))
 	for _, o := range ops {
 		switch o := o.(type) {
 		case *reference:
@@ -105,14 +106,14 @@ func (f *Following) following(kind string, ops []op, within edit.Path, keys tran
 			step := &follow{reference: &r, leave: keys}
 			f.Imports = append(f.Imports, transform.Import{Service: r.to.service, Kind: r.to.kind, From: kind, Field: within.Join(r.field).String(), Keys: keys, Asks: r.to.looksUp(keys)})
 			out = append(out, step)
-		case *each:
-			inner, err := f.following(kind, o.run.ops, within.Join(o.field), keys, targets)
+		case *operation.Each:
+			inner, err := f.following(kind, o.Run.Ops, within.Join(o.Field), keys, targets)
 			if err != nil {
 				return nil, err
 			}
 			// Copy the each: other users of the lens keep its operations.
 			items := *o
-			items.run = program{ops: inner}
+			items.Run = operation.Program{Ops: inner}
 			out = append(out, &items)
 		default:
 			return nil, fmt.Errorf("%s: a data update that follows references changes nothing else: move it to one of its own", o)
@@ -144,8 +145,8 @@ func (f *Following) run(doc bson.Raw, answers transform.Answers, asked *[]transf
 		return nil, err
 	}
 	for _, o := range f.ops {
-		if err := o.apply(e, root); err != nil {
-			return nil, recordError(o, err)
+		if err := o.Apply(e, root); err != nil {
+			return nil, operation.RecordError(o, err)
 		}
 	}
 	// Return doc itself, so that the caller writes nothing.
@@ -162,7 +163,7 @@ type follow struct {
 	leave transform.Keys
 }
 
-func (o *follow) apply(e *edit.Editor, root *edit.Node) error {
+func (o *follow) Apply(e *edit.Editor, root *edit.Node) error {
 	// The keys of this kind do not change.
 	if o.to.keys == nil {
 		return nil

@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // The other service's lenses, by their files.
@@ -24,22 +26,22 @@ var accounts = map[string]string{
 const imported = "imports: {accounts: [users.yaml, ids.yaml, teams.yaml, numbers.yaml, alike.yaml, same.yaml]}\n"
 
 // following is a data update of operations, over the lenses of accounts.
-func following(t testing.TB, keys transform.Keys, operations ...string) (*Following, error) {
+func following(t testing.TB, keys transform.Keys, operations ...string) (*lens.Following, error) {
 	t.Helper()
 	text := imported + "operations:\n"
 	for _, o := range operations {
 		text += "  - " + o + "\n"
 	}
-	l, err := Parse("bills.yaml", []byte(text))
+	l, err := lens.Parse("bills.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.follow("bills", keys, accountSet())
+	return l.FollowIn("bills", keys, accountSet())
 }
 
-func accountSet() *Set {
-	s := NewSet()
-	s.load = func(file string) ([]byte, error) { return []byte(accounts[file]), nil }
+func accountSet() *lens.Set {
+	s := lens.NewSet()
+	s.Load(func(file string) ([]byte, error) { return []byte(accounts[file]), nil })
 	return s
 }
 
@@ -69,7 +71,7 @@ func TestFollow(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			changes := map[transform.Keys]*Following{}
+			changes := map[transform.Keys]*lens.Following{}
 			for _, keys := range transform.AllKeys {
 				f, err := following(t, keys, tc.op)
 				if keys == transform.BothKeys && tc.both == "" {
@@ -84,29 +86,29 @@ func TestFollow(t *testing.T) {
 				t.Helper()
 				for _, when := range []string{"first", "second"} {
 					var err error
-					if doc, err = changes[keys].Change(doc, nil); err != nil || !strings.Contains(text(doc), want) {
-						t.Fatalf("%s, %s time: %s, %v; want %s", keys, when, text(doc), err, want)
+					if doc, err = changes[keys].Change(doc, nil); err != nil || !strings.Contains(lenstest.Text(doc), want) {
+						t.Fatalf("%s, %s time: %s, %v; want %s", keys, when, lenstest.Text(doc), err, want)
 					}
 				}
 				return doc
 			}
-			old, now := js(t, tc.old), js(t, tc.now)
+			old, now := lenstest.JSON(t, tc.old), lenstest.JSON(t, tc.now)
 			if got := become(transform.NewKeys, old, ""); !bytes.Equal(got, now) {
-				t.Errorf("up to %s, want %s", text(got), tc.now)
+				t.Errorf("up to %s, want %s", lenstest.Text(got), tc.now)
 			}
 			if got := become(transform.OldKeys, now, ""); !bytes.Equal(got, old) {
-				t.Errorf("back to %s, want %s", text(got), tc.old)
+				t.Errorf("back to %s, want %s", lenstest.Text(got), tc.old)
 			}
 			if tc.both == "" {
 				return
 			}
-			want := text(js(t, `{"x":{`+tc.both+`}}`).Lookup("x").Document())
+			want := lenstest.Text(lenstest.JSON(t, `{"x":{`+tc.both+`}}`).Lookup("x").Document())
 			want = want[1 : len(want)-1]
 			if got := become(transform.NewKeys, become(transform.BothKeys, old, want), ""); !bytes.Equal(got, now) {
-				t.Errorf("held both, and up to %s", text(got))
+				t.Errorf("held both, and up to %s", lenstest.Text(got))
 			}
 			if got := become(transform.OldKeys, become(transform.BothKeys, now, want), ""); !bytes.Equal(got, old) {
-				t.Errorf("held both, and back to %s", text(got))
+				t.Errorf("held both, and back to %s", lenstest.Text(got))
 			}
 		})
 	}
@@ -131,8 +133,8 @@ func TestFollowMixed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.Change(js(t, tc.was), nil); err != nil || !bytes.Equal(got, js(t, tc.now)) {
-			t.Errorf("%s: %s, %v", tc.keys, text(got), err)
+		if got, err := f.Change(lenstest.JSON(t, tc.was), nil); err != nil || !bytes.Equal(got, lenstest.JSON(t, tc.now)) {
+			t.Errorf("%s: %s, %v", tc.keys, lenstest.Text(got), err)
 		}
 	}
 	f, err := following(t, transform.BothKeys, ops[1])
@@ -144,8 +146,8 @@ func TestFollowMixed(t *testing.T) {
 		`{"a":1,"owners":["users/ann","orgs/acme/users/ann"]}`:                         `{"a":1}`,
 		`{"owner":"users/eve","owners":"x"}`:                                           `{"owner":"users/eve","owners":["users/eve","orgs/acme/users/eve"]}`,
 	} {
-		if got, err := f.Change(js(t, was), nil); err != nil || !bytes.Equal(got, js(t, now)) {
-			t.Errorf("%s became %s, %v", was, text(got), err)
+		if got, err := f.Change(lenstest.JSON(t, was), nil); err != nil || !bytes.Equal(got, lenstest.JSON(t, now)) {
+			t.Errorf("%s became %s, %v", was, lenstest.Text(got), err)
 		}
 	}
 }
@@ -157,7 +159,7 @@ func TestFollowLookup(t *testing.T) {
 	ask := func(kind string, key record.Key, up bool) transform.Question {
 		return transform.Question{Service: "accounts", Old: kind, New: kind, Key: key, Up: up}
 	}
-	number, err := record.KeyOf(js(t, `{"n":7}`).Lookup("n"))
+	number, err := record.KeyOf(lenstest.JSON(t, `{"n":7}`).Lookup("n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func TestFollowLookup(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc := js(t, tc.was)
+			doc := lenstest.JSON(t, tc.was)
 			asked, err := f.Questions(doc)
 			if err != nil || len(asked) != len(tc.asked) || len(asked) > 0 && asked[0] != tc.asked[0] {
 				t.Errorf("asked %v, %v", asked, err)
@@ -195,12 +197,12 @@ func TestFollowLookup(t *testing.T) {
 			got, err := f.Change(doc, tc.answers)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("%s, %v; want %s", text(got), err, tc.err)
+					t.Errorf("%s, %v; want %s", lenstest.Text(got), err, tc.err)
 				}
 				return
 			}
-			if err != nil || !bytes.Equal(got, js(t, tc.now)) {
-				t.Errorf("%s, %v", text(got), err)
+			if err != nil || !bytes.Equal(got, lenstest.JSON(t, tc.now)) {
+				t.Errorf("%s, %v", lenstest.Text(got), err)
 			}
 		})
 	}
@@ -239,11 +241,11 @@ func TestFollowErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l, err := Parse("bills.yaml", []byte(imported+tc.operations))
+			l, err := lens.Parse("bills.yaml", []byte(imported+tc.operations))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.follow("bills", transform.BothKeys, accountSet()); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			if _, err := l.FollowIn("bills", transform.BothKeys, accountSet()); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("%v, want %s", err, tc.want)
 			}
 		})
@@ -253,7 +255,7 @@ func TestFollowErrors(t *testing.T) {
 		"reference: {field: f, kind: users, service: accounts, both: f}":       "both must be another field of the object that has f",
 		"reference: {field: o.f, kind: users, service: accounts, both: names}": "both must be another field of the object that has o.f",
 	} {
-		if _, err := Parse("bills.yaml", []byte(imported+"operations:\n  - "+text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lens.Parse("bills.yaml", []byte(imported+"operations:\n  - "+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -261,7 +263,7 @@ func TestFollowErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Change(js(t, `{"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "no key of users in either version") {
+	if _, err := f.Change(lenstest.JSON(t, `{"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "no key of users in either version") {
 		t.Errorf("no key: %v", err)
 	}
 }
@@ -297,14 +299,14 @@ func TestDisjoint(t *testing.T) {
 		{"{from: {a: 'u/{x}'}, to: {a: 'v/{x}'}}", true},
 		{"{from: {a: '{x}'}, to: {a: 'v{x}'}}", false},
 	} {
-		l, err := Parse("k.yaml", []byte("key: "+tc.key+"\noperations: []"))
+		l, err := lens.Parse("k.yaml", []byte("key: "+tc.key+"\noperations: []"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.keys.From.Disjoint(l.keys.To, l.keys); got != tc.want {
+		if got := l.Keys().From.Disjoint(l.Keys().To, l.Keys()); got != tc.want {
 			t.Errorf("%s: %v", tc.key, got)
 		}
-		if got := l.keys.To.Disjoint(l.keys.From, l.keys); got != tc.want {
+		if got := l.Keys().To.Disjoint(l.Keys().From, l.Keys()); got != tc.want {
 			t.Errorf("%s, the other way round: %v", tc.key, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -10,7 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // FuzzParse: no text makes the parser panic, and what it accepts runs both ways.
@@ -36,7 +38,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := Parse("fuzz.yaml", text, WithHooks(drawnHooks))
+		l, err := lens.Parse("fuzz.yaml", text, lens.WithHooks(lenstest.DrawnHooks))
 		if err != nil {
 			return
 		}
@@ -64,7 +66,7 @@ func FuzzParse(f *testing.F) {
 // FuzzRaw: no bytes make a lens panic, a well-formed document gives a well-formed one,
 // and it comes back.
 func FuzzRaw(f *testing.F) {
-	l := parse(f, "rename: {from: a, to: b}", "move: {from: c, to: o.c}", "convert: {field: n, from: int, to: string}", "convert: {field: o.d, from: date, to: rfc3339}",
+	l := lenstest.Of(f, "rename: {from: a, to: b}", "move: {from: c, to: o.c}", "convert: {field: n, from: int, to: string}", "convert: {field: o.d, from: date, to: rfc3339}",
 		"convert: {field: t, table: {x: 1}}", "remove: {field: r}",
 		"wrap: {field: w}", "unwrap: {field: uw}", "split: {field: s1, to: [s2, o.s3], separator: ':'}", "copy: {from: n, to: copied}",
 		"each: {field: l, match: id, operations: [rename: {from: x, to: y}, remove: {field: z}]}", "each: {field: v, operations: [convert: {field: ., from: int, to: long}]}",

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // Hook is a pair of functions for changes that no operation can express. Up gets one value for each
@@ -31,7 +32,7 @@ type Hooks map[string]Hook
 // WithHooks makes hooks available to a lens.
 func WithHooks(h Hooks) Option { return func(p *lensParser) { p.hooks = h } }
 
-func (p *lensParser) hook(n ast.Node) (op, error) {
+func (p *lensParser) hook(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "hook", []string{"name", "from", "to"}, []string{"fieldOrder"})
 	if err != nil {
 		return nil, err
@@ -68,10 +69,10 @@ func (p *lensParser) hook(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &calc{name: "hook " + name, from: from, to: to, up: checked(h.Up), down: checked(h.Down)}
+	o := &operation.Calc{Name: "hook " + name, From: from, To: to, Up: checked(h.Up), Down: checked(h.Down)}
 	if !exact {
 		// A hook declares nothing about single fields, so all of them may differ in order.
-		o.anyFrom, o.anyTo = slices.Repeat([]bool{true}, len(from)), slices.Repeat([]bool{true}, len(to))
+		o.AnyFrom, o.AnyTo = slices.Repeat([]bool{true}, len(from)), slices.Repeat([]bool{true}, len(to))
 	}
 	return o, nil
 }
@@ -100,7 +101,7 @@ const (
 var fieldOrders = []fieldOrder{orderAny, orderExact}
 
 // checked refuses malformed results, which would make the whole document malformed.
-func checked(f calculation) calculation {
+func checked(f operation.Calculation) operation.Calculation {
 	return func(in []bson.RawValue) ([]bson.RawValue, error) {
 		out, err := f(in)
 		if err != nil {

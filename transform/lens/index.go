@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // MapIndex returns the index spec for the new side that corresponds to an index of the old side, in
@@ -20,7 +21,7 @@ func (l *Lens) MapIndex(spec bson.Raw) (bson.Raw, error) {
 		return nil, fmt.Errorf("map index: %w", err)
 	}
 	name, _ := field(ix, "name").(string)
-	out, err := l.along(l.up.ops, "new").mapIndex(ix)
+	out, err := l.along(l.up.Ops, "new").mapIndex(ix)
 	if err != nil {
 		return nil, fmt.Errorf("map index %s: %w", name, err)
 	}
@@ -39,7 +40,7 @@ func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 		return nil, fmt.Errorf("map index back: %w", err)
 	}
 	name, _ := field(ix, "name").(string)
-	old, err := l.along(l.down.ops, "old").mapIndex(ix)
+	old, err := l.along(l.down.Ops, "old").mapIndex(ix)
 	if err != nil {
 		return nil, fmt.Errorf("map index %s back: %w", name, err)
 	}
@@ -57,12 +58,12 @@ func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 
 // indexMap maps paths through operations, from either side to the other.
 type indexMap struct {
-	ops   []op
+	ops   []operation.Op
 	rekey bool   // the _id has another form on the other side
 	side  string // name of the other side, for errors
 }
 
-func (l *Lens) along(ops []op, side string) indexMap {
+func (l *Lens) along(ops []operation.Op, side string) indexMap {
 	return indexMap{ops: ops, rekey: l.keys != nil, side: side}
 }
 
@@ -160,17 +161,17 @@ func (m indexMap) mapPath(dotted string, exact bool) (string, error) {
 		return "", err
 	}
 	for _, o := range m.ops {
-		next, f := o.trace(p)
+		next, f := o.Trace(p)
 		switch {
-		case f == gone:
+		case f == operation.Gone:
 			return "", fmt.Errorf("field %s is not there on the %s side (%s)", p, m.side, o)
-		case f == clashes:
+		case f == operation.Clashes:
 			return "", fmt.Errorf("field %s is one that the lens makes (%s)", p, o)
-		case f == spread:
+		case f == operation.Spread:
 			return "", fmt.Errorf("field %s is made into others on the %s side (%s)", p, m.side, o)
-		case f == covers:
+		case f == operation.Covers:
 			return "", fmt.Errorf("field %s holds others on the %s side (%s)", p, m.side, o)
-		case f == converted && exact:
+		case f == operation.Converted && exact:
 			return "", fmt.Errorf("field %s has other values on the %s side (%s)", p, m.side, o)
 		}
 		p = next
@@ -226,7 +227,7 @@ func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 // additional fields.
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}
-	namesOf(names, l.up.ops)
+	namesOf(names, l.up.Ops)
 	if l.keys != nil {
 		names[string(edit.FieldID)] = string(edit.FieldID)
 	}
@@ -242,9 +243,9 @@ func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool)
 }
 
 // namesOf collects the names of the fields that operations touch, with a path for each.
-func namesOf(names map[string]string, ops []op) {
+func namesOf(names map[string]string, ops []operation.Op) {
 	for _, o := range ops {
-		for _, p := range pathsOf(o) {
+		for _, p := range operation.PathsOf(o) {
 			// A schema names each level of a path alone, so collect the outer and the inner names.
 			for _, part := range []string{string(p[0]), string(p[len(p)-1])} {
 				if part != edit.ItemPart {
@@ -255,8 +256,8 @@ func namesOf(names map[string]string, ops []op) {
 				names[string(p[1])] = p.String()
 			}
 		}
-		if e, ok := o.(*each); ok {
-			namesOf(names, e.run.ops)
+		if e, ok := o.(*operation.Each); ok {
+			namesOf(names, e.Run.Ops)
 		}
 	}
 }

@@ -1,13 +1,16 @@
-package lens
+package lens_test
 
 import (
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 func TestMapIndex(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
+	l := lenstest.Of(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
 		"remove: {field: legacy}", "add: {field: schema, value: 2}", "rename: {from: o, to: p}", "convert: {field: at, from: epoch, to: date}",
 		"each: {field: items, in: list, operations: [rename: {from: n, to: m}]}", "each: {field: by, in: map, operations: [rename: {from: n, to: m}]}", "each: {field: some, operations: [rename: {from: n, to: m}]}",
 		"split: {field: addr, to: [host, port], separator: ':'}", "each: {field: tags, operations: [convert: {field: ., from: int, to: string}]}")
@@ -37,15 +40,15 @@ func TestMapIndex(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := l.MapIndex(js(t, tc.spec))
+			got, err := l.MapIndex(lenstest.JSON(t, tc.spec))
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("%s, error %v, want %q", text(got), err, tc.err)
+					t.Errorf("%s, error %v, want %q", lenstest.Text(got), err, tc.err)
 				}
 				return
 			}
-			if err != nil || text(got) != text(js(t, tc.want)) {
-				t.Errorf("%s, %v\nwant %s", text(got), err, tc.want)
+			if err != nil || lenstest.Text(got) != lenstest.Text(lenstest.JSON(t, tc.want)) {
+				t.Errorf("%s, %v\nwant %s", lenstest.Text(got), err, tc.want)
 			}
 		})
 	}
@@ -53,7 +56,7 @@ func TestMapIndex(t *testing.T) {
 
 func TestTouchesValidator(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "convert: {field: o.size, from: int, to: long}", "each: {field: items, operations: [rename: {from: n.x, to: n.y}]}")
+	l := lenstest.Of(t, "rename: {from: section, to: category}", "convert: {field: o.size, from: int, to: long}", "each: {field: items, operations: [rename: {from: n.x, to: n.y}]}")
 	for _, tc := range []struct {
 		validator string
 		want      bool
@@ -69,11 +72,58 @@ func TestTouchesValidator(t *testing.T) {
 		{`{"$jsonSchema":{"properties":{"name":{"bsonType":"string"}}}}`, false},
 		{`{"$jsonSchema":{"properties":{"name":{}},"additionalProperties":false}}`, true},
 	} {
-		if _, got := l.TouchesValidator(js(t, tc.validator)); got != tc.want {
+		if _, got := l.TouchesValidator(lenstest.JSON(t, tc.validator)); got != tc.want {
 			t.Errorf("%s: %t", tc.validator, got)
 		}
-		if _, got := parse(t).TouchesValidator(js(t, tc.validator)); got {
+		if _, got := lenstest.Of(t).TouchesValidator(lenstest.JSON(t, tc.validator)); got {
 			t.Errorf("%s: touched by a lens without operations", tc.validator)
+		}
+	}
+}
+
+// TestIndexesOfManyKinds: what would mean something else among other kinds and keys is
+// refused by name.
+func TestIndexesOfManyKinds(t *testing.T) {
+	t.Parallel()
+	l, err := lens.Parse("test.yaml", []byte(`
+key: {from: "k/{k}", to: "n/{r}/{k}", with: {r: {field: place.region}}}
+operations:
+  - fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{index}"}
+  - gather: {kind: notes, field: note, as: object, key: "{_key}"}
+  - reference: {field: twin, kind: other}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		`{"key":{"x":1},"name":"x_1"}`:                                               "",
+		`{"key":{"x":1,"_id":1},"name":"x_1__id_1"}`:                                 "",
+		`{"key":{"_id.x":1},"name":"n"}`:                                             "the _id has another form",
+		`{"key":{"twin":1},"name":"twin_1"}`:                                         "",
+		`{"key":{"x":1},"name":"n","partialFilterExpression":{"_id":{"$gt":"k/b"}}}`: "the _id has another form",
+		`{"key":{"x":1},"name":"n","partialFilterExpression":{"twin":"k/1"}}`:        "field twin has other values",
+		`{"key":{"lines.sku":1},"name":"n"}`:                                         "field lines.sku is not there on the new side (fanOut lines)",
+		`{"key":{"place.region":1},"name":"n"}`:                                      "field place.region is not there on the new side (key variable r in field place.region)",
+		`{"key":{"place":1},"name":"n"}`:                                             "field place holds others",
+		`{"key":{"note.x":1},"name":"n"}`:                                            "field note.x is one that the lens makes (gather note)",
+	} {
+		got, err := l.MapIndex(lenstest.JSON(t, spec))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s, %v; want %q", spec, got, err, want)
+		}
+		if err == nil && lenstest.Text(got) != lenstest.Text(lenstest.JSON(t, spec)) {
+			t.Errorf("%s became %s", spec, got)
+		}
+	}
+	for validator, want := range map[string]bool{
+		`{"x":{"$type":"string"}}`:          false,
+		`{"_id":{"$regex":"^k/"}}`:          true,
+		`{"lines":{"$type":"array"}}`:       true,
+		`{"note":{"$exists":false}}`:        true,
+		`{"$expr":{"$eq":["$twin","k/1"]}}`: true,
+	} {
+		if _, got := l.TouchesValidator(lenstest.JSON(t, validator)); got != want {
+			t.Errorf("%s: %t", validator, got)
 		}
 	}
 }

@@ -29,10 +29,10 @@ func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error)
 	switch {
 	case l.keys != nil:
 		return refuse("key changes names")
-	case len(l.fans) > 0 && l.fans[0].gather:
-		return refuse("gather takes records of %s in", l.fans[0].kind)
+	case len(l.fans) > 0 && l.fans[0].Gather:
+		return refuse("gather takes records of %s in", l.fans[0].Kind)
 	case len(l.fans) > 0:
-		return refuse("fanOut makes records of %s", l.fans[0].kind)
+		return refuse("fanOut makes records of %s", l.fans[0].Kind)
 	case len(l.references) > 0:
 		return refuse("reference follows keys that change")
 	}
@@ -48,8 +48,8 @@ func (l *Lens) bringUp(doc bson.Raw) (bson.Raw, error) {
 	// The document itself supplies the fields that only the new side has; a record that is new gets
 	// defaults. Forms are not kept, because changing them is the purpose of the update.
 	up := l.up
-	up.forms = nil
-	if held, err := up.run(down, doc); err != nil || !bytes.Equal(held, doc) {
+	up.Forms = nil
+	if held, err := up.Run(down, doc); err != nil || !bytes.Equal(held, doc) {
 		return l.Up(doc, nil)
 	}
 	// A conversion without a complement shows the defaults that the document may lack.

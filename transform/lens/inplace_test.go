@@ -1,9 +1,12 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 func TestInPlace(t *testing.T) {
@@ -37,14 +40,14 @@ func TestInPlace(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			change, _, err := parse(t, tc.ops...).InPlace("items")
+			change, _, err := lenstest.Of(t, tc.ops...).InPlace("items")
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc := js(t, tc.old)
+			doc := lenstest.JSON(t, tc.old)
 			for _, when := range []string{"first", "second"} {
-				if doc, err = change(doc); err != nil || !bytes.Equal(doc, js(t, tc.new)) {
-					t.Fatalf("%s time: %s, %v; want %s", when, text(doc), err, tc.new)
+				if doc, err = change(doc); err != nil || !bytes.Equal(doc, lenstest.JSON(t, tc.new)) {
+					t.Fatalf("%s time: %s, %v; want %s", when, lenstest.Text(doc), err, tc.new)
 				}
 			}
 		})
@@ -53,19 +56,19 @@ func TestInPlace(t *testing.T) {
 
 func TestInPlaceErrors(t *testing.T) {
 	t.Parallel()
-	change, _, err := parse(t, "add: {field: schema, value: 2}").InPlace("items")
+	change, _, err := lenstest.Of(t, "add: {field: schema, value: 2}").InPlace("items")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Not ours to replace: the lens declares that only the lens decides on it.
-	if doc, err := change(js(t, `{"_id":1,"schema":1}`)); err == nil {
-		t.Errorf("another constant became %s", text(doc))
+	if doc, err := change(lenstest.JSON(t, `{"_id":1,"schema":1}`)); err == nil {
+		t.Errorf("another constant became %s", lenstest.Text(doc))
 	}
-	if change, _, err = parse(t, "rename: {from: a, to: b}", "add: {field: region, default: us}").InPlace("items"); err != nil {
+	if change, _, err = lenstest.Of(t, "rename: {from: a, to: b}", "add: {field: region, default: us}").InPlace("items"); err != nil {
 		t.Fatal(err)
 	}
-	if doc, err := change(js(t, `{"_id":1,"a":2,"region":"eu"}`)); err == nil {
-		t.Errorf("a document of both sides became %s", text(doc))
+	if doc, err := change(lenstest.JSON(t, `{"_id":1,"a":2,"region":"eu"}`)); err == nil {
+		t.Errorf("a document of both sides became %s", lenstest.Text(doc))
 	}
 }
 
@@ -79,7 +82,7 @@ func TestInPlaceRefuses(t *testing.T) {
 		{"operations:\n  - gather: {kind: ratings, field: rating, as: object, key: \"{_key}/rating\"}", "gather takes records of ratings in"},
 		{"operations:\n  - reference: {field: source, kind: self}", "reference follows keys"},
 	} {
-		l, err := Parse("test.yaml", []byte(tc.text))
+		l, err := lens.Parse("test.yaml", []byte(tc.text))
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, tc.text)
 		}
@@ -87,8 +90,8 @@ func TestInPlaceRefuses(t *testing.T) {
 			t.Errorf("%v, want %s", err, tc.want)
 		}
 	}
-	_, one, _ := parse(t, "add: {field: a, value: 1}").InPlace("items")
-	_, two, _ := parse(t, "add: {field: a, value: 2}").InPlace("items")
+	_, one, _ := lenstest.Of(t, "add: {field: a, value: 1}").InPlace("items")
+	_, two, _ := lenstest.Of(t, "add: {field: a, value: 2}").InPlace("items")
 	if one == two {
 		t.Errorf("two lenses have the revision %s", one)
 	}

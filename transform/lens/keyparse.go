@@ -250,3 +250,6 @@ func (p *lensParser) flag(n ast.Node, key string) (bool, error) {
 	}
 	return b.Value, nil
 }
+
+// simpleVariable reports whether a variable may be part of a kind's own key.
+func simpleVariable(name string) bool { return !strings.Contains(name, ".") }

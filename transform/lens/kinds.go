@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/keymap"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
@@ -45,7 +45,7 @@ func (l *Lens) byContent() bool {
 		return true
 	}
 	for _, f := range l.fans {
-		if f.byContent() {
+		if f.ByContent() {
 			return true
 		}
 	}
@@ -81,15 +81,15 @@ func (m members) kinds() (old, now []transform.GroupedKind) {
 	}
 	old, now = append(old, a), append(now, b)
 	for _, f := range m.fans {
-		k := kind(f.kind)
+		k := kind(f.Kind)
 		if content {
 			k.Content = func(r record.Record) (string, error) { return m.groupByContent(f, r) }
 		} else {
-			k.Single = f.whole
+			k.Single = f.Whole
 			k.GroupOf = func(key record.Key) (string, error) { return m.groupByName(f, key) }
 			k.Select = func(group string) record.Selector { return m.selectChildren(f, group) }
 		}
-		if f.gather {
+		if f.Gather {
 			old = append(old, k)
 		} else {
 			now = append(now, k)
@@ -117,29 +117,29 @@ func (m members) newKey(group string) record.Key {
 }
 
 // groupOfParent returns the group of a parent record.
-func (m members) groupOfParent(f *fan, key record.Key) (string, error) {
-	if f.gather || m.Lens.keys == nil {
+func (m members) groupOfParent(f *fanout.Fan, key record.Key) (string, error) {
+	if f.Gather || m.Lens.keys == nil {
 		return string(key), nil
 	}
 	old, err := m.mapKey(key, false)
 	return string(old), err
 }
 
-func (m members) groupByName(f *fan, key record.Key) (string, error) {
-	parent, err := f.parentOf(key)
+func (m members) groupByName(f *fanout.Fan, key record.Key) (string, error) {
+	parent, err := f.ParentOf(key)
 	if err != nil {
 		return "", err
 	}
 	return m.groupOfParent(f, parent)
 }
 
-func (m members) groupByContent(f *fan, r record.Record) (string, error) {
-	if f.parent == nil {
+func (m members) groupByContent(f *fanout.Fan, r record.Record) (string, error) {
+	if f.Parent == nil {
 		return m.groupByName(f, r.Key)
 	}
-	id, ok := edit.LookupRaw(r.Doc, edit.Path{f.parent})
+	id, ok := edit.LookupRaw(r.Doc, edit.Path{f.Parent})
 	if !ok {
-		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.parent)
+		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.Parent)
 	}
 	// The field holds the parent's _id. Group by the key that it stands for.
 	parent, err := record.KeyOf(id)
@@ -149,56 +149,31 @@ func (m members) groupByContent(f *fan, r record.Record) (string, error) {
 	return m.groupOfParent(f, parent)
 }
 
-// parentOf derives the parent's key from a child's key.
-func (f *fan) parentOf(key record.Key) (record.Key, error) {
-	var values, own [keymap.MaxVariables]string
-	if err := f.key.Read(key.Value(), scalar.ReadKey, values[:len(f.parts)]); err != nil {
-		return "", err
-	}
-	for i, part := range f.parts {
-		switch part.source {
-		case partKey:
-			// The key contains the parent's whole _id.
-			typ, val := f.parentType.AppendTo(nil, values[i])
-			return record.KeyOf(bson.RawValue{Type: typ, Value: val})
-		case partVariable:
-			own[part.index] = values[i]
-		}
-	}
-	// Constants of the parent's key are not in the child's key.
-	for i, c := range f.constants {
-		if c != "" {
-			own[i] = c
-		}
-	}
-	return f.parentForm.Key(own[:len(f.parentForm.Variables)])
-}
-
 // selectChildren returns a selector for the children of a group. A prefix may also match children
 // of other parents; GroupOf excludes them.
-func (m members) selectChildren(f *fan, group string) record.Selector {
+func (m members) selectChildren(f *fanout.Fan, group string) record.Selector {
 	parent := record.Key(group)
 	// The children of a fanOut have the parent's new key in theirs.
-	if !f.gather {
+	if !f.Gather {
 		parent = m.newKey(group)
 	}
 	none := record.Selector{Key: parent}
 	var values [keymap.MaxVariables]string
-	if parent == "" || f.parentValues(parent.Value(), scalar.ReadKey, values[:]) != nil {
+	if parent == "" || f.ParentValues(parent.Value(), scalar.ReadKey, values[:]) != nil {
 		// The _id cannot be part of a key, so the record has no children.
 		return none
 	}
 	// A parent has at most one child, so its key is known completely.
-	if f.whole {
-		key, err := f.key.Key(values[:len(f.parts)])
+	if f.Whole {
+		key, err := f.Key.Key(values[:len(f.Parts)])
 		if err != nil {
 			return none
 		}
 		return record.Selector{Key: key}
 	}
-	p := f.key.Pattern()
-	prefix := p.AppendName(nil, values[:len(f.parts)], f.prefix)
+	p := f.Key.Pattern()
+	prefix := p.AppendName(nil, values[:len(f.Parts)], f.Prefix)
 	// Include the fixed start of the next segment, to match fewer records of other parents.
-	prefix = append(append(prefix, '/'), p.Segments[f.prefix].Before...)
+	prefix = append(append(prefix, '/'), p.Segments[f.Prefix].Before...)
 	return record.Selector{Key: record.StringKey(string(prefix)), Prefix: true}
 }

@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -14,16 +14,11 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
+	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
-
-func marshal(t *rapid.T, d bson.D) bson.Raw {
-	b, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 func fields(t *rapid.T, d bson.Raw) string {
 	elems, err := d.Elements()
@@ -52,17 +47,18 @@ func fields(t *rapid.T, d bson.Raw) string {
 func TestLawsOfDrawnLenses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, text := drawLens(t)
+		l, text := lenstest.DrawLens(t)
 		t.Logf("%s", text)
+		upProgram, downProgram := l.Programs()
 		for _, way := range []struct {
 			name     string
-			up, down program
-		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
-			x := drawRecord(t)
+			up, down operation.Program
+		}{{"up", upProgram, downProgram}, {"down", downProgram, upProgram}} {
+			x := lenstest.DrawRecord(t)
 			before := bytes.Clone(x)
-			y, err := way.up.run(x, nil)
+			y, err := way.up.Run(x, nil)
 			if err != nil {
-				var bad *RecordError
+				var bad *lens.RecordError
 				if !errors.As(err, &bad) {
 					t.Fatalf("%s: the error of %s is no RecordError: %v", way.name, x, err)
 				}
@@ -74,25 +70,25 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 			if a, b := remaining(t, x), remaining(t, y); a != b {
 				t.Fatalf("%s: of %s the fields that no operation names became %s", way.name, a, b)
 			}
-			again, err := way.up.run(x, y)
+			again, err := way.up.Run(x, y)
 			if err != nil || !bytes.Equal(again, y) {
 				t.Fatalf("%s: over its own result %s became %s (%v)", way.name, y, again, err)
 			}
-			back, err := way.down.run(y, x)
+			back, err := way.down.Run(y, x)
 			if err != nil {
 				// Only a default that the application of this side would own can stand in the way.
 				t.Fatalf("%s: %s became %s, which cannot go back: %v", way.name, x, y, err)
 			}
-			if !bytes.Equal(back, x) && !hasConstant(way.down.ops) {
+			if !bytes.Equal(back, x) && !hasConstant(way.down.Ops) {
 				t.Fatalf("%s: %s became %s and came back over itself as %s", way.name, x, y, back)
 			}
 			if !bytes.Equal(x, before) {
 				t.Fatal("the source was written to")
 			}
-			if way.down.keeps() || hasConstant(way.down.ops) {
+			if way.down.Keeps() || hasConstant(way.down.Ops) {
 				continue
 			}
-			back, err = way.down.run(y, nil)
+			back, err = way.down.Run(y, nil)
 			if err != nil || fields(t, back) != fields(t, x) {
 				t.Fatalf("%s: %s became %s and came back as %s (%v)", way.name, x, y, back, err)
 			}
@@ -105,31 +101,32 @@ func TestLawsOfDrawnLenses(t *testing.T) {
 func TestPutGetOfDrawnLenses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, text := drawLens(t)
+		l, text := lenstest.DrawLens(t)
 		t.Logf("%s", text)
+		upProgram, downProgram := l.Programs()
 		for _, way := range []struct {
 			name     string
-			up, down program
-		}{{"up", l.up, l.down}, {"down", l.down, l.up}} {
-			x, other := drawRecord(t), drawRecord(t)
-			have, err := way.up.run(other, nil)
+			up, down operation.Program
+		}{{"up", upProgram, downProgram}, {"down", downProgram, upProgram}} {
+			x, other := lenstest.DrawRecord(t), lenstest.DrawRecord(t)
+			have, err := way.up.Run(other, nil)
 			if err != nil {
 				continue
 			}
 			if rapid.Bool().Draw(t, "changed there") {
 				// An application of the far side took out what it owns.
-				have = dropHeld(t, have, way.up.held)
+				have = dropHeld(t, have, way.up.Held)
 			}
-			y, err := way.up.run(x, have)
+			y, err := way.up.Run(x, have)
 			if err != nil {
 				continue
 			}
-			again, err := way.up.run(x, y)
+			again, err := way.up.Run(x, y)
 			if err != nil || !bytes.Equal(again, y) {
 				t.Fatalf("%s over %s: over its own result %s became %s (%v)", way.name, have, y, again, err)
 			}
-			back, err := way.down.run(y, x)
-			if err != nil || fields(t, back) != fields(t, x) && !hasConstant(way.down.ops) {
+			back, err := way.down.Run(y, x)
+			if err != nil || fields(t, back) != fields(t, x) && !hasConstant(way.down.Ops) {
 				t.Fatalf("%s: %s over %s became %s and came back as %s (%v)", way.name, x, have, y, back, err)
 			}
 		}
@@ -137,20 +134,20 @@ func TestPutGetOfDrawnLenses(t *testing.T) {
 }
 
 // dropHeld takes the fields out that only this side has, but for those in items.
-func dropHeld(t *rapid.T, doc bson.Raw, held []holding) bson.Raw {
+func dropHeld(t *rapid.T, doc bson.Raw, held []operation.Holding) bson.Raw {
 	var d bson.D
 	if err := bson.Unmarshal(doc, &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range held {
-		d = dropAt(d, h.path)
+		d = dropAt(d, h.Path)
 	}
-	return marshal(t, d)
+	return lenstest.Marshal(t, d)
 }
 
 func dropAt(d bson.D, p edit.Path) bson.D {
 	if len(p) == 1 {
-		return omit(d, string(p[0]))
+		return lenstest.Omit(d, string(p[0]))
 	}
 	for i := range d {
 		if sub, ok := d[i].Value.(bson.D); ok && d[i].Key == string(p[0]) {
@@ -168,7 +165,7 @@ func remaining(t *rapid.T, doc bson.Raw) string {
 	}
 	var out string
 	for _, e := range elems {
-		if e.Key() == "_id" || slices.Contains(untouched, e.Key()) {
+		if e.Key() == "_id" || slices.Contains(lenstest.Untouched, e.Key()) {
 			out += fmt.Sprintf("%x ", []byte(e))
 		}
 	}
@@ -176,27 +173,27 @@ func remaining(t *rapid.T, doc bson.Raw) string {
 }
 
 // hasConstant: a constant may be written into a record that lacked it.
-func hasConstant(ops []op) bool {
-	return slices.ContainsFunc(ops, func(o op) bool {
+func hasConstant(ops []operation.Op) bool {
+	return slices.ContainsFunc(ops, func(o operation.Op) bool {
 		switch o := o.(type) {
-		case *add:
-			return o.constant
-		case *each:
-			return hasConstant(o.run.ops)
+		case *operation.Add:
+			return o.Constant
+		case *operation.Each:
+			return hasConstant(o.Run.Ops)
 		default:
 			return false
 		}
 	})
 }
 
-func packagesLens(t testing.TB) *Lens {
+func packagesLens(t testing.TB) *lens.Lens {
 	t.Helper()
 	const file = "../../examples/packages/packages.yaml"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Parse(file, data)
+	l, err := lens.Parse(file, data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +220,7 @@ func directions(t testing.TB, s transform.Spec) (up, down transform.Direction) {
 // view of the lens.
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	docs := RealData(t, 0)
+	docs := lenstest.RealData(t, 0)
 	up, down := directions(t, packagesLens(t).Spec("packages", "packages"))
 	for _, d := range docs {
 		key, err := record.KeyOfDoc(d)
@@ -246,7 +243,7 @@ func TestPackages(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", key, err)
 		}
-		if canonical(t, back[0].Doc) != canonical(t, d) {
+		if lenstest.Canonical(t, back[0].Doc) != lenstest.Canonical(t, d) {
 			t.Fatalf("%s came back as %s", d, back[0].Doc)
 		}
 		if bytes.Equal(now[0].Doc, d) || now[0].Doc.Lookup("schema").Int32() != 2 {
@@ -258,13 +255,13 @@ func TestPackages(t *testing.T) {
 // TestLawsThroughTheEngine runs the laws that every transformer promises.
 func TestLawsThroughTheEngine(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
+	l := lenstest.Of(t, "rename: {from: section, to: category}", "move: {from: homepage, to: links.homepage}", "convert: {field: size, from: int, to: long}",
 		"remove: {field: legacy, default: none}", "add: {field: state, default: new}")
 	up, down := directions(t, l.Spec("packages", "packages"))
 	ids := []any{"a", int32(5), int64(5), 5.5, bson.D{{Key: "n", Value: "a"}}}
 	group := func(doc func(t *rapid.T, id any) bson.D) *rapid.Generator[[]record.Record] {
 		return rapid.Custom(func(t *rapid.T) []record.Record {
-			d := marshal(t, doc(t, rapid.SampledFrom(ids).Draw(t, "id")))
+			d := lenstest.Marshal(t, doc(t, rapid.SampledFrom(ids).Draw(t, "id")))
 			key, err := record.KeyOfDoc(d)
 			if err != nil {
 				t.Fatal(err)

@@ -1,50 +1,16 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
-
-func parse(t testing.TB, operations ...string) *Lens {
-	t.Helper()
-	text := "operations: []"
-	if len(operations) > 0 {
-		text = "operations:\n  - " + strings.Join(operations, "\n  - ")
-	}
-	l, err := Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	if err := validate(t, []byte(text)); err != nil {
-		t.Fatalf("the schema refuses what the parser takes: %v in\n%s", err, text)
-	}
-	return l
-}
-
-func js(t testing.TB, s string) bson.Raw {
-	t.Helper()
-	if s == "" {
-		return nil
-	}
-	var d bson.Raw
-	if err := bson.UnmarshalExtJSON([]byte(s), false, &d); err != nil {
-		t.Fatalf("%v in %s", err, s)
-	}
-	return d
-}
-
-func text(d bson.Raw) string {
-	s, err := bson.MarshalExtJSON(d, true, false)
-	if err != nil {
-		return err.Error()
-	}
-	return string(s)
-}
 
 func TestOperations(t *testing.T) {
 	t.Parallel()
@@ -79,67 +45,8 @@ func TestOperations(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			checkBothWays(t, parse(t, tc.ops...), js(t, tc.old), js(t, tc.new))
+			lenstest.CheckBothWays(t, lenstest.Of(t, tc.ops...), lenstest.JSON(t, tc.old), lenstest.JSON(t, tc.new))
 		})
-	}
-}
-
-// checkBothWays: old becomes now, now becomes old but for the order of its fields, and
-// old to the byte over what is there.
-func checkBothWays(t *testing.T, l *Lens, old, now bson.Raw) {
-	t.Helper()
-	up, err := l.Up(old, nil)
-	if err != nil || !bytes.Equal(up, now) {
-		t.Fatalf("up: %s, %v\nwant %s", text(up), err, text(now))
-	}
-	down, err := l.Down(now, nil)
-	if err != nil || canonical(t, down) != canonical(t, old) {
-		t.Fatalf("down: %s, %v\nwant %s", text(down), err, text(old))
-	}
-	down, err = l.Down(now, old)
-	if err != nil || !bytes.Equal(down, old) {
-		t.Errorf("down over what is there: %s, %v\nwant %s", text(down), err, text(old))
-	}
-}
-
-// canonical is a document as text with its fields sorted.
-func canonical(t testing.TB, d bson.Raw) string {
-	t.Helper()
-	elems, err := d.Elements()
-	if err != nil {
-		t.Fatalf("%x: %v", []byte(d), err)
-	}
-	parts := make([]string, len(elems))
-	for i, e := range elems {
-		v := e.Value()
-		if sub, ok := v.DocumentOK(); ok {
-			parts[i] = e.Key() + ":" + canonical(t, sub)
-		} else {
-			parts[i] = fmt.Sprintf("%s:%x:%x", e.Key(), byte(v.Type), v.Value)
-		}
-	}
-	slices.Sort(parts)
-	return "{" + strings.Join(parts, ",") + "}"
-}
-
-// heldCase is a record that is transformed to what the other side has of it already.
-type heldCase struct {
-	name            string
-	ops             []string
-	down            bool
-	src, have, want string
-}
-
-func (c heldCase) check(t *testing.T) {
-	t.Parallel()
-	l := parse(t, c.ops...)
-	run := l.Up
-	if c.down {
-		run = l.Down
-	}
-	got, err := run(js(t, c.src), js(t, c.have))
-	if want := js(t, c.want); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s, %v\nwant %s", text(got), err, text(want))
 	}
 }
 
@@ -151,25 +58,25 @@ func TestComplement(t *testing.T) {
 		bare    = "remove: {field: legacy}"
 		nested  = "add: {field: o.s, default: 0}"
 	)
-	for _, tc := range []heldCase{
-		{"default where nothing is held", []string{added}, false, `{"_id":1}`, ``, `{"_id":1,"state":"new"}`},
-		{"what is held", []string{added}, false, `{"_id":1,"a":1,"b":2}`, `{"_id":1,"a":0,"state":7,"b":0}`, `{"_id":1,"a":1,"state":7,"b":2}`},
-		{"what was taken out stays out", []string{added}, false, `{"_id":1}`, `{"_id":1}`, `{"_id":1}`},
-		{"held under a later name", []string{nested, "rename: {from: o, to: p}"}, false, `{"_id":1,"o":{"x":1}}`, `{"_id":1,"p":{"s":9,"x":0}}`, `{"_id":1,"p":{"s":9,"x":1}}`},
-		{"held in a moved object", []string{nested, "move: {from: o, to: p.o}"}, false, `{"_id":1,"o":{"x":1},"p":{"y":1}}`, `{"_id":1,"p":{"o":{"s":9,"x":2},"y":0}}`, `{"_id":1,"p":{"o":{"s":9,"x":1},"y":1}}`},
-		{"object gone", []string{nested}, false, `{"_id":1}`, `{"_id":1,"o":{"s":9}}`, `{"_id":1}`},
-		{"constant wins", []string{"add: {field: schema, value: 2}"}, false, `{"_id":1}`, `{"schema":1,"_id":1}`, `{"schema":2,"_id":1}`},
-		{"removed comes back", []string{removed}, true, `{"_id":1,"a":2}`, `{"_id":1,"legacy":[1],"a":1}`, `{"_id":1,"legacy":[1],"a":2}`},
-		{"removed by default", []string{removed}, true, `{"_id":1,"a":2}`, ``, `{"_id":1,"a":2,"legacy":"none"}`},
-		{"removed without default", []string{bare}, true, `{"_id":1,"a":2}`, ``, `{"_id":1,"a":2}`},
-		{"moved fields go back to their place", []string{"move: {from: a, to: o.a}"}, true, `{"_id":1,"z":1,"o":{"a":2}}`, `{"_id":1,"a":1,"z":1}`, `{"_id":1,"a":2,"z":1}`},
+	for _, tc := range []lenstest.HeldCase{
+		{Name: "default where nothing is held", Ops: []string{added}, Down: false, Src: `{"_id":1}`, Have: ``, Want: `{"_id":1,"state":"new"}`},
+		{Name: "what is held", Ops: []string{added}, Down: false, Src: `{"_id":1,"a":1,"b":2}`, Have: `{"_id":1,"a":0,"state":7,"b":0}`, Want: `{"_id":1,"a":1,"state":7,"b":2}`},
+		{Name: "what was taken out stays out", Ops: []string{added}, Down: false, Src: `{"_id":1}`, Have: `{"_id":1}`, Want: `{"_id":1}`},
+		{Name: "held under a later name", Ops: []string{nested, "rename: {from: o, to: p}"}, Down: false, Src: `{"_id":1,"o":{"x":1}}`, Have: `{"_id":1,"p":{"s":9,"x":0}}`, Want: `{"_id":1,"p":{"s":9,"x":1}}`},
+		{Name: "held in a moved object", Ops: []string{nested, "move: {from: o, to: p.o}"}, Down: false, Src: `{"_id":1,"o":{"x":1},"p":{"y":1}}`, Have: `{"_id":1,"p":{"o":{"s":9,"x":2},"y":0}}`, Want: `{"_id":1,"p":{"o":{"s":9,"x":1},"y":1}}`},
+		{Name: "object gone", Ops: []string{nested}, Down: false, Src: `{"_id":1}`, Have: `{"_id":1,"o":{"s":9}}`, Want: `{"_id":1}`},
+		{Name: "constant wins", Ops: []string{"add: {field: schema, value: 2}"}, Down: false, Src: `{"_id":1}`, Have: `{"schema":1,"_id":1}`, Want: `{"schema":2,"_id":1}`},
+		{Name: "removed comes back", Ops: []string{removed}, Down: true, Src: `{"_id":1,"a":2}`, Have: `{"_id":1,"legacy":[1],"a":1}`, Want: `{"_id":1,"legacy":[1],"a":2}`},
+		{Name: "removed by default", Ops: []string{removed}, Down: true, Src: `{"_id":1,"a":2}`, Have: ``, Want: `{"_id":1,"a":2,"legacy":"none"}`},
+		{Name: "removed without default", Ops: []string{bare}, Down: true, Src: `{"_id":1,"a":2}`, Have: ``, Want: `{"_id":1,"a":2}`},
+		{Name: "moved fields go back to their place", Ops: []string{"move: {from: a, to: o.a}"}, Down: true, Src: `{"_id":1,"z":1,"o":{"a":2}}`, Have: `{"_id":1,"a":1,"z":1}`, Want: `{"_id":1,"a":2,"z":1}`},
 	} {
-		t.Run(tc.name, tc.check)
+		t.Run(tc.Name, tc.Check)
 	}
-	if s := parse(t, added).Spec("a", "b"); !s.UpNeedsHave || s.DownNeedsHave {
+	if s := lenstest.Of(t, added).Spec("a", "b"); !s.UpNeedsHave || s.DownNeedsHave {
 		t.Error("add-default needs the complement on the way up alone")
 	}
-	if s := parse(t, bare, "add: {field: schema, value: 2}").Spec("a", "b"); s.UpNeedsHave || !s.DownNeedsHave {
+	if s := lenstest.Of(t, bare, "add: {field: schema, value: 2}").Spec("a", "b"); s.UpNeedsHave || !s.DownNeedsHave {
 		t.Error("remove needs the complement on the way down alone, a constant never")
 	}
 }
@@ -201,14 +108,14 @@ func TestRecordsRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			l := parse(t, tc.op)
+			l := lenstest.Of(t, tc.op)
 			run := l.Up
 			if tc.down {
 				run = l.Down
 			}
-			got, err := run(js(t, tc.src), nil)
+			got, err := run(lenstest.JSON(t, tc.src), nil)
 			if err == nil {
-				t.Fatalf("accepted: %s", text(got))
+				t.Fatalf("accepted: %s", lenstest.Text(got))
 			}
 			for _, w := range tc.want {
 				if !strings.Contains(err.Error(), w) {
@@ -225,10 +132,10 @@ func TestTwiceTheSameFieldIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parse(t, "rename: {from: a, to: b}").Up(d, nil); err == nil || !strings.Contains(err.Error(), "a is there twice") {
+	if _, err := lenstest.Of(t, "rename: {from: a, to: b}").Up(d, nil); err == nil || !strings.Contains(err.Error(), "a is there twice") {
 		t.Errorf("error is %v", err)
 	}
-	if _, err := parse(t, "rename: {from: c, to: b}").Up(d, nil); err != nil {
+	if _, err := lenstest.Of(t, "rename: {from: c, to: b}").Up(d, nil); err != nil {
 		t.Errorf("a field that no operation names: %v", err)
 	}
 }
@@ -241,7 +148,7 @@ func TestUntouchedBytesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := parse(t, "convert: {field: a, from: int, to: string}")
+	l := lenstest.Of(t, "convert: {field: a, from: int, to: string}")
 	up, err := l.Up(d, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -250,19 +157,35 @@ func TestUntouchedBytesAreKept(t *testing.T) {
 	if err != nil || !bytes.Equal(down, d) {
 		t.Errorf("%x\nbecame %x (%v)", []byte(d), []byte(down), err)
 	}
-	same, err := l.Up(js(t, `{"_id":1}`), nil)
-	if err != nil || text(same) != `{"_id":{"$numberInt":"1"}}` {
-		t.Errorf("%s %v", text(same), err)
+	same, err := l.Up(lenstest.JSON(t, `{"_id":1}`), nil)
+	if err != nil || lenstest.Text(same) != `{"_id":{"$numberInt":"1"}}` {
+		t.Errorf("%s %v", lenstest.Text(same), err)
 	}
 }
 
 func TestMalformedDocuments(t *testing.T) {
 	t.Parallel()
-	l := parse(t, "rename: {from: a, to: b}")
-	good := js(t, `{"_id":1,"a":"text","o":{"x":1}}`)
+	l := lenstest.Of(t, "rename: {from: a, to: b}")
+	good := lenstest.JSON(t, `{"_id":1,"a":"text","o":{"x":1}}`)
 	for n := range good {
 		if _, err := l.Up(good[:n], nil); err == nil {
 			t.Errorf("the first %d bytes were accepted", n)
 		}
+	}
+}
+
+func TestLost(t *testing.T) {
+	t.Parallel()
+	l := lenstest.Of(t, "remove: {field: o.legacy}", "rename: {from: o, to: p}", "add: {field: state, default: new}", "copy: {from: a, to: b}", "add: {field: schema, value: 2}",
+		"each: {field: items, match: id, operations: [remove: {field: x}, add: {field: y, default: 1}]}", "rename: {from: items, to: parts}")
+	up, down := l.Lost()
+	if want := []lens.Loss{{Field: "items.*.x", Operation: "each items: remove x"}, {Field: "o.legacy", Operation: "remove o.legacy"}}; !reflect.DeepEqual(up, want) {
+		t.Errorf("up %v", up)
+	}
+	if want := []lens.Loss{{Field: "state", Operation: "add state"}, {Field: "b", Operation: "copy a to b"}, {Field: "parts.*.y", Operation: "each items: add y"}}; !reflect.DeepEqual(down, want) {
+		t.Errorf("down %v", down)
+	}
+	if up, down := lenstest.Of(t, "rename: {from: a, to: b}", "add: {field: c, value: 1}").Lost(); len(up)+len(down) > 0 {
+		t.Errorf("%v, %v", up, down)
 	}
 }

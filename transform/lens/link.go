@@ -102,8 +102,8 @@ func (t *target) link(own setKind, among []setKind) error {
 		}
 		// A child exists only on one side, so its key has no counterpart to follow.
 		for _, f := range k.lens.fans {
-			if f.kind == t.kind {
-				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.verb(), f.field, k.from)
+			if f.Kind == t.kind {
+				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.Verb(), f.Field, k.from)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package lens_test
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,34 +12,14 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
-
-const users = `
-kinds: {from: users, to: users}
-key: {from: "users/{user}", to: "orgs/{org}/users/{user}", with: {org: acme}}
-operations: []
-`
-
-// linked parses lenses, each for the kind that it is named by, and links them.
-func linked(t testing.TB, texts map[string]string) (map[string]*lens.Lens, error) {
-	t.Helper()
-	set, out := lens.NewSet(), map[string]*lens.Lens{}
-	for name, text := range texts {
-		l, err := lens.Parse(name+".yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		set.Add(name, name, l)
-		out[name] = l
-	}
-	return out, set.Link()
-}
 
 // TestRevisionStays: controllers of two releases compare the revisions of one lens.
 func TestRevisionStays(t *testing.T) {
 	t.Parallel()
 	const teams = "key: {from: 'teams/{team}', to: 'orgs/{org}/teams/{team}', with: {org: {field: o.org}}}\noperations: []\n"
-	lenses, err := linked(t, map[string]string{"teams": teams, "users": users, "bills": "operations:\n  - reference: {field: owner, kind: users}\n  - reference: {field: team, kind: teams, with: {org: {field: org}}}\n"})
+	lenses, err := lenstest.Link(t, map[string]string{"teams": teams, "users": lenstest.Users, "bills": "operations:\n  - reference: {field: owner, kind: users}\n  - reference: {field: team, kind: teams, with: {org: {field: org}}}\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,55 +49,24 @@ func TestReference(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			checkOf(t, map[string]string{"users": users, "others": "operations: []"}, tc.operation, tc.old, tc.now, tc.err)
+			lenstest.CheckOf(t, map[string]string{"users": lenstest.Users, "others": "operations: []"}, tc.operation, tc.old, tc.now, tc.err)
 		})
-	}
-}
-
-// checkOf transforms a record of the kind k of some lenses by one operation and back. It wants
-// what is given, byte for byte, or an error that says err; now "": anything.
-func checkOf(t *testing.T, texts map[string]string, operation, old, now, err string) {
-	t.Helper()
-	all := map[string]string{"k": "operations:\n  - " + operation}
-	maps.Copy(all, texts)
-	ls, failed := linked(t, all)
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	s, was := ls["k"].Spec("k", "k"), fromJSON(t, "k "+old)
-	got, failed := taken(s.Up, was, nil)
-	if err != "" {
-		if failed == nil || !strings.Contains(failed.Error(), err) {
-			t.Errorf("error is %v, want %q", failed, err)
-		}
-		return
-	}
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	if now != "" {
-		if want := fromJSON(t, "k "+now); !sameBytes(got, want) {
-			t.Errorf("became %s, want %s", shown(t, got), shown(t, want))
-		}
-	}
-	if back := mustTake(t, s.Down, got, nil); !sameBytes(back, was) {
-		t.Errorf("came back as %s", shown(t, back))
 	}
 }
 
 // TestReferenceLaws: a field that also holds the record's own name.
 func TestReferenceLaws(t *testing.T) {
 	t.Parallel()
-	l := parsed(t, strings.Replace(secrets, "operations:", "operations:\n  - reference: {field: name, kind: self}\n  - reference: {field: also, kind: old, optional: true}", 1))
+	l := lenstest.Parse(t, strings.Replace(lenstest.Secrets, "operations:", "operations:\n  - reference: {field: name, kind: self}\n  - reference: {field: also, kind: old, optional: true}", 1))
 	name := rapid.SampledFrom([]string{"s", "t", "ü"})
 	group := func(kind, prefix string) func(t *rapid.T) []record.Record {
 		return func(t *rapid.T) []record.Record {
 			id := prefix + name.Draw(t, "name")
 			d := bson.D{{Key: "_id", Value: id}}
-			return []record.Record{rec(t, kind, maybe(t, maybe(t, d, "name", id, nil), "also", prefix+"x", "foreign", 5))}
+			return []record.Record{lenstest.Record(t, kind, lenstest.Maybe(t, lenstest.Maybe(t, d, "name", id, nil), "also", prefix+"x", "foreign", 5))}
 		}
 	}
-	laws(t, l, false, false, group("old", "projects/p/secrets/"), group("new", "projects/p/regions/us-west2/secrets/"))
+	lenstest.Laws(t, l, false, false, group("old", "projects/p/secrets/"), group("new", "projects/p/regions/us-west2/secrets/"))
 }
 
 func TestLinkErrors(t *testing.T) {
@@ -129,11 +77,11 @@ func TestLinkErrors(t *testing.T) {
 		texts map[string]string
 		want  string
 	}{
-		{"no such kind", map[string]string{"k": ref("nobody"), "users": users}, `k.yaml:2:33: this service has no kind "nobody"; it has: gone, k, users`},
-		{"content", map[string]string{"k": ref("secrets"), "secrets": secretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone (its lens takes {region} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {region: {field: ...}}"},
-		{"no such part", map[string]string{"k": ref("users, with: {user: {field: f}}"), "users": users}, "k.yaml:2:47: with: {user} is no variable that the key of users takes from a field"},
+		{"no such kind", map[string]string{"k": ref("nobody"), "users": lenstest.Users}, `k.yaml:2:33: this service has no kind "nobody"; it has: gone, k, users`},
+		{"content", map[string]string{"k": ref("secrets"), "secrets": lenstest.SecretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone (its lens takes {region} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {region: {field: ...}}"},
+		{"no such part", map[string]string{"k": ref("users, with: {user: {field: f}}"), "users": lenstest.Users}, "k.yaml:2:47: with: {user} is no variable that the key of users takes from a field"},
 		{"type of a part", map[string]string{"k": ref("a, with: {n: {field: f, type: uuid}}"), "a": "key: {from: '{id}', to: '{n:int}/{id}', with: {n: {field: n}}}\noperations: []"}, "k.yaml:2:43: with: {n} is of type int in the key of a, which has no conversion to uuid"},
-		{"child", map[string]string{"k": ref("lines"), "o": orders(linesByOrder)}, "k.yaml:2:33: lines of this service is a kind of one version only"},
+		{"child", map[string]string{"k": ref("lines"), "o": lenstest.Orders(lenstest.LinesByOrder)}, "k.yaml:2:33: lines of this service is a kind of one version only"},
 		{"discontinued", map[string]string{"k": ref("gone")}, "k.yaml:2:33: gone of this service is discontinued"},
 		{"no file", map[string]string{"k": "operations: []\nimports: {billing: nowhere/lens.yaml}\n"}, "k.yaml:2:11: imports: lens of billing: open nowhere/lens.yaml"},
 	} {
@@ -159,7 +107,7 @@ func TestLinkErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := taken(l.Spec("k", "k").Up, fromJSON(t, `k {"_id":1,"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "not linked") {
+	if _, err := lenstest.Take(l.Spec("k", "k").Up, lenstest.FromJSON(t, `k {"_id":1,"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "not linked") {
 		t.Errorf("not linked: %v", err)
 	}
 }
@@ -190,7 +138,7 @@ func TestImports(t *testing.T) {
 		set.Add("bills", "bills", l)
 		return l, set.Link()
 	}
-	write("accounts/users.yaml", users)
+	write("accounts/users.yaml", lenstest.Users)
 	write("accounts/groups.yaml", "kinds: {from: groups, to: groups}\noperations: [{hook: {name: unknown, field: x}}]\n")
 	bills := write("billing/bills.yaml", "imports: {accounts: [../accounts/users.yaml, ../accounts/groups.yaml]}\noperations:\n  - reference: {field: payer, kind: users, service: accounts}\n")
 	l, err := link(bills)
@@ -198,11 +146,11 @@ func TestImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := l.Spec("bills", "bills")
-	if got := shown(t, mustTake(t, s.Up, fromJSON(t, `bills {"_id":1,"payer":"users/ann"}`), nil)); got != `bills {"_id":1,"payer":"orgs/acme/users/ann"}` {
+	if got := lenstest.Show(t, lenstest.MustTake(t, s.Up, lenstest.FromJSON(t, `bills {"_id":1,"payer":"users/ann"}`), nil)); got != `bills {"_id":1,"payer":"orgs/acme/users/ann"}` {
 		t.Errorf("became %s", got)
 	}
 	// The keys of the other service are part of what this lens does.
-	write("accounts/users.yaml", strings.Replace(users, "acme", "other", 1))
+	write("accounts/users.yaml", strings.Replace(lenstest.Users, "acme", "other", 1))
 	other, err := link(bills)
 	if err != nil {
 		t.Fatal(err)

@@ -7,44 +7,45 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
-func (o *reference) compare(c condition) ([]condition, error) {
-	if !c.path.Overlaps(o.field) {
-		return []condition{c}, nil
+// Compare maps a comparison with keys: ==, in and startsWith for keys, contains for a list of keys.
+func (o *reference) Compare(c operation.Condition) ([]operation.Condition, error) {
+	if !c.Path.Overlaps(o.field) {
+		return []operation.Condition{c}, nil
 	}
 	if !o.to.linked {
 		return nil, errNotLinked
 	}
 	// A condition on any item of a list of keys.
-	item := o.list && len(c.path) == len(o.field)+1 && string(c.path[len(o.field)]) == edit.ItemPart
+	item := o.list && len(c.Path) == len(o.field)+1 && string(c.Path[len(o.field)]) == edit.ItemPart
 	switch {
 	// Keys that do not change, and presence, need no mapping.
-	case o.to.keys == nil || c.op == transform.OpHas:
-		return []condition{c}, nil
+	case o.to.keys == nil || c.Op == transform.OpHas:
+		return []operation.Condition{c}, nil
 	case o.to.keys.Unwritten(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
 		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
-	case !item && !c.path.Equal(o.field):
+	case !item && !c.Path.Equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}
 	single := item || !o.list
 	switch {
-	case (c.op == transform.OpEqual || c.op == transform.OpIn) && single, c.op == transform.OpContains && !single:
+	case (c.Op == transform.OpEqual || c.Op == transform.OpIn) && single, c.Op == transform.OpContains && !single:
 		whole, err := o.compareWhole(c)
 		if err != nil {
 			return nil, err
 		}
-		return []condition{whole}, nil
-	case c.op == transform.OpEqual || c.op == transform.OpIn:
+		return []operation.Condition{whole}, nil
+	case c.Op == transform.OpEqual || c.Op == transform.OpIn:
 		// A list equals no literal.
-		c.op, c.values = transform.OpIn, nil
-		return []condition{c}, nil
-	case c.op == transform.OpPrefix && single && !o.optional:
-		begin, ok := c.values[0].(string)
+		c.Op, c.Values = transform.OpIn, nil
+		return []operation.Condition{c}, nil
+	case c.Op == transform.OpPrefix && single && !o.optional:
+		begin, ok := c.Values[0].(string)
 		if !ok {
 			return nil, fmt.Errorf("it holds keys of %s, which are strings", o.to.kind)
 		}
@@ -53,20 +54,20 @@ func (o *reference) compare(c condition) ([]condition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("it holds keys of %s, and the beginning %q cannot be mapped: %s", o.to.kind, keymap.Shortened(begin), reasonOf(err))
 		}
-		c.values = []any{far}
-		return []condition{c}, nil
+		c.Values = []any{far}
+		return []operation.Condition{c}, nil
 	}
-	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.op)
+	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.Op)
 }
 
 // compareWhole maps whole keys. It drops literals that are not keys, because no record holds them
 // on either side.
-func (o *reference) compareWhole(c condition) (condition, error) {
+func (o *reference) compareWhole(c operation.Condition) (operation.Condition, error) {
 	there, back := keymap.Way{Keys: o.to.keys, Up: o.up}, keymap.Way{Keys: o.to.keys, Up: !o.up}
 	src, _ := there.Source()
 	dst, _ := there.Target()
 	var values []any
-	for _, v := range c.values {
+	for _, v := range c.Values {
 		id, ok := src.IdOf(v)
 		if !ok {
 			// Null and other values of an optional reference stay as they are.
@@ -89,10 +90,10 @@ func (o *reference) compareWhole(c condition) (condition, error) {
 		}
 	}
 	// No literal is left, so nothing matches. Only in can express that.
-	if len(values) == 0 && c.op != transform.OpIn {
-		c.op = transform.OpIn
+	if len(values) == 0 && c.Op != transform.OpIn {
+		c.Op = transform.OpIn
 	}
-	c.values = values
+	c.Values = values
 	return c, nil
 }
 

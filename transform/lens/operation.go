@@ -6,21 +6,22 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-// operation is one entry of the table of operations.
-type operation struct {
+// declared is one entry of the table of operations.
+type declared struct {
 	name string
 	doc  string // for editors
 	// parse reads the body of the operation. References and fans also register themselves in p.lens.
-	parse func(p *lensParser, body ast.Node) (op, error)
+	parse func(p *lensParser, body ast.Node) (operation.Op, error)
 	body  any // type of the body, for the schema
 }
 
 // operations returns all operations of the format, in the order of error messages. It is a
 // function, because a variable would refer to itself: an operation may contain others.
-func operations() []operation {
-	return []operation{
+func operations() []declared {
+	return []declared{
 		{"rename", "Gives a field another name in its place.", (*lensParser).rename, renameBody{}},
 		{"move", "Takes a field from one object to another.", (*lensParser).move, moveBody{}},
 		{"convert", "Changes the type of a value, or the value by a table.", (*lensParser).convert, convertBody{}},
@@ -52,7 +53,7 @@ func operationNames() string {
 }
 
 // operation reads one operation, a mapping with a single key.
-func (p *lensParser) operation(n ast.Node) (op, error) {
+func (p *lensParser) operation(n ast.Node) (operation.Op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) != 1 {
 		return nil, p.errorAt(n, "an operation is a mapping with one key, one of: %s", operationNames())
@@ -69,12 +70,12 @@ func (p *lensParser) operation(n ast.Node) (op, error) {
 }
 
 // operationList reads operations and checks that each can follow the ones before it.
-func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
+func (p *lensParser) operationList(n ast.Node, before ...operation.Op) ([]operation.Op, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
 		return nil, p.errorAt(n, "operations must be a list of operations, each one of: %s", operationNames())
 	}
-	ops := append(make([]op, 0, len(before)+len(seq.Values)), before...)
+	ops := append(make([]operation.Op, 0, len(before)+len(seq.Values)), before...)
 	for _, n := range seq.Values {
 		o, err := p.operation(n)
 		if err != nil {
@@ -83,13 +84,13 @@ func (p *lensParser) operationList(n ast.Node, before ...op) ([]op, error) {
 		if o == nil {
 			continue
 		}
-		if err := checkSequence(ops, o); err != nil {
+		if err := operation.CheckSequence(ops, o); err != nil {
 			return nil, p.errorAt(n, "%s: %v", o, err)
 		}
 		ops = append(ops, o)
 		// Compile early, so that the error names the operation which cannot follow.
-		for _, way := range [][]op{ops, inverses(ops)} {
-			if _, err := compileProgram(way); err != nil {
+		for _, way := range [][]operation.Op{ops, operation.Inverses(ops)} {
+			if _, err := operation.Compile(way); err != nil {
 				return nil, p.errorAt(n, "%s: %v", o, err)
 			}
 		}
@@ -169,7 +170,7 @@ func (p *lensParser) fromTo(n ast.Node, what string) (from, to edit.Path, err er
 	return from, to, nil
 }
 
-func (p *lensParser) rename(n ast.Node) (op, error) {
+func (p *lensParser) rename(n ast.Node) (operation.Op, error) {
 	from, to, err := p.fromTo(n, "rename")
 	if err != nil {
 		return nil, err
@@ -178,10 +179,10 @@ func (p *lensParser) rename(n ast.Node) (op, error) {
 	if !from.Parent().Equal(to.Parent()) {
 		return nil, p.errorAt(n, "rename keeps a field in its object; use move for %s to %s", from, to)
 	}
-	return &rename{from, to}, nil
+	return &operation.Rename{From: from, To: to}, nil
 }
 
-func (p *lensParser) move(n ast.Node) (op, error) {
+func (p *lensParser) move(n ast.Node) (operation.Op, error) {
 	from, to, err := p.fromTo(n, "move")
 	if err != nil {
 		return nil, err
@@ -189,5 +190,5 @@ func (p *lensParser) move(n ast.Node) (op, error) {
 	if from.Parent().Equal(to.Parent()) {
 		return nil, p.errorAt(n, "move takes a field to another object; use rename for %s to %s", from, to)
 	}
-	return &move{from, to}, nil
+	return &operation.Move{From: from, To: to}, nil
 }

@@ -7,14 +7,15 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-func (p *lensParser) copy(n ast.Node) (op, error) {
+func (p *lensParser) copy(n ast.Node) (operation.Op, error) {
 	from, to, err := p.fromTo(n, "copy")
 	if err != nil {
 		return nil, err
 	}
-	return &add{field: to, from: from, verb: "copy"}, nil
+	return &operation.Add{Field: to, From: from, Verb: "copy"}, nil
 }
 
 // field reads an operation whose body is only a field.
@@ -26,23 +27,23 @@ func (p *lensParser) field(n ast.Node, what string) (edit.Path, error) {
 	return p.path(f["field"], "field")
 }
 
-func (p *lensParser) wrap(n ast.Node) (op, error) {
+func (p *lensParser) wrap(n ast.Node) (operation.Op, error) {
 	field, err := p.field(n, "wrap")
 	if err != nil {
 		return nil, err
 	}
-	return &wrap{field, "wrap"}, nil
+	return &operation.Wrap{Field: field, Verb: "wrap"}, nil
 }
 
-func (p *lensParser) unwrap(n ast.Node) (op, error) {
+func (p *lensParser) unwrap(n ast.Node) (operation.Op, error) {
 	field, err := p.field(n, "unwrap")
 	if err != nil {
 		return nil, err
 	}
-	return &unwrap{field, "unwrap"}, nil
+	return &operation.Unwrap{Field: field, Verb: "unwrap"}, nil
 }
 
-func (p *lensParser) split(n ast.Node) (op, error) {
+func (p *lensParser) split(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "split", []string{"field", "to", "separator"}, []string{"rest"})
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (p *lensParser) split(n ast.Node) (op, error) {
 	return p.splitting(f, f["field"], "field", f["to"], "to")
 }
 
-func (p *lensParser) join(n ast.Node) (op, error) {
+func (p *lensParser) join(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "join", []string{"fields", "to", "separator"}, []string{"rest"})
 	if err != nil {
 		return nil, err
@@ -59,11 +60,11 @@ func (p *lensParser) join(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.inverse(), nil
+	return o.Inverse(), nil
 }
 
 // splitting reads split. For join it reads the inverse.
-func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey string, parts ast.Node, partsKey string) (op, error) {
+func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey string, parts ast.Node, partsKey string) (operation.Op, error) {
 	field, err := p.fieldPath(whole, wholeKey)
 	if err != nil {
 		return nil, err
@@ -82,23 +83,23 @@ func (p *lensParser) splitting(f map[string]ast.Node, whole ast.Node, wholeKey s
 	if err != nil || separator == "" {
 		return nil, p.errorAt(f["separator"], "separator must be a string that is not empty")
 	}
-	s := &splitter{separator: separator, parts: len(to)}
+	s := &operation.Splitter{Separator: separator, Parts: len(to)}
 	if r, ok := f["rest"]; ok {
 		b, ok := r.(*ast.BoolNode)
 		if !ok {
 			return nil, p.errorAt(r, "rest must be true or false")
 		}
-		s.rest = b.Value
+		s.Rest = b.Value
 	}
 	// Errors must name the operation as the lens has it, also for the inverse.
-	name := fmt.Sprintf("split %s into %s", field, pathNames(to))
+	name := fmt.Sprintf("split %s into %s", field, operation.PathNames(to))
 	if wholeKey == "to" {
-		name = fmt.Sprintf("join %s to %s", pathNames(to), field)
+		name = fmt.Sprintf("join %s to %s", operation.PathNames(to), field)
 	}
-	return &calc{name: name, from: []edit.Path{field}, to: to, up: s.split, down: s.join, parted: s}, nil
+	return &operation.Calc{Name: name, From: []edit.Path{field}, To: to, Up: s.Split, Down: s.Join, Parted: s}, nil
 }
 
-func (p *lensParser) each(n ast.Node) (op, error) {
+func (p *lensParser) each(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "each", []string{"field", "operations"}, []string{"in", "match"})
 	if err != nil {
 		return nil, err
@@ -107,11 +108,11 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := anyItems
+	in := operation.AnyItems
 	if v, ok := f["in"]; ok {
 		text, err := scalarText(v)
-		in = container(text)
-		if err != nil || in != inList && in != inMap {
+		in = operation.Container(text)
+		if err != nil || in != operation.InList && in != operation.InMap {
 			return nil, p.errorAt(v, "in: unknown container %q; allowed: list, map", strings.TrimSpace(v.String()))
 		}
 	}
@@ -125,7 +126,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 		if match, err = p.fieldPath(v, "match"); err != nil {
 			return nil, err
 		}
-		if in == inMap {
+		if in == operation.InMap {
 			return nil, p.errorAt(v, "match is for lists; the entries of a map are told apart by their names")
 		}
 	}
@@ -133,7 +134,7 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := newEach(field, in, match, ops)
+	o, err := operation.NewEach(field, in, match, ops)
 	if err != nil {
 		at := n
 		if v, ok := f["match"]; ok {
@@ -142,10 +143,10 @@ func (p *lensParser) each(n ast.Node) (op, error) {
 		return nil, p.errorAt(at, "each: %v", err)
 	}
 	// Without match the reverse could not find the item that holds the missing field.
-	if o.needsMatch() && match == nil {
+	if o.NeedsMatch() && match == nil {
 		// Name the first operation that needs it.
-		held := append(o.run.held, o.back.held...)[0]
-		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.by)
+		held := append(o.Run.Held, o.Back.Held...)[0]
+		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.By)
 	}
 	return o, nil
 }

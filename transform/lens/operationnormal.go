@@ -7,37 +7,41 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"golang.org/x/text/unicode/norm"
+
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-func (p *lensParser) normalize(n ast.Node) (op, error) {
+func (p *lensParser) normalize(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "normalize", []string{"field", "steps"}, nil)
 	if err != nil {
 		return nil, err
 	}
-	o := &normalize{}
-	if o.field, err = p.path(f["field"], "field"); err != nil {
+	o := &operation.Normalize{}
+	if o.Field, err = p.path(f["field"], "field"); err != nil {
 		return nil, err
 	}
 	seq, ok := f["steps"].(*ast.SequenceNode)
 	if !ok || len(seq.Values) == 0 {
-		return nil, p.errorAt(f["steps"], "steps must be a list of: %s", joinText(normalSteps))
+		return nil, p.errorAt(f["steps"], "steps must be a list of: %s", joinText(operation.NormalSteps))
 	}
 	for _, v := range seq.Values {
 		text, err := scalarText(v)
-		step := normalStep(text)
+		step := operation.NormalStep(text)
 		switch {
-		case err != nil || !slices.Contains(normalSteps, step):
-			return nil, p.errorAt(v, "steps: unknown step %q; allowed: %s", strings.TrimSpace(v.String()), joinText(normalSteps))
-		case slices.Contains(o.steps, step):
+		case err != nil || !slices.Contains(operation.NormalSteps, step):
+			return nil, p.errorAt(v, "steps: unknown step %q; allowed: %s", strings.TrimSpace(v.String()), joinText(operation.NormalSteps))
+		case slices.Contains(o.Steps, step):
 			return nil, p.errorAt(v, "steps has %s twice", step)
-		case step == stepLower && slices.Contains(o.steps, stepUpper), step == stepUpper && slices.Contains(o.steps, stepLower):
+		case step == operation.StepLower && slices.Contains(o.Steps, operation.StepUpper), step == operation.StepUpper && slices.Contains(o.Steps, operation.StepLower):
 			return nil, p.errorAt(v, "steps has lower and upper; only the last one would count")
-		case step.removes() && o.field.IsItem():
+		case step.Removes() && o.Field.IsItem():
 			return nil, p.errorAt(v, "steps: %s would leave an item out; write sort or deduplicate for the list, or a hook", step)
 		}
-		o.steps = append(o.steps, step)
+		o.Steps = append(o.Steps, step)
 	}
-	if slices.ContainsFunc(o.steps, func(s normalStep) bool { return s == stepLower || s == stepUpper || s == stepNFC }) {
+	if slices.ContainsFunc(o.Steps, func(s operation.NormalStep) bool {
+		return s == operation.StepLower || s == operation.StepUpper || s == operation.StepNFC
+	}) {
 		// Programs with other Unicode tables give other results, so the tables are part of the
 		// digest.
 		p.revisions = append(p.revisions, "unicode", unicode.Version, norm.Version)
@@ -45,32 +49,32 @@ func (p *lensParser) normalize(n ast.Node) (op, error) {
 	return o, nil
 }
 
-func (p *lensParser) splitList(n ast.Node) (op, error) { return p.listing(n, "splitList") }
+func (p *lensParser) splitList(n ast.Node) (operation.Op, error) { return p.listing(n, "splitList") }
 
-func (p *lensParser) joinList(n ast.Node) (op, error) {
+func (p *lensParser) joinList(n ast.Node) (operation.Op, error) {
 	o, err := p.listing(n, "joinList")
 	if err != nil {
 		return nil, err
 	}
-	return o.inverse(), nil
+	return o.Inverse(), nil
 }
 
 // listing reads splitList. For joinList it reads the inverse.
-func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
+func (p *lensParser) listing(n ast.Node, verb string) (operation.Op, error) {
 	f, err := p.fields(n, verb, []string{"field", "separator"}, []string{"tidy"})
 	if err != nil {
 		return nil, err
 	}
-	o := &listing{verb: verb}
-	if o.field, err = p.path(f["field"], "field"); err != nil {
+	o := &operation.Listing{Verb: verb}
+	if o.Field, err = p.path(f["field"], "field"); err != nil {
 		return nil, err
 	}
-	if o.separator, err = scalarText(f["separator"]); err != nil || o.separator == "" {
+	if o.Separator, err = scalarText(f["separator"]); err != nil || o.Separator == "" {
 		return nil, p.errorAt(f["separator"], "separator must be a string that is not empty")
 	}
 	// With a separator like "aa", the items "xa" and "y" join to "xaaay", which splits differently.
-	for i := 1; i < len(o.separator); i++ {
-		if strings.HasPrefix(o.separator, o.separator[i:]) {
+	for i := 1; i < len(o.Separator); i++ {
+		if strings.HasPrefix(o.Separator, o.Separator[i:]) {
 			return nil, p.errorAt(f["separator"], "separator begins as it ends, so that an item which ends so would come back cut elsewhere; name another one")
 		}
 	}
@@ -79,10 +83,10 @@ func (p *lensParser) listing(n ast.Node, verb string) (op, error) {
 		if !ok {
 			return nil, p.errorAt(v, "tidy must be true or false")
 		}
-		o.tidy = b.Value
+		o.Tidy = b.Value
 	}
 	// Trimming an item would remove a part of the separator.
-	if o.tidy && strings.TrimSpace(o.separator) == "" {
+	if o.Tidy && strings.TrimSpace(o.Separator) == "" {
 		return nil, p.errorAt(f["separator"], "separator is blank, and tidy takes blanks away; leave tidy out, or name another separator")
 	}
 	return o, nil

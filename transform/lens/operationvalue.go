@@ -9,10 +9,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-func (p *lensParser) convert(n ast.Node) (op, error) {
+func (p *lensParser) convert(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "convert", []string{"field"}, []string{"from", "to", "table", "rounding"})
 	if err != nil {
 		return nil, err
@@ -45,14 +46,14 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 	if !types[0].Convertible(types[1]) {
 		return nil, p.errorAt(f["to"], "%s cannot be converted to %s and back; allowed: %s", types[0], types[1], scalar.JoinTypes(types[0].Targets()))
 	}
-	o := &convert{field: field, from: types[0], to: types[1]}
+	o := &operation.Convert{Field: field, From: types[0], To: types[1]}
 	if n, ok := f["rounding"]; ok {
 		text, err := scalarText(n)
-		dates := o.from == scalar.Epoch && o.to == scalar.Date || o.from == scalar.Date && o.to == scalar.Epoch
+		dates := o.From == scalar.Epoch && o.To == scalar.Date || o.From == scalar.Date && o.To == scalar.Epoch
 		if err != nil || text != roundingSeconds || !dates {
 			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, scalar.Epoch, scalar.Date)
 		}
-		o.rounding = true
+		o.Rounding = true
 	}
 	return o, nil
 }
@@ -60,13 +61,13 @@ func (p *lensParser) convert(n ast.Node) (op, error) {
 // roundingSeconds is the only value of rounding.
 const roundingSeconds = "seconds"
 
-func (p *lensParser) table(field edit.Path, n ast.Node) (op, error) {
+func (p *lensParser) table(field edit.Path, n ast.Node) (operation.Op, error) {
 	entries, ok := mapping(n)
 	if !ok || len(entries) == 0 {
 		return nil, p.errorAt(n, "table must be a mapping from values to values")
 	}
 	// Both directions need a lookup, so build both maps and require them to be one to one.
-	t := &table{field: field, there: map[string]bson.RawValue{}, back: map[string]bson.RawValue{}}
+	t := &operation.Table{Field: field, There: map[string]bson.RawValue{}, Back: map[string]bson.RawValue{}}
 	var known, knownBack []string
 	for _, e := range entries {
 		a, err := p.value(e.Key, "a key of table")
@@ -84,20 +85,20 @@ func (p *lensParser) table(field edit.Path, n ast.Node) (op, error) {
 			}
 		}
 		ka, kb := edit.ValueKey(a), edit.ValueKey(b)
-		if _, twice := t.there[ka]; twice {
+		if _, twice := t.There[ka]; twice {
 			return nil, p.errorAt(e.Key, "table has %s twice", a)
 		}
-		if was, twice := t.back[kb]; twice {
+		if was, twice := t.Back[kb]; twice {
 			return nil, p.errorAt(e.Value, "table makes %s of %s and of %s, and could not go back", b, was, a)
 		}
-		t.there[ka], t.back[kb] = b, a
+		t.There[ka], t.Back[kb] = b, a
 		known, knownBack = append(known, a.String()), append(knownBack, b.String())
 	}
-	t.known, t.knownBack = joinNames(known), joinNames(knownBack)
+	t.Known, t.KnownBack = joinNames(known), joinNames(knownBack)
 	return t, nil
 }
 
-func (p *lensParser) add(n ast.Node) (op, error) {
+func (p *lensParser) add(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "add", []string{"field"}, []string{"default", "value"})
 	if err != nil {
 		return nil, err
@@ -119,10 +120,10 @@ func (p *lensParser) add(n ast.Node) (op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &add{field: field, typ: v.Type, val: v.Value, constant: hasValue, verb: "add"}, nil
+	return &operation.Add{Field: field, Type: v.Type, Val: v.Value, Constant: hasValue, Verb: "add"}, nil
 }
 
-func (p *lensParser) remove(n ast.Node) (op, error) {
+func (p *lensParser) remove(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "remove", []string{"field"}, []string{"default"})
 	if err != nil {
 		return nil, err
@@ -132,13 +133,13 @@ func (p *lensParser) remove(n ast.Node) (op, error) {
 		return nil, err
 	}
 	// Type 0 means that Down writes nothing.
-	o := &drop{field: field, verb: "remove"}
+	o := &operation.Drop{Field: field, Verb: "remove"}
 	if def, ok := f["default"]; ok {
 		v, err := p.value(def, "default")
 		if err != nil {
 			return nil, err
 		}
-		o.typ, o.val = v.Type, v.Value
+		o.Type, o.Val = v.Type, v.Value
 	}
 	return o, nil
 }

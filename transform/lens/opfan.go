@@ -8,27 +8,29 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-func (p *lensParser) fanOut(n ast.Node) (op, error) {
+func (p *lensParser) fanOut(n ast.Node) (operation.Op, error) {
 	f, err := p.fan(n, "fanOut")
 	if err != nil {
 		return nil, err
 	}
-	return &scatter{fan: f}, nil
+	return &fanout.Scatter{Fan: f}, nil
 }
 
-func (p *lensParser) gather(n ast.Node) (op, error) {
+func (p *lensParser) gather(n ast.Node) (operation.Op, error) {
 	f, err := p.fan(n, "gather")
 	if err != nil {
 		return nil, err
 	}
-	return &collect{fan: f}, nil
+	return &fanout.Collect{Fan: f}, nil
 }
 
 // fan reads the body of fanOut or gather. Each is the reverse of the other.
-func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
+func (p *lensParser) fan(n ast.Node, verb string) (*fanout.Fan, error) {
 	// A field of an item has no record of its own to tie children to.
 	within := p.within
 	if p.inItem > 0 {
@@ -41,22 +43,22 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fan{gather: verb == "gather"}
-	if f.field, err = p.path(m["field"], "field"); err != nil {
+	f := &fanout.Fan{Gather: verb == "gather"}
+	if f.Field, err = p.path(m["field"], "field"); err != nil {
 		return nil, err
 	}
 	as, err := scalarText(m["as"])
-	f.as = fanShape(as)
-	if err != nil || !slices.Contains([]fanShape{asList, asMap, asObject}, f.as) {
-		return nil, p.errorAt(m["as"], "as is one of: %s, %s, %s", asList, asMap, asObject)
+	f.As = fanout.Shape(as)
+	if err != nil || !slices.Contains([]fanout.Shape{fanout.AsList, fanout.AsMap, fanout.AsObject}, f.As) {
+		return nil, p.errorAt(m["as"], "as is one of: %s, %s, %s", fanout.AsList, fanout.AsMap, fanout.AsObject)
 	}
-	if f.kind, err = p.kind(m["kind"], "kind"); err != nil {
+	if f.Kind, err = p.kind(m["kind"], "kind"); err != nil {
 		return nil, err
 	}
 	for _, other := range p.lens.fans {
 		// Two fans with one kind could not tell their children apart.
-		if other.kind == f.kind && other.gather == f.gather {
-			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.kind, other.verb(), other.field)
+		if other.Kind == f.Kind && other.Gather == f.Gather {
+			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.Kind, other.Verb(), other.Field)
 		}
 	}
 	// The order of these steps matters: the key refers to the fields, and order and the rest to the
@@ -80,46 +82,46 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fan, error) {
 		return nil, err
 	}
 	// Not an error: data may be unique anyway, for example with object ids.
-	if f.byContent() && !f.namesParent() {
+	if f.ByContent() && !f.NamesParent() {
 		at := p.position(m["key"])
-		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.kind)})
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.Kind)})
 	}
 	p.lens.fans = append(p.lens.fans, f)
 	return f, nil
 }
 
 // fanFields reads the names of fields.
-func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
+func (p *lensParser) fanFields(f *fanout.Fan, m map[string]ast.Node) (err error) {
 	if n := m["id"]; n != nil {
-		if f.as == asObject {
+		if f.As == fanout.AsObject {
 			return p.errorAt(n, "id is for the entries of a list or map; an object is one record")
 		}
 		// id means two things: for a map the child's field of the name, for a list the item's
 		// field.
-		if f.as == asMap {
-			if f.entry, err = p.childField(n, "id"); err != nil {
+		if f.As == fanout.AsMap {
+			if f.Entry, err = p.childField(n, "id"); err != nil {
 				return err
 			}
-		} else if f.id, err = p.itemField(n, "id"); err != nil {
+		} else if f.ID, err = p.itemField(n, "id"); err != nil {
 			return err
 		}
 	}
 	for _, field := range []struct {
 		key  string
 		into *[]byte
-	}{{"value", &f.value}, {"parent", &f.parent}, {"order", &f.order}} {
+	}{{"value", &f.Value}, {"parent", &f.Parent}, {"order", &f.Order}} {
 		if n := m[field.key]; n != nil {
 			if *field.into, err = p.childField(n, field.key); err != nil {
 				return err
 			}
 		}
 	}
-	if f.value != nil && (f.id != nil || f.as == asObject) {
+	if f.Value != nil && (f.ID != nil || f.As == fanout.AsObject) {
 		return p.errorAt(m["value"], "value is for entries that have no fields of their own: not with id, and not for an object")
 	}
 	seen := map[string]bool{}
 	for _, key := range []string{"value", "parent", "order", "id"} {
-		if m[key] == nil || key == "id" && f.as == asList {
+		if m[key] == nil || key == "id" && f.As == fanout.AsList {
 			continue
 		}
 		// One field of the child cannot have two meanings.
@@ -133,29 +135,23 @@ func (p *lensParser) fanFields(f *fan, m map[string]ast.Node) (err error) {
 }
 
 // fanUnnamed reads unnamed, the rule for an object that an application creates without an _id.
-func (p *lensParser) fanUnnamed(f *fan, n ast.Node) error {
+func (p *lensParser) fanUnnamed(f *fanout.Fan, n ast.Node) error {
 	if n == nil {
 		return nil
 	}
-	if text, err := scalarText(n); err != nil || text != string(unnamedParent) {
-		return p.errorAt(n, "unnamed: unknown name %q; allowed: %s", strings.TrimSpace(n.String()), unnamedParent)
+	if text, err := scalarText(n); err != nil || text != string(fanout.UnnamedParent) {
+		return p.errorAt(n, "unnamed: unknown name %q; allowed: %s", strings.TrimSpace(n.String()), fanout.UnnamedParent)
 	}
 	// Only such an object has its record's _id, which it could omit.
-	if f.as != asObject || !f.ownID() {
+	if f.As != fanout.AsObject || !f.OwnID() {
 		return p.errorAt(n, "unnamed is for an object whose _id is the key of its record: as: object, and key: \"{%s%s:objectId}\" or of another type", keymap.ItemPrefix, edit.FieldID)
 	}
-	f.unnamed = unnamedParent
+	f.Unnamed = fanout.UnnamedParent
 	return nil
 }
 
-// unnamedRule is the rule for the _id of an object without one.
-type unnamedRule string
-
-// unnamedParent gives the object its parent's _id.
-const unnamedParent unnamedRule = "parent"
-
 // fanEmpty reads empty, the rule for a record without entries.
-func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
+func (p *lensParser) fanEmpty(f *fanout.Fan, n ast.Node) error {
 	if n == nil {
 		return nil
 	}
@@ -164,11 +160,11 @@ func (p *lensParser) fanEmpty(f *fan, n ast.Node) error {
 	if err != nil || !slices.Contains(emptyRules, rule) {
 		return p.errorAt(n, "empty: unknown rule %q; allowed: %s, %s", strings.TrimSpace(n.String()), emptyAbsent, emptyPresent)
 	}
-	if f.as == asObject {
+	if f.As == fanout.AsObject {
 		return p.errorAt(n, "empty is for a list or map; an object without fields is a record")
 	}
-	f.present = rule == emptyPresent
-	f.at = p.position(n)
+	f.Present = rule == emptyPresent
+	p.fanAt[f] = p.position(n)
 	return nil
 }
 
@@ -206,7 +202,7 @@ func (p *lensParser) itemField(n ast.Node, key string) (edit.Path, error) {
 
 // fanOperations reads the operations on the children. The lens always writes them from old to new,
 // also for gather.
-func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
+func (p *lensParser) fanOperations(f *fanout.Fan, n ast.Node, verb string) error {
 	if n == nil {
 		return nil
 	}
@@ -218,29 +214,29 @@ func (p *lensParser) fanOperations(f *fan, n ast.Node, verb string) error {
 	if err != nil {
 		return err
 	}
-	up, err := compileProgram(ops)
+	up, err := operation.Compile(ops)
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
-	down, err := compileProgram(inverses(ops))
+	down, err := operation.Compile(operation.Inverses(ops))
 	if err != nil {
 		return p.errorAt(n, "%v", err)
 	}
 	// scatter always goes from the entry to the record, so gather swaps the two.
-	f.scatter, f.collect = up, down
-	if f.gather {
-		f.scatter, f.collect = down, up
+	f.Scatter, f.Collect = up, down
+	if f.Gather {
+		f.Scatter, f.Collect = down, up
 	}
-	f.at = p.position(n)
-	if f.value == nil {
+	p.fanAt[f] = p.position(n)
+	if f.Value == nil {
 		return nil
 	}
 	// An entry without fields may become an object with fields, but a child must give back the
 	// plain entry.
-	for _, o := range f.collect.ops {
-		for _, made := range o.makes() {
-			if string(made[0]) != string(f.value) {
-				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields but are what %s holds", o, made, f.field, f.value)
+	for _, o := range f.Collect.Ops {
+		for _, made := range o.Makes() {
+			if string(made[0]) != string(f.Value) {
+				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields but are what %s holds", o, made, f.Field, f.Value)
 			}
 		}
 	}
@@ -258,42 +254,13 @@ func (p *lensParser) complete() error {
 		}
 	}
 	// A fan in the middle of a lens sees field names of that point, not of the far side.
-	for _, program := range []*program{&p.lens.up, &p.lens.down} {
-		if f := placeFans(program); f != nil {
-			why := "the entries of " + f.field.String() + " have fields that only one version has"
-			if f.present {
-				why = "with empty: present a record keeps " + f.field.String() + " as it is"
+	for _, program := range []*operation.Program{&p.lens.up, &p.lens.down} {
+		if f := fanout.Place(program); f != nil {
+			why := "the entries of " + f.Field.String() + " have fields that only one version has"
+			if f.Present {
+				why = "with empty: present a record keeps " + f.Field.String() + " as it is"
 			}
-			return f.at.errorf("%s, and a later operation works on %s: write %s after it", why, f.field, f.verb())
-		}
-	}
-	return nil
-}
-
-// farOf returns the path on the far side of a field after operation at, or nil if it does not stay
-// one field.
-func farOf(p *program, field edit.Path, at int) edit.Path {
-	far, err := traceKept(field, p.ops[at+1:])
-	if err != nil {
-		return nil
-	}
-	return far
-}
-
-// placeFans finds the far side's path of each fan's field, so that the fan can read the target's
-// present value there. bad is a fan that needs the value and cannot find it.
-func placeFans(p *program) (bad *fan) {
-	for i, o := range p.ops {
-		if s, ok := o.(*scatter); ok {
-			s.far = farOf(p, s.field, i)
-		}
-		c, ok := o.(*collect)
-		if !ok {
-			continue
-		}
-		var err error
-		if c.far, err = traceKept(c.field, p.ops[i+1:]); err != nil && (c.present || c.fan.collect.keeps()) {
-			return c.fan
+			return p.fanAt[f].errorf("%s, and a later operation works on %s: write %s after it", why, f.Field, f.Verb())
 		}
 	}
 	return nil

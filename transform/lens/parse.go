@@ -13,6 +13,9 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 	"github.com/invopop/jsonschema"
+
+	"dbcontroller.dev/transform/lens/internal/fanout"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // Format is the version of the lens text that Parse reads.
@@ -23,7 +26,7 @@ type Option func(*lensParser)
 
 // Parse reads a lens. The file's name appears only in errors, which are *ParseError.
 func Parse(file string, data []byte, options ...Option) (*Lens, error) {
-	p := &lensParser{file: file, lens: &Lens{file: file}}
+	p := &lensParser{file: file, lens: &Lens{file: file}, fanAt: map[*fanout.Fan]position{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -47,10 +50,11 @@ type lensParser struct {
 	file      string
 	lens      *Lens
 	hooks     Hooks
-	revisions []string // of the hooks in use
-	inItem    int      // number of enclosing each operations
-	header    bool     // skip the operations
-	within    string   // the fanOut or gather whose operations are being read
+	revisions []string                 // of the hooks in use
+	inItem    int                      // number of enclosing each operations
+	header    bool                     // skip the operations
+	within    string                   // the fanOut or gather whose operations are being read
+	fanAt     map[*fanout.Fan]position // of empty or operations, for errors that need all operations
 }
 
 // topKey is a top-level key of the file.
@@ -86,13 +90,13 @@ func (p *lensParser) operations(n ast.Node) error {
 	}
 	// Fields that become part of the key are taken first. Fields that come out of the key are added
 	// last, once all other operations are done.
-	before, after := keyOps(p.lens.keys)
+	before, after := operation.KeyOps(p.lens.keys)
 	ops, err := p.operationList(n, before...)
 	if err != nil {
 		return err
 	}
 	for _, o := range after {
-		if err := checkSequence(ops, o); err != nil {
+		if err := operation.CheckSequence(ops, o); err != nil {
 			return p.errorAt(n, "%s: %v", o, err)
 		}
 		ops = append(ops, o)

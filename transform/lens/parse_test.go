@@ -1,10 +1,13 @@
-package lens
+package lens_test
 
 import (
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 func TestParseErrors(t *testing.T) {
@@ -103,8 +106,8 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse("lenses/p.yaml", []byte(tc.text))
-			var bad *ParseError
+			_, err := lens.Parse("lenses/p.yaml", []byte(tc.text))
+			var bad *lens.ParseError
 			if !errors.As(err, &bad) {
 				t.Fatalf("error is %v", err)
 			}
@@ -116,7 +119,7 @@ func TestParseErrors(t *testing.T) {
 					t.Errorf("error %q lacks %q", err, w)
 				}
 			}
-			if byForm := validate(t, []byte(tc.text)) != nil; byForm == slices.Contains(beyondForm, tc.name) {
+			if byForm := lenstest.Validate(t, []byte(tc.text)) != nil; byForm == slices.Contains(beyondForm, tc.name) {
 				t.Errorf("the schema refuses it: %t", byForm)
 			}
 		})
@@ -176,21 +179,21 @@ var beyondForm = []string{"list joined by what begins as it ends",
 
 func TestParseAcceptsBlockStyleAndQuotes(t *testing.T) {
 	t.Parallel()
-	l, err := Parse("p.yaml", []byte("lens: 1 # format\noperations:\n  # first\n  - rename:\n      from: 'a' # old\n      to: \"b\"\n  - add: {field: 2024, default: ~}\n"))
+	l, err := lens.Parse("p.yaml", []byte("lens: 1 # format\noperations:\n  # first\n  - rename:\n      from: 'a' # old\n      to: \"b\"\n  - add: {field: 2024, default: ~}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := l.Up(js(t, `{"a":1}`), nil)
-	if err != nil || text(got) != text(js(t, `{"b":1,"2024":null}`)) {
-		t.Errorf("%s, %v", text(got), err)
+	got, err := l.Up(lenstest.JSON(t, `{"a":1}`), nil)
+	if err != nil || lenstest.Text(got) != lenstest.Text(lenstest.JSON(t, `{"b":1,"2024":null}`)) {
+		t.Errorf("%s, %v", lenstest.Text(got), err)
 	}
 }
 
 func TestRevisionFollowsTheText(t *testing.T) {
 	t.Parallel()
-	a := parse(t, "rename: {from: a, to: b}").Spec("k", "k")
-	b := parse(t, "rename: {from: a, to: c}").Spec("k", "k")
-	if a.Revision == b.Revision || a.Revision != parse(t, "rename: {from: a, to: b}").Spec("k", "k").Revision {
+	a := lenstest.Of(t, "rename: {from: a, to: b}").Spec("k", "k")
+	b := lenstest.Of(t, "rename: {from: a, to: c}").Spec("k", "k")
+	if a.Revision == b.Revision || a.Revision != lenstest.Of(t, "rename: {from: a, to: b}").Spec("k", "k").Revision {
 		t.Errorf("%s and %s", a.Revision, b.Revision)
 	}
 	if !a.Old.Kinds[0].Fixed || !a.New.Kinds[0].Fixed {

@@ -8,7 +8,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
-	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // packagesInParts takes the package index apart: another key, lists and maps that become
@@ -26,8 +26,8 @@ operations:
 // _id is no string, as in three of a hundred, the record is refused.
 func TestRealData(t *testing.T) {
 	t.Parallel()
-	docs := lens.RealData(t, 0)
-	up, down := ways(t, parsed(t, packagesInParts))
+	docs := lenstest.RealData(t, 0)
+	up, down := lenstest.Ways(t, lenstest.Parse(t, packagesInParts))
 	count := map[string]int{}
 	for _, d := range docs {
 		key, err := record.KeyOfDoc(d)

@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // everyOperation takes the package index through all operations on documents.
@@ -35,16 +38,16 @@ operations:
 // over itself, and keeps what the new side changed, or is refused by a RecordError.
 func TestEveryOperationOnRealData(t *testing.T) {
 	t.Parallel()
-	l, err := Parse("all.yaml", []byte(everyOperation))
+	l, err := lens.Parse("all.yaml", []byte(everyOperation))
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs := RealData(t, 5000)
+	docs := lenstest.RealData(t, 5000)
 	refused := map[string]int{}
 	for _, d := range docs {
 		up, err := l.Up(d, nil)
 		if err != nil {
-			var bad *RecordError
+			var bad *lens.RecordError
 			if !errors.As(err, &bad) {
 				t.Fatalf("%s: %v", d, err)
 			}
@@ -86,22 +89,22 @@ func TestTheExampleOfThePackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lens []string
+	var lines []string
 	for line := range strings.Lines(string(source)) {
 		if text, ok := strings.CutPrefix(line, "//\t"); ok {
-			lens = append(lens, text)
+			lines = append(lines, text)
 		}
 	}
-	text := []byte(strings.Join(lens, ""))
-	if _, err := Parse("doc.go", text, WithHooks(Hooks{"normalize": {Up: swapped, Down: swapped}})); err != nil {
+	text := []byte(strings.Join(lines, ""))
+	if _, err := lens.Parse("doc.go", text, lens.WithHooks(lens.Hooks{"normalize": {Up: lenstest.Swapped, Down: lenstest.Swapped}})); err != nil {
 		t.Error(err)
 	}
-	if err := validate(t, text); err != nil {
+	if err := lenstest.Validate(t, text); err != nil {
 		t.Error(err)
 	}
-	for _, o := range operations() {
-		if !bytes.Contains(text, []byte("- "+o.name+":")) && o.name != "reference" && o.name != "fanOut" && o.name != "gather" {
-			t.Errorf("it lacks %s", o.name)
+	for _, name := range lens.OperationNames() {
+		if !bytes.Contains(text, []byte("- "+name+":")) && name != "reference" && name != "fanOut" && name != "gather" {
+			t.Errorf("it lacks %s", name)
 		}
 	}
 }

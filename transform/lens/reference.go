@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/internal/edit"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -52,15 +53,15 @@ type targetPart struct {
 }
 
 func (o *reference) String() string { return fmt.Sprintf("reference %s to %s", o.field, o.to.kind) }
-func (o *reference) inverse() op {
+func (o *reference) Inverse() operation.Op {
 	back := *o
 	back.up = !o.up
 	return &back
 }
-func (o *reference) takes() []edit.Path   { return nil }
-func (o *reference) makes() []edit.Path   { return nil }
-func (o *reference) changes() []edit.Path { return []edit.Path{o.field} }
-func (o *reference) reads() []edit.Path {
+func (o *reference) Takes() []edit.Path   { return nil }
+func (o *reference) Makes() []edit.Path   { return nil }
+func (o *reference) Changes() []edit.Path { return []edit.Path{o.field} }
+func (o *reference) Reads() []edit.Path {
 	ps := make([]edit.Path, len(o.to.with))
 	for i, p := range o.to.with {
 		ps[i] = p.field
@@ -68,9 +69,11 @@ func (o *reference) reads() []edit.Path {
 	return ps
 }
 
-func (o *reference) trace(p edit.Path) (edit.Path, fate) { return traceConvert(p, o.field) }
+func (o *reference) Trace(p edit.Path) (edit.Path, operation.Fate) {
+	return operation.TraceConvert(p, o.field)
+}
 
-func (o *reference) apply(e *edit.Editor, root *edit.Node) error {
+func (o *reference) Apply(e *edit.Editor, root *edit.Node) error {
 	if !o.to.linked {
 		return errNotLinked
 	}
@@ -185,12 +188,12 @@ func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []str
 }
 
 var (
-	_ op       = (*reference)(nil)
-	_ comparer = (*reference)(nil)
+	_ operation.Op       = (*reference)(nil)
+	_ operation.Comparer = (*reference)(nil)
 )
 
 // reference reads the operation reference.
-func (p *lensParser) reference(n ast.Node) (op, error) {
+func (p *lensParser) reference(n ast.Node) (operation.Op, error) {
 	f, err := p.fields(n, "reference", []string{"field", "kind"}, []string{"service", "list", "optional", "with", "both"})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
 // KeyMap returns how names change between the two versions of the lens, for services that refer to
@@ -75,10 +76,10 @@ func (l *Lens) KeepsNameOrder(parent string, up bool) bool {
 //
 // Field returns all fields that are made from the requested field. For an object it includes the
 // fields that moved out of it. Order accepts only fields whose order the operations preserve.
-func (l *Lens) UpMapping() transform.Mapping { return mappingOf(l.up.ops, l.keyMapping(true)) }
+func (l *Lens) UpMapping() transform.Mapping { return operation.Mapping(l.up.Ops, l.keyMapping(true)) }
 
 // DownMapping maps requests in terms of the new version to requests in terms of the old version. It
 // is the reverse of UpMapping.
 func (l *Lens) DownMapping() transform.Mapping {
-	return mappingOf(l.down.ops, l.keyMapping(false))
+	return operation.Mapping(l.down.Ops, l.keyMapping(false))
 }

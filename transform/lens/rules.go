@@ -3,6 +3,8 @@ package lens
 import (
 	"fmt"
 
+	"dbcontroller.dev/transform/lens/internal/fanout"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -12,39 +14,22 @@ import (
 func (l *Lens) Rules() []string {
 	var out []string
 	rule := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for _, o := range l.up.ops {
+	for _, o := range l.up.Ops {
 		switch o := o.(type) {
-		case *convert:
+		case *operation.Convert:
 			switch {
-			case o.from == scalar.Epoch && o.to == scalar.Date && !o.rounding:
-				rule("%s has no milliseconds: every date is a whole second (%s)", o.field, o)
-			case o.to == scalar.String && o.from != scalar.String:
-				rule("%s is text that is a %s, written as the lens writes it (%s)", o.field, o.from, o)
-			case o.from != scalar.Number && o.to != scalar.Number && o.from != o.to:
-				rule("%s is of type %s, and has an equal of type %s (%s)", o.field, o.to, o.from, o)
+			case o.From == scalar.Epoch && o.To == scalar.Date && !o.Rounding:
+				rule("%s has no milliseconds: every date is a whole second (%s)", o.Field, o)
+			case o.To == scalar.String && o.From != scalar.String:
+				rule("%s is text that is a %s, written as the lens writes it (%s)", o.Field, o.From, o)
+			case o.From != scalar.Number && o.To != scalar.Number && o.From != o.To:
+				rule("%s is of type %s, and has an equal of type %s (%s)", o.Field, o.To, o.From, o)
 			}
-		case *table:
-			rule("%s is one of %s (%s)", o.field, o.knownBack, o)
-		case *scatter:
-			o.rules(rule)
+		case *operation.Table:
+			rule("%s is one of %s (%s)", o.Field, o.KnownBack, o)
+		case *fanout.Scatter:
+			o.Rules(rule)
 		}
 	}
 	return out
-}
-
-// rules adds the conditions for writers of the children.
-func (f *fan) rules(rule func(format string, args ...any)) {
-	switch {
-	case f.order != nil:
-		rule("%s of a record of %s is an int or long from 0 that no other one of its parent has; places need not follow each other, so a new last one takes the greatest there is and one more (%s %s)", f.order, f.kind, f.verb(), f.field)
-	case f.sorted():
-		rule("records of %s have the order of their %s, which no two of one parent share (%s %s)", f.kind, f.id, f.verb(), f.field)
-	}
-	if f.parent != nil {
-		rule("%s of a record of %s is the _id of a record that is there: write it before its records, and delete it after them or with them (%s %s)", f.parent, f.kind, f.verb(), f.field)
-	}
-	rule("the _id of a record of %s is what its fields say: %s (%s %s)", f.kind, f.key, f.verb(), f.field)
-	if f.as != asObject && !f.present {
-		rule("a record without any of %s comes back without %s: where readers of the old version need the empty %s, write an empty one into %s, or give the lens empty: present (%s %s)", f.kind, f.field, f.as, f.field, f.verb(), f.field)
-	}
 }

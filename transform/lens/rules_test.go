@@ -6,6 +6,7 @@ import (
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 // TestEmptyPresent: with empty: present a record born in the new version without entries comes
@@ -34,7 +35,7 @@ func TestEmptyPresent(t *testing.T) {
 		for _, verb := range []string{"fanOut", "gather"} {
 			t.Run(name+" "+verb, func(t *testing.T) {
 				t.Parallel()
-				l := parsed(t, orders(verb+": "+tc.lens))
+				l := lenstest.Parse(t, lenstest.Orders(verb+": "+tc.lens))
 				s := l.Spec("old", "new")
 				back, there, from, to := s.Down, s.Up, "new ", "old "
 				if verb == "gather" {
@@ -42,15 +43,15 @@ func TestEmptyPresent(t *testing.T) {
 				}
 				var holds []record.Record
 				if tc.holds != "" {
-					holds = fromJSON(t, to+tc.holds)
+					holds = lenstest.FromJSON(t, to+tc.holds)
 				}
-				x := fromJSON(t, from+tc.from)
-				got := mustTake(t, back, x, holds)
-				if shown(t, got) != shown(t, fromJSON(t, to+tc.want)) {
-					t.Errorf("it came back as\n%s", shown(t, got))
+				x := lenstest.FromJSON(t, from+tc.from)
+				got := lenstest.MustTake(t, back, x, holds)
+				if lenstest.Show(t, got) != lenstest.Show(t, lenstest.FromJSON(t, to+tc.want)) {
+					t.Errorf("it came back as\n%s", lenstest.Show(t, got))
 				}
-				if again := mustTake(t, there, got, x); !sameBytes(again, x) {
-					t.Errorf("it became\n%s", shown(t, again))
+				if again := lenstest.MustTake(t, there, got, x); !lenstest.SameBytes(again, x) {
+					t.Errorf("it became\n%s", lenstest.Show(t, again))
 				}
 				for _, rule := range l.Rules() {
 					if strings.Contains(rule, "the empty") {
@@ -65,7 +66,7 @@ func TestEmptyPresent(t *testing.T) {
 		`fanOut: {field: plan, as: object, kind: plans, key: "{_key}", empty: present}`:                                                                  "empty is for a list or map",
 		`gather: {field: lines, as: list, kind: lines, key: "{_key}/{index}", empty: present}` + "\n  - split: {field: lines, to: [a, b], separator: x}": "a later operation works on lines: write gather after it",
 	} {
-		if _, err := lens.Parse("x.yaml", []byte(orders(text))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lens.Parse("x.yaml", []byte(lenstest.Orders(text))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -75,7 +76,7 @@ func TestEmptyPresent(t *testing.T) {
 // is one: what breaks it is refused on the way down, and what keeps to it comes back.
 func TestRulesOfWriters(t *testing.T) {
 	t.Parallel()
-	l := parsed(t, orders(`convert: {field: at, from: epoch, to: date}`, linesByOrder))
+	l := lenstest.Parse(t, lenstest.Orders(`convert: {field: at, from: epoch, to: date}`, lenstest.LinesByOrder))
 	rules := strings.Join(l.Rules(), "\n")
 	for _, want := range []string{"at has no milliseconds", "position of a record of lines", "no other one of its parent", "order of a record of lines", "the empty list"} {
 		if !strings.Contains(rules, want) {
@@ -94,12 +95,12 @@ func TestRulesOfWriters(t *testing.T) {
 		"an empty list is stated": {[]string{`new {"_id":"o","lines":[]}`}, `old {"_id":"o","lines":[]}`},
 		"no list is stated":       {[]string{`new {"_id":"o"}`}, `old {"_id":"o"}`},
 	} {
-		back, err := taken(s.Down, fromJSON(t, tc.records...), nil)
+		back, err := lenstest.Take(s.Down, lenstest.FromJSON(t, tc.records...), nil)
 		switch {
 		case tc.back == "" && err == nil:
-			t.Errorf("%s: it came back as %s", name, shown(t, back))
-		case tc.back != "" && (err != nil || shown(t, back) != shown(t, fromJSON(t, tc.back))):
-			t.Errorf("%s: %v, %s", name, err, shown(t, back))
+			t.Errorf("%s: it came back as %s", name, lenstest.Show(t, back))
+		case tc.back != "" && (err != nil || lenstest.Show(t, back) != lenstest.Show(t, lenstest.FromJSON(t, tc.back))):
+			t.Errorf("%s: %v, %s", name, err, lenstest.Show(t, back))
 		}
 	}
 }

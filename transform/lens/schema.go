@@ -5,6 +5,8 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"dbcontroller.dev/transform/lens/internal/fanout"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -215,10 +217,10 @@ func (plainText) JSONSchema() *jsonschema.Schema {
 func (valueTypeName) JSONSchema() *jsonschema.Schema { return oneOfNames(scalar.Types...) }
 
 // JSONSchema returns the schema of a step of normalize.
-func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(normalSteps...) }
+func (normalStepName) JSONSchema() *jsonschema.Schema { return oneOfNames(operation.NormalSteps...) }
 
 // JSONSchema returns the schema of unnamed.
-func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(unnamedParent) }
+func (unnamedName) JSONSchema() *jsonschema.Schema { return oneOfNames(fanout.UnnamedParent) }
 
 // JSONSchema returns the schema of empty.
 func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules...) }
@@ -227,10 +229,14 @@ func (emptyName) JSONSchema() *jsonschema.Schema { return oneOfNames(emptyRules.
 func (fieldOrderName) JSONSchema() *jsonschema.Schema { return oneOfNames(fieldOrders...) }
 
 // JSONSchema returns the schema of the container of an each.
-func (containerName) JSONSchema() *jsonschema.Schema { return oneOfNames(inList, inMap) }
+func (containerName) JSONSchema() *jsonschema.Schema {
+	return oneOfNames(operation.InList, operation.InMap)
+}
 
 // JSONSchema returns the schema of the shape of a fanOut or gather.
-func (fanShapeName) JSONSchema() *jsonschema.Schema { return oneOfNames(asList, asMap, asObject) }
+func (fanShapeName) JSONSchema() *jsonschema.Schema {
+	return oneOfNames(fanout.AsList, fanout.AsMap, fanout.AsObject)
+}
 
 func oneOfNames[T ~string](values ...T) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}

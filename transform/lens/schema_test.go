@@ -1,4 +1,4 @@
-package lens
+package lens_test
 
 import (
 	"bytes"
@@ -7,11 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/goccy/go-yaml"
-	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/transform/lens/internal/lenstest"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/lens.schema.json")
@@ -21,44 +22,14 @@ const schemaFile = "../../docs/lens.schema.json"
 func TestSchemaIsUpToDate(t *testing.T) {
 	t.Parallel()
 	if *update {
-		if err := os.WriteFile(schemaFile, Schema(), 0o600); err != nil {
+		if err := os.WriteFile(schemaFile, lens.Schema(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	committed, err := os.ReadFile(schemaFile)
-	if err != nil || !bytes.Equal(committed, Schema()) {
+	if err != nil || !bytes.Equal(committed, lens.Schema()) {
 		t.Errorf("%s is not what the code generates (%v); run go test ./transform/lens -run Schema -update", schemaFile, err)
 	}
-}
-
-var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("lens.schema.json", doc); err != nil {
-		return nil, err
-	}
-	return c.Compile("lens.schema.json")
-})
-
-// validate checks a lens with the schema, as an editor does.
-func validate(t testing.TB, text []byte) error {
-	t.Helper()
-	s, err := compiledSchema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return err
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		return err
-	}
-	return s.Validate(doc)
 }
 
 // TestSchemaOfLensFiles: all lenses of the repository are in the schema's form. Those in
@@ -81,7 +52,7 @@ func TestSchemaOfLensFiles(t *testing.T) {
 				continue // another kind of file
 			}
 			checked++
-			if err := validate(t, text); err != nil {
+			if err := lenstest.Validate(t, text); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
 		}
@@ -113,28 +84,28 @@ func TestSchemaHasAllThatIsParsed(t *testing.T) {
 			}
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(Schema(), &s); err != nil {
+	if err := json.Unmarshal(lens.Schema(), &s); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range operations() {
-		body, ok := s.Definitions["operation"].Properties[o.name]
+	for _, name := range lens.OperationNames() {
+		body, ok := s.Definitions["operation"].Properties[name]
 		if !ok {
-			t.Errorf("the schema has no %s", o.name)
+			t.Errorf("the schema has no %s", name)
 		}
-		_, err := Parse("x.yaml", []byte("kinds: {from: a, to: b}\noperations:\n  - "+o.name+": {no such key: 1}"))
+		_, err := lens.Parse("x.yaml", []byte("kinds: {from: a, to: b}\noperations:\n  - "+name+": {no such key: 1}"))
 		said := allowedKeys(err)
 		if len(said) != len(body.Properties) {
-			t.Errorf("%s has the keys %v (%v)", o.name, said, err)
+			t.Errorf("%s has the keys %v (%v)", name, said, err)
 		}
 		for _, key := range said {
 			if _, ok := body.Properties[key]; !ok {
-				t.Errorf("%s has the key %s, the schema does not know it", o.name, key)
+				t.Errorf("%s has the key %s, the schema does not know it", name, key)
 			}
 		}
 	}
-	for _, k := range topKeys() {
-		if _, ok := s.Properties[k.name]; !ok {
-			t.Errorf("the schema has no %s", k.name)
+	for _, key := range lens.TopKeys() {
+		if _, ok := s.Properties[key]; !ok {
+			t.Errorf("the schema has no %s", key)
 		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens/internal/edit"
+	"dbcontroller.dev/transform/lens/internal/fanout"
 	"dbcontroller.dev/transform/lens/internal/keymap"
+	"dbcontroller.dev/transform/lens/internal/operation"
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
@@ -86,10 +88,10 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 func (l *Lens) Kinds(from, to string) (old, now []string) {
 	old, now = []string{from}, []string{to}
 	for _, f := range l.fans {
-		if f.gather {
-			old = append(old, f.kind)
+		if f.Gather {
+			old = append(old, f.Kind)
 		} else {
-			now = append(now, f.kind)
+			now = append(now, f.Kind)
 		}
 	}
 	return old, now
@@ -98,16 +100,16 @@ func (l *Lens) Kinds(from, to string) (old, now []string) {
 // needsHave reports whether a program reads the target's record. It does for fields that only the
 // target has, for the order of list entries, and for the places of fields that come from outside
 // the record. Without the places, an unchanged record would get other bytes.
-func needsHave(p *program) bool {
-	return p.keeps() || slices.ContainsFunc(p.ops, func(o op) bool {
+func needsHave(p *operation.Program) bool {
+	return p.Keeps() || slices.ContainsFunc(p.Ops, func(o operation.Op) bool {
 		switch o := o.(type) {
-		case *scatter:
-			return o.as != asObject || o.order != nil || o.fan.scatter.keeps()
-		case *rekey:
-			return o.way.Numbers()
-		case *keyField:
-			return len(o.makes()) > 0
-		case *collect:
+		case *fanout.Scatter:
+			return o.As != fanout.AsObject || o.Order != nil || o.Fan.Scatter.Keeps()
+		case *operation.Rekey:
+			return o.Way.Numbers()
+		case *operation.KeyField:
+			return len(o.Makes()) > 0
+		case *fanout.Collect:
 			return true
 		default:
 			return false
@@ -152,7 +154,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	}
 	// Most lenses touch single records. They need no group.
 	if l.keys == nil && len(l.fans) == 0 {
-		doc, err := p.run(main.Doc, complement)
+		doc, err := p.Run(main.Doc, complement)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +180,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := p.runGroup(main.Doc, complement, &g)
+	doc, err := p.RunGroup(main.Doc, complement, &g)
 	if err != nil {
 		return nil, err
 	}
@@ -192,11 +194,11 @@ var errNoID = errors.New("the record has no _id")
 var errNotLinked = errors.New("the lens has references and was not linked")
 
 // onlyRekeys reports whether a program changes only the _id.
-func (t *transformer) onlyRekeys(p *program) bool {
-	if len(p.ops) != 1 {
+func (t *transformer) onlyRekeys(p *operation.Program) bool {
+	if len(p.Ops) != 1 {
 		return false
 	}
-	_, ok := p.ops[0].(*rekey)
+	_, ok := p.Ops[0].(*operation.Rekey)
 	return ok
 }
 
@@ -232,7 +234,7 @@ func apart(rs []record.Record, kind string) (main *record.Record, others []recor
 		}
 		return nil, rs, nil
 	}
-	ours := of(rs, kind)
+	ours := fanout.RecordsOf(rs, kind)
 	switch len(ours) {
 	case 0:
 		return nil, rs, nil

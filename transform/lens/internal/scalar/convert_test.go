@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
@@ -21,8 +20,6 @@ func decimal128(t testing.TB, s string) bson.Decimal128 {
 	}
 	return d
 }
-
-func init() { raced.DrawFewer() }
 
 func TestConvert(t *testing.T) {
 	t.Parallel()

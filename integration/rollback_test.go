@@ -12,7 +12,6 @@ import (
 // end the old namespace holds what the new one does.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
-	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

@@ -131,7 +131,7 @@ for (let n = 1; !ended; n++) {
       else tell({ fail: `read users/${id}: ${err.stack}` })
     }
   }
-  await sleep(10)
+  await sleep(40)
 }
 await app?.close()
 await Promise.all(clients.map(c => c.close()))

@@ -373,6 +373,12 @@ func TestFrozenPrimaryIsGivenUp(t *testing.T) {
 	r := newReplicas(t)
 	tok := r.managed(t, record.Shape{})
 	old := r.primary(t, -1)
+	// The remaining secondary may try the frozen node again, and asks it for a minute otherwise.
+	for _, node := range r.direct {
+		if err := node.admin().RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "oplogInitialFindMaxSeconds", Value: 3}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := r.server.Nodes()[old].Pause(); err != nil {
 		t.Fatal(err)
 	}

@@ -48,11 +48,11 @@ pymongo: ## Get PyMongo for the tests of clients/python, if it is missing.
 .PHONY: test
 # Why is in scripts/test.
 test: export GOGC := $(or $(GOGC),400)
-test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, with the race detector.
+test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, with the race detector where it finds races.
 	@# Compiling ahead uses all processors, other than what follows. go build would link programs, too.
 	go list -race -export ./... >/dev/null
-	@# These are built by tests, which would wait for it among all others.
-	go list -export ./cmd/... >/dev/null
+	@# Most tests against servers run without it, as do the programs that tests build.
+	go list -export ./... >/dev/null
 	scripts/test $(TEST)
 
 # CI has no time for these. Of seeds there are SOAK times as many.
@@ -73,7 +73,7 @@ fuzz: ## Fuzz all parsers of bytes from outside, each for FUZZTIME: make fuzz FU
 # and those that need one for some of them skip these.
 .PHONY: check
 check: lint ## Check format, lint, and all that is tested in memory, in a minute or so.
-	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|mongostore$$|etcdstore$$|overetcd$$|embedetcd$$|internal/databases$$')
+	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|mongostore$$|etcdstore$$|overetcd$$|embedetcd$$|program/databases$$')
 
 .PHONY: demo
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".

@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/transform"
 )
 
@@ -54,7 +55,7 @@ func TestTokensGoOnAcrossFlips(t *testing.T) {
 			`name: "shelves/%s/books/%d" title: "t%d" pages: "%d" state: %d bought { seconds: %d nanos: %d } rating: %d author: "A%d B"`, shelf, i, i%3, i%5+1, i%2+1, i%7, i, i%4, i%3)))
 	}
 	w := newWorld(t, books)
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		version, method, field, request string
 	}{
 		{"v1", "ListBooks", "books", ``},
@@ -69,6 +70,9 @@ func TestTokensGoOnAcrossFlips(t *testing.T) {
 		{"v2", "SearchBooks", "results", `parent: "shelves/a/floors/ground" filter: "page_count != 3"`},
 		{"v2", "SearchBooks", "results", `order_by: "rating desc, display_title"`},
 	} {
+		if raced.On && i%4 != 0 {
+			continue // the others take the same way
+		}
 		t.Run(tc.version+" "+tc.request, func(t *testing.T) {
 			native, translated := w.native[tc.version], w.translated[tc.version]
 			list := func(c client, size int, token string) ([]string, string) {

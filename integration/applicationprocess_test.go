@@ -226,13 +226,12 @@ func inNode(t *testing.T) func(part applicationPart) *exec.Cmd {
 	}
 }
 
-// inBoth starts processes in one language and the other by turns.
-func inBoth(t *testing.T) func(part applicationPart) *exec.Cmd {
-	t.Helper()
-	one, other := inGo(t), inNode(t)
+// alternately starts processes in two languages by turns.
+func alternately(next, other func(part applicationPart) *exec.Cmd) func(part applicationPart) *exec.Cmd {
 	return func(part applicationPart) *exec.Cmd {
-		one, other = other, one
-		return one(part)
+		start := next
+		next, other = other, next
+		return start(part)
 	}
 }
 

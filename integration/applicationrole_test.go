@@ -53,7 +53,7 @@ func playApplication(ctx context.Context) error {
 			w.orders <- lines.Text()
 		}
 	}()
-	for n := int32(1); pauseFor(ctx, 10*time.Millisecond) == nil; n++ {
+	for n := int32(1); pauseFor(ctx, 40*time.Millisecond) == nil; n++ {
 		w.step(work, n)
 	}
 	if w.app == nil {

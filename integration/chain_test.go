@@ -101,10 +101,11 @@ func (w chained) to(ctx context.Context, version string) upgradestate.Deployment
 }
 
 // TestChain goes over a version in one step, back, and there again, and then through it; the
-// version that was left follows each time, and nothing is lost.
+// version that was left follows each time, and nothing is lost. What versions and directions
+// leave behind does not grow with the number of switches, in the databases and in etcd.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	w := newChained(ctx, t)
 	at := "v1"
@@ -130,30 +131,17 @@ func TestChain(t *testing.T) {
 		}
 		at = version
 	}
+	var before map[string]int
+	for _, version := range []string{"v2", "v3", "v2"} {
+		d := w.to(ctx, version)
+		if version == "v2" {
+			before = w.awaitLeftovers(ctx, d, before)
+			t.Logf("there is: %v", before)
+		}
+		at = version
+	}
 	w.finish()
 	w.settlePackages(ctx, at)
-}
-
-// TestNoLeftovers: what versions and directions leave behind does not grow with the number
-// of switches, in the databases and in etcd.
-func TestNoLeftovers(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	w := newChained(ctx, t)
-	var before map[string]int
-	for _, version := range []string{"v2", "v3", "v2", "v3", "v2", "v3", "v2"} {
-		d := w.to(ctx, version)
-		if version != "v2" || d.Epoch < 5 {
-			continue
-		}
-		if before == nil {
-			before = w.awaitLeftovers(ctx, d, nil)
-			t.Logf("there is: %v", before)
-			continue
-		}
-		w.awaitLeftovers(ctx, d, before)
-	}
 }
 
 var sequence = regexp.MustCompile(`\.n[0-9]+$`)

@@ -224,7 +224,6 @@ func TestEmptyEtcd(t *testing.T) {
 // that was written, and can go back and forth again.
 func TestRecover(t *testing.T) {
 	t.Parallel()
-	raceProcesses(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})

@@ -222,7 +222,7 @@ func (r *replacing) writes() (stop func()) {
 			select {
 			case <-stopped:
 				return
-			case <-time.After(20 * time.Millisecond): // clients think
+			case <-time.After(40 * time.Millisecond): // clients think
 				r.write(i)
 			}
 		}

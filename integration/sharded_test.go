@@ -21,9 +21,9 @@ import (
 // Records of the sharded upgrade, by kind: of an application that writes them, and of ones
 // that only have them.
 const (
-	hashedRecords    = 4_000
-	rangedRecords    = 2_400
-	unshardedRecords = 800
+	hashedRecords    = 1_500
+	rangedRecords    = 1_200
+	unshardedRecords = 300
 )
 
 // TestShardedThereAndBack upgrades a service on a sharded cluster and takes it back, with
@@ -48,7 +48,7 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 	})
 	v1, v2 := s.db["v1"].Name(), s.db["v2"].Name()
 	c.ShardHashed(t, v1, packagesKind)
-	c.ShardRanged(t, v1, "ranged", "package-000600", "package-001200", "package-001800")
+	c.ShardRanged(t, v1, "ranged", packageKey(rangedRecords/4), packageKey(rangedRecords/2), packageKey(rangedRecords*3/4))
 	c.ShardHashed(t, v2, record.PhysicalName(packagesKind, 1))
 	tr := newTraffic(ctx, s, hashedRecords)
 	others := map[string]int{"ranged": rangedRecords, "unsharded": unshardedRecords}

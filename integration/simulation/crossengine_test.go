@@ -121,11 +121,11 @@ func TestCrossEngineAbort(t *testing.T) {
 // TestCrossEngineFaults is TestBadWeather and TestControllerSleepsOverTheSwitch from one engine
 // to the other.
 func TestCrossEngineFaults(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds(3) {
 		eachCrossing(t, int(seed), fmt.Sprint("weather ", seed), func(t *testing.T, c crossing) { badWeather(t, c.found(seed, true), seed) })
 	}
-	for seed := range uint64(4) {
-		eachCrossing(t, int(seed), fmt.Sprint("sleep ", seed), func(t *testing.T, c crossing) { sleepyController(t, c.found(seed, seed > 1), seed) })
+	for seed := range seeds(4) {
+		eachCrossing(t, int(seed)+1, fmt.Sprint("sleep ", seed), func(t *testing.T, c crossing) { sleepyController(t, c.found(seed, seed > 1), seed) })
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/control/controller"
 )
 
@@ -163,6 +164,7 @@ const (
 // TestDeployFiles: the rules and the dashboard use nothing but what is exported, and the
 // dashboard shows all that is known of a whole deployment.
 func TestDeployFiles(t *testing.T) {
+	raced.Leave(t)
 	seen := exported{}
 	synctest.Test(t, func(t *testing.T) { watched(t, seen) })
 	used := map[string]bool{}

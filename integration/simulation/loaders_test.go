@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
@@ -218,6 +219,7 @@ func TestLoaders(t *testing.T) {
 // TestBrokenLoaders breaks one of the rules at a time, which some seed must show: otherwise
 // TestLoaders would prove nothing.
 func TestBrokenLoaders(t *testing.T) {
+	raced.Leave(t)
 	for _, broken := range []string{"no fence", "no search for strays", "nothing is repaired"} {
 		t.Run(broken, func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -30,6 +31,7 @@ func (a isAway) Inject(faultstore.Op) (f faultstore.Fault) {
 
 // TestLogOfManyShards: what happens to all shards is said once, and not once for each.
 func TestLogOfManyShards(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

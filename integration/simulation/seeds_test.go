@@ -20,8 +20,8 @@ import (
 // raceEvery and raceCases have no divisor in common with the numbers of choices that tests make by
 // their seed and case, so that the choices take turns.
 const (
-	raceEvery = 7 // of seeds
-	raceCases = 5
+	raceEvery = 13 // of seeds
+	raceCases = 11
 )
 
 // cases are all of a list, with their places in it; with the race detector one of each raceCases.

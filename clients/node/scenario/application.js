@@ -1,5 +1,5 @@
 // An application with users and orders, in both of its versions: one of the processes that the
-// test of whole switches (integration.TestNodeApplication) starts, sends to sleep and kills. It
+// test of whole switches (integration.TestApplicationsBehindViews) starts, sends to sleep and kills. It
 // tells what it does on standard output, a line of JSON each, before and after each write. On
 // standard input it is told to stand still within its next update or transaction, until the next line.
 import { createInterface } from 'node:readline'
@@ -131,7 +131,7 @@ for (let n = 1; !ended; n++) {
       else tell({ fail: `read users/${id}: ${err.stack}` })
     }
   }
-  await sleep(10)
+  await sleep(40)
 }
 await app?.close()
 await Promise.all(clients.map(c => c.close()))

@@ -118,7 +118,7 @@ for (let n = 1; !ended; n++) {
       tell({ fail: `read of ${one.id}: ${err.stack}` })
     }
   }
-  await sleep(10)
+  await sleep(40)
 }
 await close(app)
 process.stdin.destroy()

@@ -168,7 +168,7 @@ def read(id, order):
 
 def live(first):
     mine, n = [], 0  # [id, orders]
-    while not ended.wait(0.02):
+    while not ended.wait(0.04):
         n += 1
         state, dice, stands = f"operation {n}", random.randrange(10) if len(mine) >= 3 else 0, False
         if first and mine and not lines.empty():

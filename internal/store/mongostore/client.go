@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -163,9 +164,10 @@ func reading(ctx context.Context, read func() error) error {
 	})
 }
 
-// readAgain excludes errors that only fences retry: lock timeouts and lookups by name.
+// readAgain excludes errors that only fences retry, lock timeouts and lookups by name, and a result
+// beyond the bound of the read, which the next attempt would read for nothing.
 func readAgain(err error) bool {
-	return (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
+	return !errors.Is(err, record.ErrTooLarge) && (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
 }
 
 // check refuses tokens that a Client must not use.

@@ -3,11 +3,27 @@ package mongostore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"dbcontroller.dev/record"
 )
+
+// TestTooLargeIsFinal: a read of more than its bound is refused at once.
+func TestTooLargeIsFinal(t *testing.T) {
+	t.Parallel()
+	attempts := 0
+	err := reading(t.Context(), func() error {
+		if attempts++; attempts > 1 {
+			return nil // a retry would be refused again, for 15 seconds
+		}
+		return fmt.Errorf("read: %w", record.ErrTooLarge)
+	})
+	if attempts != 1 || !errors.Is(err, record.ErrTooLarge) {
+		t.Errorf("%d attempts, %v", attempts, err)
+	}
+}
 
 // TestRetryKeepsTheLastAnswer: a caller who gives up between two attempts still learns that
 // what he asked for may have happened.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/embedetcd"
@@ -48,6 +49,7 @@ func (w *weighed) largest(prefix string) (most, count int) {
 // TestValuesAreBounded: with 1,024 shards and 1,000 kinds every value that is kept in etcd
 // has a bound far below what etcd takes in one request, and comes back as it was.
 func TestValuesAreBounded(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	const ring, kinds, ranges = 1024, 1000, 16 // as an engine cuts that many kinds
 	etcd, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir()})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -79,6 +80,7 @@ func TestFewPrivileges(t *testing.T) {
 	s.awaitSync(ctx)
 
 	// The server logs out all connections of a dropped user, for good.
+	since := time.Now()
 	run(bson.D{{Key: "dropUser", Value: "mover"}})
 	eventually(ctx, t, "every shard reports the refused user", func() error {
 		ps, err := s.record.Progress(ctx)
@@ -95,8 +97,11 @@ func TestFewPrivileges(t *testing.T) {
 	if _, err := s.db["v2"].Collection(packagesKind).UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(7)}}}}); err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("every shard reports the refused user after %v", time.Since(since).Round(time.Millisecond))
+	since = time.Now()
 	run(user)
 	s.awaitSync(ctx)
+	t.Logf("every shard goes on after %v", time.Since(since).Round(time.Millisecond))
 	s.beginTo(ctx, "v1")
 	s.await(ctx, "the rollback", flipped("v1"))
 	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{{Key: "n", Value: int64(7)}}); err != nil || n != int64(len(docs)) {

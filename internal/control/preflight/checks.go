@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/switchover"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -91,6 +92,10 @@ func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 	g.Go(func() { shapes = c.Collections.CheckSealed(ctx, d) })
 	g.Wait()
 	err := cmp.Or(names, shapes)
+	// The attempt ends, and controllers follow the new collection before the next one.
+	if replaced := (*record.ReplacedError)(nil); errors.As(err, &replaced) {
+		return fmt.Errorf("a collection was replaced during the switch: %w (%w)", replaced, switchover.ErrPasses)
+	}
 	if errors.Is(err, collections.ErrUnanswered) || errors.Is(err, collections.ErrChanged) {
 		err = fmt.Errorf("%w (%w)", err, switchover.ErrPasses)
 	}

@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,9 +17,14 @@ const maxNamespace = 255
 // Describe returns the token and the declared shape of a collection. The shape leaves out a fence's
 // validator, the condition that lets a managed kind's tombstones pass, and a label. Info.Exists is
 // false if there is no such collection. A collection that cannot be a source or target is a
-// record.UnsupportedError.
+// record.UnsupportedError. An application's collection that took over the fence of the one it
+// replaced is a record.ReplacedError.
 func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
+	if errors.Is(err, errNothingNoted) && kind.Fixed {
+		// A fence notes the former validator first, so this one came along from another collection.
+		err = &record.ReplacedError{Kind: kind.Name, What: name + " has the fence of the collection that it replaced, as after movePrimary and reshardCollection"}
+	}
 	if err != nil {
 		return record.Info{}, fmt.Errorf("describe %s.%s: %w", n.name, name, withPrivilege(err))
 	}

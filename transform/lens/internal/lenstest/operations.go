@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
-	"sigs.k8s.io/yaml"
 
 	"dbcontroller.dev/transform/lens"
 )

@@ -67,7 +67,7 @@ func run(index io.Reader, output string, count int) error {
 	if err := zip.Close(); err != nil {
 		return fmt.Errorf("compress: %w", err)
 	}
-	if err := os.WriteFile(output, out.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(output, out.Bytes(), 0o644); err != nil { // #nosec G306 -- source code, which others may read
 		return fmt.Errorf("write sample: %w", err)
 	}
 	return nil

@@ -32,19 +32,20 @@ func TestContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer disconnect(ctx, client)
 	c := client.Database("dbc_container").Collection("c")
 	changes, err := c.Watch(ctx, mongo.Pipeline{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer changes.Close(ctx) //nolint:errcheck // the test is over
 	if _, err := c.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if !changes.Next(ctx) {
 		t.Errorf("no change arrives: %v", changes.Err())
 	}
+	// Before the server goes: afterwards they would wait for it.
+	_ = changes.Close(ctx)
+	disconnect(ctx, client)
 	if err := s.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@
 //     variable that selects a server;
 //  2. mongod on the PATH;
 //  3. the server that scripts/fetch-mongodb left in the user's cache folder;
-//  4. the official image, through Docker.
+//  4. the official image, through Docker and testcontainers-go (package localdocker).
 //
 // Some options need control over the server: several nodes, authentication, a standalone, a sharded
 // cluster, kill and restart. They skip the connection string, and those beyond one plain node also

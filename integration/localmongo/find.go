@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"dbcontroller.dev/integration/localdocker"
 )
 
 // URIVariable names the environment variable with the connection string of a MongoDB for tests.
@@ -89,8 +91,8 @@ type finder struct {
 	// probe runs the programs of p with --version. An existing file may still lack a library or be
 	// built for another machine.
 	probe func(ctx context.Context, p place) error
-	// docker returns an error if no Docker engine responds.
-	docker func(ctx context.Context) error
+	// docker returns an error if the machine has no Docker.
+	docker func() error
 }
 
 func newFinder() finder {
@@ -99,7 +101,7 @@ func newFinder() finder {
 		lookPath: exec.LookPath,
 		cacheDir: os.UserCacheDir,
 		probe:    probe,
-		docker:   dockerAnswers,
+		docker:   localdocker.Available,
 	}
 }
 
@@ -165,11 +167,11 @@ func (f finder) cached(ctx context.Context, o Options) (place, error) {
 	return p, f.probe(ctx, p)
 }
 
-func (f finder) inDocker(ctx context.Context, o Options) (place, error) {
+func (f finder) inDocker(_ context.Context, o Options) (place, error) {
 	if why := o.special(); why != "" {
 		return place{}, fmt.Errorf("serves one plain replica set node only: %s", why)
 	}
-	return place{}, f.docker(ctx)
+	return place{}, f.docker()
 }
 
 func probe(ctx context.Context, p place) error {

@@ -49,7 +49,7 @@ func (m fakeMachine) finder() finder {
 			}
 			return nil
 		},
-		docker: func(context.Context) error {
+		docker: func() error {
 			if m.docker {
 				return nil
 			}

@@ -27,12 +27,14 @@ type Server struct {
 // Start finds or starts a MongoDB of the wanted shape, and returns when it accepts writes. ctx
 // bounds the start only. The server runs until Stop, and no longer than this process. The error is
 // a *NotFoundError if no MongoDB is available.
-func Start(ctx context.Context, o Options) (*Server, error) {
+func Start(ctx context.Context, o Options) (*Server, error) { return startFound(ctx, o, newFinder()) }
+
+func startFound(ctx context.Context, o Options, f finder) (*Server, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("localmongo options: %w", err)
 	}
-	p, tried, err := newFinder().find(ctx, o)
+	p, tried, err := f.find(ctx, o)
 	if ctx.Err() != nil {
 		// The attempts failed because ctx ended, and say nothing about the machine.
 		return nil, fmt.Errorf("find mongod: %w", ctx.Err())

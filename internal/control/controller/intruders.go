@@ -43,16 +43,47 @@ func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func
 		return nil, err
 	}
 	target, _ := d.Namespace(d.Upgrade.TargetVersion)
-	// A kind may have its present name or its sealed name, depending on when the change came.
-	sealed := map[string][]string{}
-	for _, k := range target.Kinds {
-		sealed[k.Kind] = []string{k.Physical, k.Fenced}
-	}
-	in, err := c.Intruded(ctx, i.app.namespaces[target.Version], from, syncer.Tokens(d, target.Version), sealed)
+	in, err := c.Intruded(ctx, i.app.namespaces[target.Version], from, syncer.Tokens(d, target.Version), seals(target))
 	if err != nil || len(in.Groups)+len(in.Orphans) == 0 {
 		return nil, err
 	}
-	return func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }, nil
+	differ := func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }
+	// The seals are set, so the target no longer changes, and the source is fenced and drained.
+	// Groups that are equal now stay equal, so compare while the driver confirms the renames. The
+	// last rename of a source may interrupt that. The driver then compares after it.
+	if sealed, err := withSeals(d); err == nil && differ(ctx, sealed) == nil {
+		return nil, nil
+	}
+	return differ, nil
+}
+
+// withSeals returns the record as it is once the announced seals of the target are confirmed.
+func withSeals(d upgradestate.Deployment) (upgradestate.Deployment, error) {
+	target, _ := d.Namespace(d.Upgrade.TargetVersion)
+	var confirmed upgradestate.Together
+	for _, k := range target.Kinds {
+		if p := k.Pending; p != nil && p.Reason == upgradestate.PendingSeal {
+			confirmed.Events = append(confirmed.Events, upgradestate.Confirmed{Version: target.Version, Kind: k.Kind, To: p.To, From: p.From})
+		}
+	}
+	if len(confirmed.Events) == 0 {
+		return d, nil
+	}
+	return upgradestate.Apply(d, confirmed)
+}
+
+// seals returns, by kind, the names and marks that show a kind's seal in the changes. The class of
+// its fence decides which of the two it is.
+func seals(target upgradestate.Namespace) map[string][]string {
+	out := map[string][]string{}
+	for _, k := range target.Kinds {
+		out[k.Kind] = []string{k.Physical, k.Fenced}
+		// The seal is announced and perhaps not set yet. The present name must not end the kind.
+		if p := k.Pending; p != nil && p.Reason == upgradestate.PendingSeal {
+			out[k.Kind] = []string{p.To}
+		}
+	}
+	return out
 }
 
 // differ compares the changed groups with the source. Both sides are fenced, so the result is

@@ -84,7 +84,7 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revision int64) error {
 	var mu sync.Mutex
 	done := map[string][]string{}
-	err := together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
+	err := together(ctx, ns, kindsAtOnce, func(ctx context.Context, k upgradestate.Kind) error {
 		if len(k.Expiry) == 0 {
 			return nil
 		}
@@ -114,7 +114,7 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revis
 // stop notes the expiry of a version's running TTL indexes and then stops them.
 func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, version string) error {
 	ns, _ := d.Namespace(version)
-	return together(ctx, ns, func(ctx context.Context, k upgradestate.Kind) error {
+	return together(ctx, ns, kindsAtOnce, func(ctx context.Context, k upgradestate.Kind) error {
 		info, err := m.describePlace(ctx, version, k)
 		if err != nil {
 			return err

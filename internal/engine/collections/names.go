@@ -14,7 +14,7 @@ import (
 // CheckNames returns an error if another collection has a name that a version takes at the flip.
 func (m *Maintainer) CheckNames(ctx context.Context, d upgradestate.Deployment, version string) error {
 	target, _ := d.Namespace(version)
-	return together(ctx, target, func(ctx context.Context, k upgradestate.Kind) error {
+	return together(ctx, target, describedAtOnce, func(ctx context.Context, k upgradestate.Kind) error {
 		at := upgradestate.BlockPlace{Version: version, Kind: k.Kind}
 		return upgradestate.Blocked(upgradestate.BlockNames, at, m.checkName(ctx, version, k))
 	})
@@ -48,14 +48,19 @@ func (m *Maintainer) checkName(ctx context.Context, version string, k upgradesta
 // content is unknown.
 var ErrUnanswered = errors.New("the database did not answer")
 
-// kindsAtOnce limits how many kinds are checked at the same time. Some checks run while writes are
+// kindsAtOnce limits how many kinds are changed at the same time. Some changes run while writes are
 // held, where hundreds of kinds in sequence would take too long.
 const kindsAtOnce = 16
 
-// together calls do for all kinds of a version at the same time, and returns the first error.
-func together(ctx context.Context, ns upgradestate.Namespace, do func(context.Context, upgradestate.Kind) error) error {
+// describedAtOnce limits how many kinds are described at the same time. The store combines their
+// commands, so a small limit would only make more of them.
+const describedAtOnce = 256
+
+// together calls do for the kinds of a version, up to a number at the same time, and returns the
+// first error.
+func together(ctx context.Context, ns upgradestate.Namespace, atOnce int, do func(context.Context, upgradestate.Kind) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(kindsAtOnce)
+	g.SetLimit(atOnce)
 	for _, k := range ns.Kinds {
 		g.Go(func() error { return do(ctx, k) })
 	}

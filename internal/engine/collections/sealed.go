@@ -38,15 +38,16 @@ func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment)
 	if err != nil {
 		return err
 	}
-	return together(ctx, source, func(ctx context.Context, k upgradestate.Kind) error {
-		mine := pairs[k.Kind]
-		if len(k.Expiry) == 0 && len(mine) == 0 {
+	shapes, err := m.sealedShapes(ctx, source, target, pairs)
+	if err != nil {
+		return err
+	}
+	return together(ctx, source, kindsAtOnce, func(ctx context.Context, k upgradestate.Kind) error {
+		mine, sides := pairs[k.Kind], shapes[k.Kind]
+		if sides == nil {
 			return nil
 		}
-		shape, there, err := m.sealedShapes(ctx, source.Version, k, target.Version, mine)
-		if err != nil {
-			return err
-		}
+		shape, there := sides[0], sides[1:]
 		expiry := record.ExpiryOf(shape)
 		// The switch stopped them all, so this one was created or changed after that.
 		for _, name := range slices.Sorted(maps.Keys(expiry)) {
@@ -69,17 +70,28 @@ func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment)
 	})
 }
 
-// sealedShapes describes a source kind and the target kinds derived from it, all at the same time,
-// because writes are held.
-func (m *Maintainer) sealedShapes(ctx context.Context, version string, k upgradestate.Kind, to string, pairs []sealedPair) (shape record.Shape, there []record.Shape, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { shape, err = m.sealedShape(ctx, version, k); return err })
-	there = make([]record.Shape, len(pairs))
-	for i, p := range pairs {
-		g.Go(func() (err error) { there[i], err = m.sealedShape(ctx, to, p.kind); return err })
+// sealedShapes describes, by source kind, that kind and the target kinds of its pairs, in this
+// order. It leaves out kinds with nothing to compare. It looks at both sides, behind the fence: a
+// remembered shape would not show what others have done to a target since. All looks run at the
+// same time, because writes are held, and the store then needs one command for all collections and
+// one for the indexes of each. The driver looks for index builds meanwhile and shares the latter.
+func (m *Maintainer) sealedShapes(ctx context.Context, source, target upgradestate.Namespace, pairs map[string][]sealedPair) (map[string][]record.Shape, error) {
+	shapes := map[string][]record.Shape{}
+	g, looking := errgroup.WithContext(ctx)
+	g.SetLimit(describedAtOnce)
+	for _, k := range source.Kinds {
+		mine := pairs[k.Kind]
+		if len(k.Expiry) == 0 && len(mine) == 0 {
+			continue
+		}
+		sides := make([]record.Shape, 1+len(mine))
+		shapes[k.Kind] = sides
+		g.Go(func() (err error) { sides[0], err = m.sealedShape(looking, source.Version, k); return err })
+		for i, p := range mine {
+			g.Go(func() (err error) { sides[1+i], err = m.sealedShape(looking, target.Version, p.kind); return err })
+		}
 	}
-	err = g.Wait()
-	return shape, there, err
+	return shapes, g.Wait()
 }
 
 func (m *Maintainer) sealedShape(ctx context.Context, version string, k upgradestate.Kind) (record.Shape, error) {

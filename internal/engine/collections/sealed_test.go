@@ -56,6 +56,10 @@ func TestShapeChangedRightBeforeTheFence(t *testing.T) {
 		"TTL sparse": {func(w *shapeWorld) {
 			w.reshape("v1", []string{"mail_1"}, append(ttlIndex("mail", record.NeverExpires), bson.E{Key: "sparse", Value: true}))
 		}, "index address_1 differs: it lacks sparse: true"},
+		// These need the look at the target behind the fence: the source is as it was.
+		"target's index dropped": {func(w *shapeWorld) { w.reshape("v2", []string{"n_1"}) }, "index n_1 is missing"},
+		"target's index hidden":  {func(w *shapeWorld) { w.reshape("v2", []string{"n_1"}, hidden(plainIndex("n", false))) }, "index n_1 differs: it has hidden: true"},
+		"target's validator":     {func(w *shapeWorld) { w.validate("v2", "n") }, "its validator is not that of the source"},
 		"TTL otherwise": {func(w *shapeWorld) {
 			w.check(w.db["v1"].Expire(w.t.Context(), w.token("v1"), seconds{"mail_1": 61}))
 		}, "TTL index mail_1 of v1/sessions deletes after 61 s"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -90,9 +91,11 @@ type Target interface {
 	// Since returns a change position of a version's database from before the switch
 	// (upgradestate.Upgrade.TargetSince).
 	Since(ctx context.Context, version string) (string, error)
-	// Changed runs in StepSealSource, before each try of the flip. The driver calls the returned function, unless
-	// it is nil, when everything is confirmed and before the flip. That function returns
-	// ErrIntruded, with the names, if a changed record differs from the source.
+	// Changed reads up to the seal of each kind and waits for it. The driver may call it in
+	// StepSealTarget, with seals that are only announced. It has a new result before each try of the flip. The
+	// driver calls the returned function, unless it is nil, when everything is confirmed and before
+	// the flip. That function returns ErrIntruded, with the names, if a changed record differs from
+	// the source.
 	Changed(ctx context.Context, d upgradestate.Deployment) (differ func(context.Context, upgradestate.Deployment) error, err error)
 }
 
@@ -147,6 +150,8 @@ type Driver struct {
 	marked       attempt                                              // attempt whose Marks are written for the next try
 	watched      attempt                                              // attempt whose target changes are read for the next try
 	differ       func(context.Context, upgradestate.Deployment) error // result of Config.Target.Changed for it
+	reading      *reading                                             // begun for this attempt; nil: none
+	readers      sync.WaitGroup                                       // goroutines of readings
 	position     string                                               // of the target since its seal in this attempt; empty: unknown
 }
 
@@ -179,6 +184,8 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 // Run drives until ctx ends and returns ctx's error. It retries every other error with backoff.
 func (r *Driver) Run(ctx context.Context) error {
 	r.watch, r.ahead = r.deployments.Watch(ctx), nil
+	defer r.readers.Wait() // in reverse order: end the read, then wait for it
+	defer r.leaveReading()
 	var d upgradestate.Deployment
 	defer func() { r.traceAttempt(d, attempt{}, time.Now()) }() // a later driver starts its own span
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
@@ -297,7 +304,9 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 			return err
 		})
 	}
-	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
+	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealTarget {
+		r.lookAhead(ctx, d)
+	} else if u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
 		// These run next to the last renames, so they add no time to the pause.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })
 		g.Go(func() error { return r.look(bounded, d) })

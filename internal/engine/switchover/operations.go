@@ -193,24 +193,25 @@ func nextFences(d upgradestate.Deployment) (fs []record.Fence) {
 // drained continues to the seal, or aborts when the drain found something that must not pass the
 // flip. An abort here loses nothing.
 func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgradestate.Drained) (upgradestate.Event, error) {
-	n, err := r.parked(ctx, d)
-	if err != nil {
-		return nil, fmt.Errorf("count parked: %w", err)
-	}
-	if n > 0 {
-		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", n)}, nil
-	}
 	// An index build that started in the meantime would delay the seal. It would also delay the
 	// opening after the flip, which nobody can abort any longer.
 	var found []upgradestate.Blocker
-	var refused, unknown error
-	var g sync.WaitGroup // writes are held: check both in parallel
+	var refused, unknown, uncounted error
+	var parked int
+	// Writes are held: check all in parallel. All shards have reported, so the count is final, and
+	// the other checks only read.
+	var g sync.WaitGroup
 	g.Go(func() { found, unknown = r.hindrances(ctx, d) })
+	g.Go(func() { parked, uncounted = r.parked(ctx, d) })
 	if r.cfg.Checks != nil {
 		refused = r.cfg.Checks.BeforeSeal(ctx, d)
 	}
 	g.Wait()
 	switch {
+	case uncounted != nil:
+		return nil, fmt.Errorf("count parked: %w", uncounted)
+	case parked > 0:
+		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", parked)}, nil
 	// A cause that passes allows another attempt; any other refusal needs an operator.
 	case errors.Is(refused, ErrPasses):
 		return r.giveUp(d, refused.Error()), nil
@@ -252,27 +253,6 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 		})
 	}
 	return g.Wait()
-}
-
-// look reads, once per try of the flip, the changes in the target since the switch began. It keeps the
-// resulting comparison in r.differ.
-func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
-	now := attempt{d.Upgrade.ID, d.Upgrade.Attempt}
-	if r.cfg.Target == nil || r.watched == now {
-		return nil
-	}
-	// A comparison of an earlier attempt must not decide about this one.
-	r.differ = nil
-	if d.Upgrade.TargetSince != "" && !d.Upgrade.Snapshot {
-		differ, err := r.cfg.Target.Changed(ctx, d)
-		if err != nil {
-			return fmt.Errorf("look for what others changed in %s: %w", d.Upgrade.TargetVersion, err)
-		}
-		r.differ = differ
-	}
-	// Set last: a failed read must be repeated.
-	r.watched = now
-	return nil
 }
 
 // mark calls the Marks once per try of the flip. An abort counts as an attempt of its own.

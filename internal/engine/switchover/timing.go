@@ -20,6 +20,9 @@ func (r *Driver) observe(d upgradestate.Deployment) {
 			seen.n = r.attempt.n // an abort belongs to the attempt that it ends
 		}
 	}
+	if step != upgradestate.StepSealTarget && step != upgradestate.StepSealSource {
+		r.leaveReading() // aborted, or flipped by another driver
+	}
 	if seen != r.attempt {
 		// A new attempt starts with empty timings and no position, so nothing of the last one leaks
 		// in.

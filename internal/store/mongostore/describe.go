@@ -134,7 +134,7 @@ func checkOptions(what string, options bson.Raw) error {
 func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *collection) (bson.Raw, error) {
 	var validation restoration
 	// Of a fenced collection, this is the validator that the fence replaced.
-	text, err := n.validatorOf(ctx, record.Token{Name: c.Name})
+	text, err := n.validatorIn(ctx, c)
 	if err == nil {
 		validation, err = restorationFrom(text)
 	}

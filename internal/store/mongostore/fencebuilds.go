@@ -30,7 +30,7 @@ var errBuilding = errors.New("an index of the collection is being built, which n
 
 // building returns the names of the indexes under construction, by build.
 func (n *Namespace) building(ctx context.Context, name string) (map[string][]string, error) {
-	listed, err := n.listIndexes(ctx, record.Token{Name: name})
+	listed, err := n.indexed.ask(ctx, name)
 	if errors.Is(err, record.ErrNotFound) || hasCode(err, codeViewWrite) {
 		return nil, nil // a missing collection or a view has no indexes
 	}
@@ -110,8 +110,7 @@ const looksAtOnce = 16
 // would lose. A switch must wait for them.
 func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	builds := make([]record.Hindrance, len(toks))
-	g, looking := errgroup.WithContext(ctx)
-	g.SetLimit(looksAtOnce)
+	g, looking := errgroup.WithContext(ctx) // lookups bounds the commands
 	for i, tok := range toks {
 		g.Go(func() error {
 			found, err := n.building(looking, tok.Name)

@@ -56,6 +56,11 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 	if err != nil {
 		return "", err
 	}
+	return n.validatorIn(ctx, c)
+}
+
+// validatorIn is validatorOf for a collection that was just listed.
+func (n *Namespace) validatorIn(ctx context.Context, c *collection) (string, error) {
 	if c.fenceMark() == "" {
 		return c.validation()
 	}

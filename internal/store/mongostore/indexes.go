@@ -70,11 +70,11 @@ func listedFrom(entry bson.Raw) listedIndex {
 
 // indexesOf returns the specifications of the complete indexes, except _id.
 func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw, error) {
-	listed, err := n.listIndexes(ctx, tok)
+	listed, err := n.indexed.ask(ctx, tok.Name)
 	if err != nil {
 		return nil, err
 	}
-	var specs []bson.Raw
+	var specs []bson.Raw // listed is shared with other callers, so copy
 	for _, ix := range listed {
 		if ix.name != "_id_" && !ix.building {
 			specs = append(specs, ix.spec)

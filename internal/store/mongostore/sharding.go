@@ -24,12 +24,17 @@ func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused f
 
 // shardKey returns the shard key of a collection, nil if it is not sharded.
 func (n *Namespace) shardKey(ctx context.Context, name string) (bson.Raw, error) {
+	keys, err := n.sharded.ask(ctx, name)
+	return keys[name], err
+}
+
+// shardKeysThere is shardKeys for any server. Only a cluster has shard keys.
+func (n *Namespace) shardKeysThere(ctx context.Context, names []string) (map[string]bson.Raw, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil || !mongos {
 		return nil, err
 	}
-	keys, err := n.shardKeys(ctx, name)
-	return keys[name], err
+	return n.shardKeys(ctx, names...)
 }
 
 // shardKeys returns the shard keys of the sharded collections among names.

@@ -67,17 +67,19 @@ type Namespace struct {
 	pulse     pulse
 
 	// Requests of many kinds at once are combined into few commands.
-	names  rounds[[]string, []collection] // collections and views by name
-	checks rounds[struct{}, bool]         // whether the server checks collection UUIDs
-	notes  rounds[notice, struct{}]
-	ends   rounds[string, []string]             // removed fences, by their To
-	gates  rounds[record.Fence, struct{}]       // creates gates
-	passes rounds[record.Fence, struct{}]       // passes gates
-	moves  rounds[viewMove, struct{}]           // renames collections under fences' views
-	closed rounds[string, struct{}]             // drops gates, by the fence's To
-	looks  rounds[string, map[string]error]     // index builds that prevent a rename
-	proofs rounds[identified, map[string]error] // why collections do not have their names
-	strays rounds[string, []strayNote]          // collections created under fenced names
+	names   rounds[[]string, []collection]      // collections and views by name
+	checks  rounds[struct{}, bool]              // whether the server checks collection UUIDs
+	sharded rounds[string, map[string]bson.Raw] // shard keys
+	indexed lookups[[]listedIndex]              // lists of indexes by collection
+	notes   rounds[notice, struct{}]
+	ends    rounds[string, []string]             // removed fences, by their To
+	gates   rounds[record.Fence, struct{}]       // creates gates
+	passes  rounds[record.Fence, struct{}]       // passes gates
+	moves   rounds[viewMove, struct{}]           // renames collections under fences' views
+	closed  rounds[string, struct{}]             // drops gates, by the fence's To
+	looks   rounds[string, map[string]error]     // index builds that prevent a rename
+	proofs  rounds[identified, map[string]error] // why collections do not have their names
+	strays  rounds[string, []strayNote]          // collections created under fenced names
 
 	// Reasons why the server lacks an ability that a fence needs, nil: it has it.
 	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
@@ -160,7 +162,10 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
 	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
 	n.looks.do, n.proofs.do, n.proofs.most = n.lookForBuilds, n.proveNames, provenAtOnce
-	n.strays.do = n.notedStrays
+	n.strays.do, n.sharded.do = n.notedStrays, n.shardKeysThere
+	n.indexed.do = func(ctx context.Context, name string) ([]listedIndex, error) {
+		return n.listIndexes(ctx, record.Token{Name: name})
+	}
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
 	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
 	return n

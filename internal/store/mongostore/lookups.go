@@ -1,0 +1,81 @@
+package mongostore
+
+import (
+	"context"
+	"sync"
+)
+
+// lookups combines concurrent reads of single collections, for which the server has no command that
+// reads many. It sends at most looksAtOnce commands at a time. A caller shares a read of the same
+// collection that waits for its turn, so its answer is never older than its question. Several
+// checks of hundreds of collections, which all run while writes are held, then cost one read of
+// each.
+//
+// Unlike rounds, one collection whose lock is taken delays no other one.
+type lookups[A any] struct {
+	do func(ctx context.Context, name string) (A, error)
+
+	mu      sync.Mutex
+	queue   []*lookup[A] // waiting for their turn
+	running int
+}
+
+type lookup[A any] struct {
+	name   string
+	done   chan struct{} // closed when answer and err are set
+	answer A
+	err    error
+}
+
+// ask returns the answer for a collection. Callers share it and must not change it.
+func (ls *lookups[A]) ask(ctx context.Context, name string) (A, error) {
+	l := ls.join(ctx, name)
+	select {
+	case <-ctx.Done():
+		var none A
+		return none, context.Cause(ctx)
+	case <-l.done:
+		return l.answer, l.err
+	}
+}
+
+// join returns the waiting read of a collection, or a new one.
+func (ls *lookups[A]) join(ctx context.Context, name string) *lookup[A] {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.queue {
+		if l.name == name {
+			return l
+		}
+	}
+	l := &lookup[A]{name: name, done: make(chan struct{})}
+	ls.queue = append(ls.queue, l)
+	if ls.running < looksAtOnce {
+		ls.running++
+		// The worker serves others too, so it must not end with this caller's context.
+		go ls.run(context.WithoutCancel(ctx))
+	}
+	return l
+}
+
+// run reads while collections are waiting.
+func (ls *lookups[A]) run(ctx context.Context) {
+	for {
+		ls.mu.Lock()
+		if len(ls.queue) == 0 {
+			ls.running--
+			ls.mu.Unlock()
+			return
+		}
+		l := ls.queue[0]
+		ls.queue = ls.queue[1:] // from here on nobody can join this read
+		ls.mu.Unlock()
+		limited, cancel := context.WithTimeoutCause(ctx, roundLimit, errRound)
+		l.answer, l.err = ls.do(limited, l.name)
+		if l.err != nil && limited.Err() != nil {
+			l.err = errRound // not the caller's deadline, and must not look like it
+		}
+		cancel()
+		close(l.done)
+	}
+}

@@ -16,11 +16,11 @@ type lookups[A any] struct {
 	do func(ctx context.Context, name string) (A, error)
 
 	mu      sync.Mutex
-	queue   []*lookup[A] // waiting for their turn
+	queue   []*pendingRead[A] // waiting for their turn
 	running int
 }
 
-type lookup[A any] struct {
+type pendingRead[A any] struct {
 	name   string
 	done   chan struct{} // closed when answer and err are set
 	answer A
@@ -40,7 +40,7 @@ func (ls *lookups[A]) ask(ctx context.Context, name string) (A, error) {
 }
 
 // join returns the waiting read of a collection, or a new one.
-func (ls *lookups[A]) join(ctx context.Context, name string) *lookup[A] {
+func (ls *lookups[A]) join(ctx context.Context, name string) *pendingRead[A] {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.queue {
@@ -48,7 +48,7 @@ func (ls *lookups[A]) join(ctx context.Context, name string) *lookup[A] {
 			return l
 		}
 	}
-	l := &lookup[A]{name: name, done: make(chan struct{})}
+	l := &pendingRead[A]{name: name, done: make(chan struct{})}
 	ls.queue = append(ls.queue, l)
 	if ls.running < looksAtOnce {
 		ls.running++

@@ -28,8 +28,8 @@ func TestDescribedTogether(t *testing.T) {
 	}
 	var lists, reads atomic.Int64
 	names, goOn := make(chan struct{}), make(chan struct{})
-	list, read := b.names.do, b.indexed.do
-	b.names.do = func(ctx context.Context, asked [][]string) ([]collection, error) {
+	list, read := b.Namespace.names.do, b.indexed.do
+	b.Namespace.names.do = func(ctx context.Context, asked [][]string) ([]collection, error) {
 		lists.Add(1)
 		<-names
 		return list(ctx, asked)
@@ -48,9 +48,9 @@ func TestDescribedTogether(t *testing.T) {
 		})
 	}
 	waitFor(t, func() bool {
-		b.names.mu.Lock()
-		defer b.names.mu.Unlock()
-		return len(b.names.waiting) == 1 && len(b.names.waiting[0].asked) == kinds-1
+		b.Namespace.names.mu.Lock()
+		defer b.Namespace.names.mu.Unlock()
+		return len(b.Namespace.names.waiting) == 1 && len(b.Namespace.names.waiting[0].asked) == kinds-1
 	})
 	close(names)
 	queued := func(n int) func() bool {

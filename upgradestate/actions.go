@@ -21,7 +21,7 @@ type (
 	Execute struct {
 		Version string
 		Place   Place
-		Class   string // uuid, view, writeBlock, validator
+		Class   string // uuid, view, role, writeBlock, validator
 		Restore string
 		Pending Pending
 		Ends    string // name or mark of the fence that it ends; "" for none

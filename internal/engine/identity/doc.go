@@ -20,7 +20,7 @@
 // # Order of the marks
 //
 // The mark of a namespace holds the direction epoch, and whether its version was the current one.
-// It also holds a copy of the Deployment (State), from which package recovery rebuilds a lost one.
+// It also holds a copy of the Deployment (State), from which rebuild.go makes a lost one again.
 // The direction epoch grows with each flip. Only the leading process writes marks, in this order:
 //
 //	before the flip    both marks: "from epoch N+1 on the target may be the current version"

@@ -214,7 +214,7 @@ func (o *each) apply(e *editor, root *node) error {
 				if errors.Is(err, errMalformed) {
 					return err
 				}
-				within, _ := recordError(step, err).(*RecordError)
+				within, _ := recordError(step, err).(*RecordError) //nolint:errorlint // recordError made it
 				return &itemError{list: o.field, item: string(items.elems[k].name), err: within}
 			}
 		}

@@ -103,12 +103,8 @@ microbench: mongodb bin/withmongodb ## Run the Go benchmarks of the packages.
 	bin/withmongodb -v -cache 1 -dir "$${TMPDIR:-/tmp}" -- go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m -p 1 $(TEST)
 
 .PHONY: lint
-lint: ## Check formatting, go vet, and golangci-lint where it is installed.
-	@unformatted="$$(gofmt -l .)"; if [[ -n "$$unformatted" ]]; then \
-	  echo "not formatted (run gofmt -w .):" >&2; echo "$$unformatted" >&2; exit 1; fi
-	go vet ./...
-	@if command -v golangci-lint >/dev/null; then golangci-lint run; \
-	  else echo 'golangci-lint is not installed: skipped' >&2; fi
+lint: ## Check format, go vet, staticcheck and more, by golangci-lint.
+	@scripts/lint
 
 .PHONY: release
 release: ## Make archives, checksums and lists of modules in dist/: make release VERSION=v1.2.3.

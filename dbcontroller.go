@@ -40,7 +40,9 @@ package dbcontroller
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -58,7 +60,7 @@ import (
 // exits with code 1.
 func Serve(s Service) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := ServeCommand(s).ExecuteContext(ctx)
+	err := ServeArgs(ctx, s, os.Args[1:])
 	// os.Exit runs no deferred calls, so the signal handler is released here.
 	stop()
 	if err != nil {
@@ -67,17 +69,19 @@ func Serve(s Service) {
 	}
 }
 
-// ServeCommand is the command that Serve runs, for tests and for programs with further commands. It
-// serves until its context ends, which it does not report as an error.
-func ServeCommand(s Service) *cobra.Command {
+// ServeArgs does what Serve does, with the arguments of a command line, for tests and for programs
+// with further commands. It serves until ctx ends, which it does not report as an error.
+func ServeArgs(ctx context.Context, s Service, args []string) error {
 	short := fmt.Sprintf("Serve %s in all its versions, on the active version of its database", s.Name)
 	cmd := servercli.Command(program(), short, s.Server(), serverapp.Options{Listening: s.Listening})
 	// A broken Service must fail before the server opens a port or a database.
 	cmd.PreRunE = func(*cobra.Command, []string) error { return s.check() }
 	if s.Flags != nil {
-		s.Flags(cmd.Flags())
+		own := flag.NewFlagSet(program(), flag.ContinueOnError)
+		s.Flags(own)
+		cmd.Flags().AddGoFlagSet(own)
 	}
-	return cmd
+	return execute(ctx, cmd, args)
 }
 
 // Controller is the main function of a service's controller: the program dbcontroller with the
@@ -85,9 +89,25 @@ func ServeCommand(s Service) *cobra.Command {
 // code 1.
 func Controller(s Service) { controllercli.Main(s.register) }
 
-// ControllerCommand is the command that Controller runs, with all its subcommands, for tests. The
-// subcommand 'run' is the controller; it runs until the context ends.
-func ControllerCommand(s Service) *cobra.Command { return controllercli.Command(s.register) }
+// ControllerArgs does what Controller does, with the arguments of a command line, for tests and for
+// programs with further commands. The subcommand 'run' is the controller; it runs until ctx ends.
+// Results go to stdout, and messages to stderr.
+func ControllerArgs(ctx context.Context, s Service, args []string, stdout, stderr io.Writer) error {
+	cmd := controllercli.Command(s.register)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	return execute(ctx, cmd, args)
+}
+
+// execute runs a command with these arguments and no others.
+func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
+	// Without any, cobra takes those of the process.
+	if args == nil {
+		args = []string{}
+	}
+	cmd.SetArgs(args)
+	return cmd.ExecuteContext(ctx)
+}
 
 // VersionHeader is the response header that names the version whose handlers answered. A server
 // sets it in each response.

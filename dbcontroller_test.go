@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/vrunner"
@@ -160,13 +160,11 @@ func TestIncomplete(t *testing.T) {
 	} {
 		s := Service{Versions: good()}
 		change(&s)
-		cmd := ServeCommand(s)
-		cmd.SetOut(io.Discard)
-		cmd.SetArgs(nil)
+		var args []string
 		if s.Name != "" {
-			cmd.SetArgs([]string{"--config", "none", "--log-level", s.Name})
+			args = []string{"--config", "none", "--log-level", s.Name}
 		}
-		err := cmd.ExecuteContext(context.Background())
+		err := ServeArgs(context.Background(), s, args)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want one line with %q", err, want)
 		}
@@ -228,5 +226,33 @@ func TestRegister(t *testing.T) {
 	}
 	if err := (Service{Versions: []Version{{Name: "v1"}, {Name: "v2"}}}).register(lone); err == nil {
 		t.Error("versions that nothing leads between are taken")
+	}
+}
+
+// TestCaller: handlers see who calls, also those of an older version over newer data.
+func TestCaller(t *testing.T) {
+	t.Parallel()
+	one, two, _ := services(t)
+	s := Service{Versions: []Version{version("v1", one, false), version("v2", two, true)}}
+	for i := range s.Versions {
+		api := s.Versions[i].APIs[0]
+		s.Versions[i].Mount = func(mux *http.ServeMux, _ Store, _ ...connect.HandlerOption) {
+			mux.HandleFunc("/"+string(api.FullName())+"/", func(w http.ResponseWriter, r *http.Request) {
+				c, ok := CallerFrom(r.Context())
+				fmt.Fprint(w, c.Name, " ", c.Proof, " ", c.Address, " ", c.Proven(), " ", ok)
+			})
+		}
+	}
+	h := s.Handler("v2", map[string]Store{"v2": named{name: "2"}})
+	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), access.Caller{Identity: access.Identity{Name: "token:job", Proof: "token"}, Address: "192.0.2.1:5"})))
+	})
+	for _, api := range []protoreflect.ServiceDescriptor{one, two} {
+		if got, want := ask(known, api, 0), "token:job token 192.0.2.1:5 true true"; got != want {
+			t.Errorf("%s sees %q, want %q", api.FullName(), got, want)
+		}
+		if got, want := ask(h, api, 0), "   false false"; strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("without a listener %s sees %q", api.FullName(), got)
+		}
 	}
 }

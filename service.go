@@ -2,12 +2,12 @@ package dbcontroller
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"connectrpc.com/connect"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/record"
@@ -37,7 +37,7 @@ type Service struct {
 	Tasks []transform.Task
 	// Flags adds the service's own flags to its server. The server parses them before it calls any
 	// other function of the service. Nil: no flags.
-	Flags func(*pflag.FlagSet)
+	Flags func(*flag.FlagSet)
 	// Listening is called with the addresses of a server's ports once they are open. A test that
 	// listens on port 0 learns the real port here. It may be nil.
 	Listening func(api, operator string)

@@ -139,7 +139,7 @@ func (c *call) respond(ctx context.Context, now *dynamicpb.Message) (*dynamicpb.
 		err = derive()
 	}
 	if err != nil {
-		if coded, ok := err.(*connect.Error); ok {
+		if coded, ok := err.(*connect.Error); ok { //nolint:errorlint // a wrapped one is not meant for clients
 			return nil, coded
 		}
 		return nil, connect.NewError(connect.CodeDataLoss, fmt.Errorf("%s cannot be shown in this version: %w", c.route.now.Output().Name(), err))

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/upgradestate"
@@ -192,25 +191,4 @@ func (u *Usage) MarshalJSON() ([]byte, error) {
 		Since  time.Time `json:"since"`
 		Counts []Count   `json:"counts"`
 	}{u.began, u.Snapshot()})
-}
-
-var _ prometheus.Collector = (*Usage)(nil)
-
-var (
-	callsDesc = prometheus.NewDesc("dbcontroller_api_calls_total", "Calls by version of the API, method and caller.", []string{"version", "method", "caller"}, nil)
-	lastDesc  = prometheus.NewDesc("dbcontroller_api_last_call_timestamp_seconds", "When a version of the API was last called.", []string{"version", "method", "caller"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (u *Usage) Describe(ch chan<- *prometheus.Desc) {
-	ch <- callsDesc
-	ch <- lastDesc
-}
-
-// Collect implements prometheus.Collector.
-func (u *Usage) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range u.Snapshot() {
-		ch <- prometheus.MustNewConstMetric(callsDesc, prometheus.CounterValue, float64(c.Calls), c.Version, c.Method, c.Caller)
-		ch <- prometheus.MustNewConstMetric(lastDesc, prometheus.GaugeValue, float64(c.LastUsed.UnixMilli())/1000, c.Version, c.Method, c.Caller)
-	}
 }

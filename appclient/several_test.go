@@ -18,8 +18,7 @@ import (
 func answering(t *testing.T, answers ...bson.D) *mongo.Client {
 	t.Helper()
 	opts := options.Client()
-	//lint:ignore SA1019 the driver has no other way to give it answers, as its own tests do it
-	opts.Deployment = drivertest.NewMockDeployment(answers...)
+	opts.Deployment = drivertest.NewMockDeployment(answers...) //nolint:staticcheck // SA1019: the driver has no other way to give it answers, as its own tests do it
 	client, err := mongo.Connect(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,13 @@
-// Package dbcontrollertest supports tests of a service without a database. It keeps the data of one
-// version in memory, and dbcontroller.Service.Handler serves the APIs over it as a server does.
+// Package dbcontrollertest supports tests of a service without a database.
 //
-// It does not simulate switches, because handlers never see one. Begin to read at NewStore.
+// Start gives a whole server over data in memory, and Server.Switch makes another version active: a
+// test of clients goes over an upgrade and back. NewStore gives the data of one version, for tests of
+// single handlers, with dbcontroller.Service.Handler.
+//
+// Nothing here copies while clients write, and no process dies: the engine's own tests do that. A
+// Switch reads all records at once, so tests should have thousands of them at most.
+//
+// Begin to read at Start.
 package dbcontrollertest
 
 import (

@@ -26,7 +26,6 @@ type restorable struct {
 	t       *testing.T
 	servers map[string]*localmongo.Server
 	told    map[string]int64 // n by key, of all documents that are there
-	tries   int
 }
 
 const restorableDocs = 400

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -82,11 +83,11 @@ func play(role string) int {
 	case roleCommand:
 		err = cli.Command(sample.Register).ExecuteContext(ctx)
 	case roleSkew:
-		err = dbcontroller.ControllerCommand(skew.Service(3)).ExecuteContext(ctx)
+		err = dbcontroller.ControllerArgs(ctx, skew.Service(3), os.Args[1:], os.Stdout, os.Stderr)
 	case roleSkewServer:
-		err = dbcontroller.ServeCommand(skew.Service(3)).ExecuteContext(ctx)
+		err = dbcontroller.ServeArgs(ctx, skew.Service(3), os.Args[1:])
 	case roleSkewOlder:
-		err = dbcontroller.ServeCommand(skew.Service(2)).ExecuteContext(ctx)
+		err = dbcontroller.ServeArgs(ctx, skew.Service(2), os.Args[1:])
 	case roleEtcd:
 		err = playEtcd(ctx)
 	case roleApplication:
@@ -200,8 +201,10 @@ func playServer(ctx context.Context, s stage) error {
 		}
 	}()
 	service := samples.Service()
+	own := flag.NewFlagSet("server", flag.ContinueOnError)
+	service.Flags(own)
 	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
-	service.Flags(flags)
+	flags.AddGoFlagSet(own)
 	if err := flags.Parse(s.Flags); err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func TestRotationOnAndOff(t *testing.T) {
 	s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{"v1": inEtcd(records.endpoints()[0], "")}})
 	s.encrypted = true
 	s.makeKeys("a001")
-	r := &rotating{system: s, traffic: &traffic{system: s, processes: newLedger("process"), packages: newLedger("package"), alone: true}}
+	r := &rotating{traffic: &traffic{system: s, processes: newLedger("process"), packages: newLedger("package"), alone: true}}
 	controller := s.controller("controller", breakPoint{}).ready(ctx)
 	a := s.server("a", 0).ready(ctx)
 	(&crossing{system: s, traffic: r.traffic}).fillProcesses(ctx, a, 300)

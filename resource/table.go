@@ -171,8 +171,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 	}
 	for _, r := range cfg.References {
 		if err := r.Check(t.message); err != nil {
-			//lint:ignore ST1005 it is the name of a field of Config
-			return nil, fmt.Errorf("References: %w", err)
+			return nil, fmt.Errorf("References: %w", err) //nolint:staticcheck // ST1005: it is the name of a field of Config
 		}
 	}
 	if cfg.Parts != nil && t.message.Fields().ByName(protoreflect.Name(cfg.Parts.Field)) == nil {

@@ -54,8 +54,7 @@ func TestOfSpreadsEvenly(t *testing.T) {
 }
 
 func ExampleOf() {
-	//lint:ignore SA4000 that both calls have the same answer is the example
-	fmt.Println(shards.Of("guid-1", 16) == shards.Of("guid-1", 16))
+	fmt.Println(shards.Of("guid-1", 16) == shards.Of("guid-1", 16)) //nolint:staticcheck // SA4000: that both calls have the same answer is the example
 	// Output: true
 }
 

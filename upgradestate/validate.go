@@ -206,7 +206,7 @@ func validateUpgrade(d Deployment) error {
 			return fmt.Errorf("step %s in %s", u.Step, u.State)
 		}
 	case Switching:
-		switch u.Step {
+		switch u.Step { //nolint:exhaustive // StepNone is refused by the default
 		case StepDrain:
 		// These steps follow from the reports of all shards.
 		case StepSealTarget, StepSealSource:

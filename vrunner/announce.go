@@ -2,12 +2,11 @@ package vrunner
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/upgradestate"
 )
@@ -92,7 +91,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 				// At most one warning for each series of failures.
 				if !warned && time.Since(failing) >= unannouncedFor {
 					warned = true
-					r.log.Warn("state is not announced", zap.Duration("for", time.Since(failing)), zap.Error(err))
+					r.log.Warn("state is not announced", slog.Duration("for", time.Since(failing)), slog.Any("error", err))
 				}
 				again.Reset(retry.NextBackOff())
 			}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
@@ -47,7 +48,7 @@ func TestAnnouncedInTheEnd(t *testing.T) {
 		r := vrunner.New(struct {
 			*deployment.Store
 			*mute
-		}{w.store, m}, w.clients(), (&service{}).stack, vrunner.Config{ID: "server"}, zap.New(core))
+		}{w.store, m}, w.clients(), (&service{}).stack, vrunner.Config{ID: "server"}, zaplog.New(zap.New(core)))
 		go func() { _ = r.Run(ctx) }() // ends with ctx
 		<-time.After(time.Second)
 		if n := warnings(); n != 0 {
@@ -97,7 +98,7 @@ func TestTrailers(t *testing.T) {
 	}
 	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), func(string, map[string]*vrunner.View) vrunner.Stack {
 		return vrunner.Stack{Handler: http.HandlerFunc(handler), Write: func(*http.Request) bool { return false }}
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }() // ends with ctx
 	defer func() { cancel(); <-done }()

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
@@ -99,7 +97,7 @@ func TestReadsAsList(t *testing.T) {
 				}
 			}
 			databases := map[string]vrunner.Database{"v1": {Client: client, ReadsAsList: asList}, "v2": {Client: w.db["v2"]}}
-			r := vrunner.New(consumer{w.store, &announced{}}, databases, stack, vrunner.Config{ID: "server"}, zap.NewNop())
+			r := vrunner.New(consumer{w.store, &announced{}}, databases, stack, vrunner.Config{ID: "server"}, nil)
 			go func() { _ = r.Run(ctx) }() // ends with ctx
 			synctest.Wait()
 			if reads := client.taken(); reads != "linearizable" {

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
@@ -53,7 +51,7 @@ func following(ctx context.Context, w *world, databases map[string]vrunner.Datab
 	r := vrunner.New(consumer{w.store, &announced{}}, databases, func(version string, vs map[string]*vrunner.View) vrunner.Stack {
 		views = vs
 		return s.stack(version, vs)
-	}, cfg, zap.NewNop())
+	}, cfg, nil)
 	go func() { _ = r.Run(ctx) }() // ends with ctx
 	synctest.Wait()
 	return r, views

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -201,8 +201,8 @@ func (r *Runner) work(ctx context.Context, t *term) {
 	late = true
 	for name := range going {
 		r.overdue.Add(1)
-		r.log.Warn("controller does not stop; it is not waited for any longer", zap.String("version", t.version),
-			zap.String("controller", name), zap.Duration("waited", stopWait))
+		r.log.Warn("controller does not stop; it is not waited for any longer", slog.String("version", t.version),
+			slog.String("controller", name), slog.Duration("waited", stopWait))
 	}
 }
 
@@ -222,11 +222,11 @@ func (r *Runner) repeat(ctx context.Context, t *term, c Controller) {
 		}
 		wait := retry.NextBackOff()
 		r.restarts.Add(1)
-		fields := []zap.Field{
-			zap.String("version", t.version), zap.String("controller", c.Name), zap.Duration("again in", wait), zap.Error(err),
+		fields := []any{
+			slog.String("version", t.version), slog.String("controller", c.Name), slog.Duration("again in", wait), slog.Any("error", err),
 		}
 		if p := new(panicError); errors.As(err, &p) {
-			fields = append(fields, zap.ByteString("stack", p.stack))
+			fields = append(fields, slog.String("stack", string(p.stack)))
 		}
 		r.log.Warn("controller failed", fields...)
 		if pause(ctx, wait); ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/store/faultstore"
@@ -59,7 +61,7 @@ func (s *service) stacks(controllers func(version string, v *vrunner.View) []vru
 }
 
 // start runs a server with stacks until ctx ends; the channel delivers what Run returned.
-func start(ctx context.Context, d vrunner.Deployments, clients map[string]vrunner.Database, build func(string, map[string]*vrunner.View) vrunner.Stack, cfg vrunner.Config, log *zap.Logger) (*vrunner.Runner, <-chan error) {
+func start(ctx context.Context, d vrunner.Deployments, clients map[string]vrunner.Database, build func(string, map[string]*vrunner.View) vrunner.Stack, cfg vrunner.Config, log *slog.Logger) (*vrunner.Runner, <-chan error) {
 	if cfg.ID == "" {
 		cfg.ID = "server"
 	}
@@ -114,7 +116,7 @@ func (w *world) flip(ctx context.Context, id, target string) {
 func TestControllers(t *testing.T) {
 	inWorld(t, func(ctx context.Context, w *world) {
 		j, s := &journal{}, &service{}
-		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, nil)
 		j.want(t, "v1 runs, writes: <nil>")
 		w.begin(ctx)
 		synctest.Wait()
@@ -148,7 +150,7 @@ func TestControllersAfterAnAbort(t *testing.T) {
 		t.Run(string(step), func(t *testing.T) {
 			inWorld(t, func(ctx context.Context, w *world) {
 				j, s := &journal{}, &service{}
-				start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, zap.NewNop())
+				start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, nil)
 				w.begin(ctx)
 				w.until(ctx, at(step))
 				j.want(t, "v1 runs, writes: <nil>", "v1 ended: true, writes: true")
@@ -171,7 +173,7 @@ func TestControllerWriteInFlight(t *testing.T) {
 		slow := faultstore.NewGate(1)
 		clients := w.clients()
 		clients["v1"] = vrunner.Database{Client: faultstore.WrapClient(w.db["v1"], faultstore.On(slow, faultstore.Write))}
-		start(ctx, consumer{w.store, a}, clients, s.stacks(keeper(j), nil), vrunner.Config{}, zap.NewNop())
+		start(ctx, consumer{w.store, a}, clients, s.stacks(keeper(j), nil), vrunner.Config{}, nil)
 		<-slow.Held()
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
@@ -207,7 +209,7 @@ func TestControllerDeadline(t *testing.T) {
 				j.add("%t after %s", err != nil, time.Since(start))
 				return nil
 			}}}
-		}, nil), vrunner.Config{}, zap.NewNop())
+		}, nil), vrunner.Config{}, nil)
 		<-time.After(3 * time.Second)
 		j.want(t, "true after 2s")
 	})
@@ -234,7 +236,7 @@ func TestDetachedController(t *testing.T) {
 						j.add("held: %t", errors.Is(beat(context.WithoutCancel(ctx), version, v, "late"), vrunner.ErrEnded))
 						return nil
 					}}}
-				}, nil), vrunner.Config{}, zap.NewNop())
+				}, nil), vrunner.Config{}, nil)
 				w.begin(ctx)
 				w.until(ctx, at(upgradestate.StepHold))
 				synctest.Wait()
@@ -271,7 +273,7 @@ func TestStubbornController(t *testing.T) {
 				j.add("stubborn writes: %t", errors.Is(beat(context.WithoutCancel(ctx), version, v, "late"), vrunner.ErrEnded))
 				return nil
 			}}}
-		}, nil), vrunner.Config{}, zap.New(log))
+		}, nil), vrunner.Config{}, zaplog.New(zap.New(log)))
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
@@ -320,7 +322,7 @@ func TestFailingControllers(t *testing.T) {
 				{Name: "fails", Run: func(context.Context) error { ran("fails"); return errors.New("on purpose") }},
 				{Name: "done", Run: func(context.Context) error { ran("done on " + version); return nil }},
 			}
-		}, nil), vrunner.Config{}, zap.New(log))
+		}, nil), vrunner.Config{}, zaplog.New(zap.New(log)))
 		<-time.After(10 * time.Minute)
 		w.begin(ctx)
 		w.until(ctx, open("v2"))
@@ -355,7 +357,7 @@ func TestPanicInAWrite(t *testing.T) {
 		s, a := &service{}, &announced{}
 		clients := w.clients()
 		clients["v1"] = vrunner.Database{Client: broken{w.db["v1"]}, Watcher: w.db["v1"]}
-		r, _ := start(ctx, consumer{w.store, a}, clients, s.stacks(keeper(&journal{}), nil), vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, consumer{w.store, a}, clients, s.stacks(keeper(&journal{}), nil), vrunner.Config{}, nil)
 		if n := r.Controllers(); n.Restarts == 0 {
 			t.Fatalf("%+v: nothing panicked", n)
 		}
@@ -387,7 +389,7 @@ func TestStacksThatCannotRun(t *testing.T) {
 					db.Client = plainClient{w.db["v1"]}
 				}
 				r := vrunner.New(consumer{deployment.New(memcoord.New(), "services/s/deployments/d", deployment.Config{}), &announced{}},
-					map[string]vrunner.Database{"v1": db}, func(string, map[string]*vrunner.View) vrunner.Stack { return stack }, vrunner.Config{ID: "server"}, zap.NewNop())
+					map[string]vrunner.Database{"v1": db}, func(string, map[string]*vrunner.View) vrunner.Stack { return stack }, vrunner.Config{ID: "server"}, nil)
 				if err := r.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v, want %s", err, want)
 				}

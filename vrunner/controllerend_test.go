@@ -36,7 +36,7 @@ func TestControllersAtTheEnd(t *testing.T) {
 						<-time.After(takes)
 						return nil
 					}}}
-				}, nil), vrunner.Config{}, zap.NewNop())
+				}, nil), vrunner.Config{}, nil)
 				start := time.Now()
 				stop()
 				if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -69,7 +69,7 @@ func TestControllersOfADeafServer(t *testing.T) {
 				j.add("%s refused: %t, over: %t", version, errors.Is(err, record.ErrFenced), ctx.Err() != nil)
 				return err
 			}}}
-		}, nil), vrunner.Config{}, zap.NewNop())
+		}, nil), vrunner.Config{}, nil)
 		w.begin(ctx)
 		w.until(ctx, open("v2"))
 		j.want(t, "v1 runs")
@@ -102,7 +102,7 @@ func TestControllersNeedALinearizableRead(t *testing.T) {
 	inWorld(t, func(ctx context.Context, w *world) {
 		j, s := &journal{}, &service{}
 		u := unread{consumer{w.store, &announced{}}, make(chan struct{})}
-		r, _ := start(ctx, u, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, u, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, nil)
 		<-time.After(time.Minute)
 		j.want(t)
 		expect(t, "write", send(ctx, r, put("a", "1")), http.StatusOK, "v1")
@@ -131,7 +131,7 @@ func TestControllersOfALateServer(t *testing.T) {
 		j, s := &journal{}, &service{}
 		early := w.get(ctx)
 		w.flip(ctx, "u1", "v2")
-		start(ctx, late{consumer{w.store, &announced{}}, early}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, zap.NewNop())
+		start(ctx, late{consumer{w.store, &announced{}}, early}, w.clients(), s.stacks(keeper(j), nil), vrunner.Config{}, nil)
 		j.want(t, "v2 runs, writes: <nil>")
 	})
 }
@@ -142,7 +142,7 @@ func TestControllersAlone(t *testing.T) {
 		j, a := &journal{}, &announced{}
 		r, _ := start(ctx, consumer{w.store, a}, w.clients(), func(version string, views map[string]*vrunner.View) vrunner.Stack {
 			return vrunner.Stack{Controllers: keeper(j)(version, views[version])}
-		}, vrunner.Config{}, zap.NewNop())
+		}, vrunner.Config{}, nil)
 		expect(t, "request", send(ctx, r, put("a", "1")), http.StatusNotFound, "")
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
@@ -177,7 +177,7 @@ func TestLeader(t *testing.T) {
 			lead := func(ctx context.Context, name string, work func(context.Context) error) error {
 				return shards.Lead(ctx, conn, "controllers/"+name, id, zap.NewNop(), work)
 			}
-			start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{ID: id, Lead: lead}, zap.NewNop())
+			start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{ID: id, Lead: lead}, nil)
 		}
 		<-time.After(time.Hour)
 		j.want(t, "one leads for v1")
@@ -224,7 +224,7 @@ func TestStubbornLeader(t *testing.T) {
 		lead := func(ctx context.Context, name string, work func(context.Context) error) error {
 			return shards.Lead(ctx, root, "controllers/"+name, "one", zap.NewNop(), work)
 		}
-		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{Lead: lead}, zap.NewNop())
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{Lead: lead}, nil)
 		j.want(t, "leads for v1")
 		for n, version := range []string{"v2", "v1"} {
 			w.flip(ctx, fmt.Sprint("u", n), version)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/store/memstore"
@@ -68,7 +66,7 @@ func Example_stack() {
 		return
 	}
 	runner := vrunner.New(consumer{deployments, &announced{}}, map[string]vrunner.Database{"v1": {Client: db, Watcher: db}},
-		tidied, vrunner.Config{ID: "server-1"}, zap.NewNop())
+		tidied, vrunner.Config{ID: "server-1"}, nil)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = runner.Run(ctx) }() // ends with ctx
 	for runner.Ready() != nil {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/store/memstore"
@@ -73,7 +71,7 @@ func Example() {
 			views = vs
 			return noting(version, vs)
 		},
-		vrunner.Config{ID: "server-1"}, zap.NewNop())
+		vrunner.Config{ID: "server-1"}, nil)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = runner.Run(ctx) }() // ends with ctx
 	for runner.Ready() != nil {

@@ -44,7 +44,7 @@ func TestChangesOverARestart(t *testing.T) {
 	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), func(version string, vs map[string]*vrunner.View) vrunner.Stack {
 		view = vs["v1"]
 		return (&service{}).stack(version, vs)
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	running, end := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(running) }() // ends with its context

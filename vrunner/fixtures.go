@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -117,7 +116,7 @@ func (r *Runner) seed(ctx context.Context) error {
 		// Only the first of a series of failures is logged.
 		case !failed:
 			failed = true
-			r.log.Error("fixtures are not made; they are tried again", zap.String("version", d.CurrentVersion), zap.Error(err))
+			r.log.Error("fixtures are not made; they are tried again", slog.String("version", d.CurrentVersion), slog.Any("error", err))
 		}
 		pause(ctx, retry.NextBackOff())
 	}
@@ -138,7 +137,7 @@ func (r *Runner) makeFixtures(ctx context.Context, d upgradestate.Deployment) er
 		return err
 	}
 	if made && len(fixtures) > 0 {
-		r.log.Info("fixtures are made", zap.String("version", version), zap.Int("records", len(fixtures)))
+		r.log.Info("fixtures are made", slog.String("version", version), slog.Int("records", len(fixtures)))
 	}
 	// Another server may have created them. In both cases they exist now.
 	r.mu.Lock()
@@ -158,6 +157,6 @@ func (r *Runner) waive(d upgradestate.Deployment) {
 		return
 	}
 	r.waived = d.Epoch
-	r.log.Warn("requests wait no longer for the fixtures", zap.String("version", d.CurrentVersion), zap.Duration("waited", fixturesWait))
+	r.log.Warn("requests wait no longer for the fixtures", slog.String("version", d.CurrentVersion), slog.Duration("waited", fixturesWait))
 	r.admit()
 }

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
@@ -50,7 +48,7 @@ func TestFixtures(t *testing.T) {
 			return v.Write(r.Context(), []record.Mutation{{Kind: kindOf[version], Key: record.StringKey(string(body)), Doc: doc(string(body), rec.Doc.Lookup("value").StringValue())}})
 		}
 		fixtures := map[string][]record.Record{"v1": {fixture("v1", "f")}, "v2": {fixture("v2", "f"), fixture("v2", "copied"), fixture("v2", "g")}}
-		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, fixtures), vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, fixtures), vrunner.Config{}, nil)
 		stored := func(v1, v2 string) {
 			t.Helper()
 			if one, two := w.stored(ctx, "v1", "old"), w.stored(ctx, "v2", "new"); one != v1 || two != v2 {
@@ -77,7 +75,7 @@ func TestFixtures(t *testing.T) {
 		w.flip(ctx, "u3", "v2")
 		w.flip(ctx, "u4", "v1")
 		// Another process knows it from the database.
-		start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, fixtures), vrunner.Config{ID: "other"}, zap.NewNop())
+		start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, fixtures), vrunner.Config{ID: "other"}, nil)
 		w.flip(ctx, "u5", "v2")
 		stored("", "copied f h")
 	})
@@ -95,7 +93,7 @@ func TestFixturesAfterAMove(t *testing.T) {
 		clients := w.clients()
 		clients["v1@b"] = vrunner.Database{Client: db["v1@b"]}
 		s := &service{}
-		start(ctx, consumer{w.store, &announced{}}, clients, s.stacks(nil, map[string][]record.Record{"v1": {fixture("v1", "f"), fixture("v1", "g")}, "v2": {fixture("v2", "h")}}), vrunner.Config{}, zap.NewNop())
+		start(ctx, consumer{w.store, &announced{}}, clients, s.stacks(nil, map[string][]record.Record{"v1": {fixture("v1", "f"), fixture("v1", "g")}, "v2": {fixture("v2", "h")}}), vrunner.Config{}, nil)
 		w.remove(ctx, "v1", "old", "f")
 		w.put(ctx, "v1@b", "old", "g", "as copied")
 		w.flip(ctx, "u1", "v1@b")
@@ -111,7 +109,7 @@ func TestFixturesAfterAMove(t *testing.T) {
 func TestFixturesAfterAnAbort(t *testing.T) {
 	inWorld(t, func(ctx context.Context, w *world) {
 		s := &service{}
-		start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, map[string][]record.Record{"v2": {fixture("v2", "f")}}), vrunner.Config{}, zap.NewNop())
+		start(ctx, consumer{w.store, &announced{}}, w.clients(), s.stacks(nil, map[string][]record.Record{"v2": {fixture("v2", "f")}}), vrunner.Config{}, nil)
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepSealSource))
 		w.apply(ctx, upgradestate.Abort{ID: "u1", Reason: "test"})
@@ -134,7 +132,7 @@ func TestFixturesOfSeveralServers(t *testing.T) {
 		s := &service{}
 		build := s.stacks(nil, map[string][]record.Record{"v2": {fixture("v2", "f")}})
 		slow := faultstore.NewGate(1)
-		one, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v2", slow), build, vrunner.Config{ID: "one"}, zap.NewNop())
+		one, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v2", slow), build, vrunner.Config{ID: "one"}, nil)
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
 		synctest.Wait()
@@ -145,7 +143,7 @@ func TestFixturesOfSeveralServers(t *testing.T) {
 		write, read := send(ctx, one, put("a", "1")), send(ctx, one, get("f"))
 		expectNone(t, "write", write)
 		expectNone(t, "read", read)
-		two, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{ID: "two"}, zap.NewNop())
+		two, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{ID: "two"}, nil)
 		expect(t, "write at the other server", send(ctx, two, put("b", "1")), http.StatusOK, "v2")
 		w.remove(ctx, "v2", kindOf["v2"], "f")
 		slow.Open()
@@ -168,7 +166,7 @@ func TestFixturesThatCannotBeMade(t *testing.T) {
 				j, s := &journal{}, &service{}
 				down := faultstore.NewToggle(faultstore.Always(fault))
 				down.On()
-				r, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v2", down), s.stacks(keeper(j), map[string][]record.Record{"v2": {fixture("v2", "f")}}), vrunner.Config{}, zap.NewNop())
+				r, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v2", down), s.stacks(keeper(j), map[string][]record.Record{"v2": {fixture("v2", "f")}}), vrunner.Config{}, nil)
 				j.want(t, "v1 runs, writes: <nil>")
 				w.flip(ctx, "u1", "v2")
 				start := time.Now()
@@ -194,7 +192,7 @@ func TestFixturesOfASleepingServer(t *testing.T) {
 		s := &service{}
 		asleep := faultstore.NewGate(1)
 		build := s.stacks(nil, map[string][]record.Record{"v1": {fixture("v1", "f")}})
-		r, _ := start(ctx, deaf{consumer{w.store, &announced{}}}, faulty(w, "v1", asleep), build, vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, deaf{consumer{w.store, &announced{}}}, faulty(w, "v1", asleep), build, vrunner.Config{}, nil)
 		<-asleep.Held()
 		w.begin(ctx)
 		w.until(ctx, open("v2"))
@@ -216,7 +214,7 @@ func TestFixturesWithLostAnswers(t *testing.T) {
 			inWorld(t, func(ctx context.Context, w *world) {
 				s := &service{}
 				fault := faultstore.Count(faultstore.Nth(1, fault))
-				r, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v1", fault), s.stacks(nil, map[string][]record.Record{"v1": {fixture("v1", "f")}}), vrunner.Config{}, zap.NewNop())
+				r, _ := start(ctx, consumer{w.store, &announced{}}, faulty(w, "v1", fault), s.stacks(nil, map[string][]record.Record{"v1": {fixture("v1", "f")}}), vrunner.Config{}, nil)
 				<-time.After(500 * time.Millisecond)
 				if fault.Seen() != 2 || w.stored(ctx, "v1", "old") != "f" {
 					t.Errorf("after %d attempts v1 holds %q", fault.Seen(), w.stored(ctx, "v1", "old"))
@@ -244,7 +242,7 @@ func TestRetired(t *testing.T) {
 			}
 		}
 		w.put(ctx, "v1", "old", "a", "1")
-		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{}, zap.NewNop())
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), build, vrunner.Config{}, nil)
 		w.flip(ctx, "u1", "v2")
 		for _, ev := range []upgradestate.Event{upgradestate.Complete{Version: "v1"}, upgradestate.Dropped{Version: "v1"}} {
 			w.apply(ctx, ev)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/examples/bbs"
@@ -108,7 +107,7 @@ func TestSwapBehindAnOpenListener(t *testing.T) {
 		return specs
 	}
 	w := newWorld(ctx, t, map[string][]record.KindSpec{"v1": kinds(bbs.KindDesiredLRPs), "v2": kinds(bbs.KindDeployments, bbs.KindDefinitions)})
-	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server"}, zap.NewNop())
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server"}, nil)
 	clients := listen(t, r)
 	runs, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
@@ -198,7 +197,7 @@ func TestRefusalOverHTTP(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	w := newWorld(ctx, t, map[string][]record.KindSpec{"v1": {{Name: bbs.KindDesiredLRPs}}, "v2": {{Name: bbs.KindDeployments}, {Name: bbs.KindDefinitions}}})
-	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server", HoldCap: 50 * time.Millisecond, MaxBody: 1000}, zap.NewNop())
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server", HoldCap: 50 * time.Millisecond, MaxBody: 1000}, nil)
 	clients := listen(t, r)
 	runs, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
@@ -231,7 +230,7 @@ func TestOldAPIWatchesOverTheFlip(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	w := newWorld(ctx, t, map[string][]record.KindSpec{"v1": {{Name: bbs.KindDesiredLRPs}}, "v2": {{Name: bbs.KindDeployments}, {Name: bbs.KindDefinitions}}})
-	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server"}, zap.NewNop())
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), bbsStack, vrunner.Config{ID: "server"}, nil)
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
 	bbs.MountWatches(mux, r)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
@@ -23,7 +23,7 @@ const closeTimeout = 5 * time.Second
 // each subscriber the kinds that it asked for, and never waits for one.
 type hub struct {
 	watcher record.Watcher
-	log     *zap.Logger
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	subs    map[*subscription]struct{}
@@ -35,9 +35,9 @@ type hub struct {
 	news    chan struct{} // closed and replaced after each change of the fields above
 }
 
-func newHub(version string, w record.Watcher, log *zap.Logger) *hub {
+func newHub(version string, w record.Watcher, log *slog.Logger) *hub {
 	return &hub{
-		watcher: w, log: log.With(zap.String("version", version)),
+		watcher: w, log: log.With(slog.String("version", version)),
 		subs: map[*subscription]struct{}{}, kinds: map[string]bool{}, news: make(chan struct{}),
 	}
 }
@@ -271,7 +271,7 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := stream.Close(bounded); err != nil {
-			h.log.Debug("change stream is not closed", zap.Error(err))
+			h.log.Debug("change stream is not closed", slog.Any("error", err))
 		}
 	}()
 	for {
@@ -311,7 +311,7 @@ func (h *hub) failed(err error) {
 	}
 	h.mu.Unlock()
 	if first {
-		h.log.Warn("no changes arrive; the stream is opened again", zap.Error(err))
+		h.log.Warn("no changes arrive; the stream is opened again", slog.Any("error", err))
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/vrunner"
 )
 
@@ -22,7 +20,7 @@ func TestStacksOfPlaces(t *testing.T) {
 		func(version string, views map[string]*vrunner.View) vrunner.Stack {
 			stacks = append(stacks, built{version, views})
 			return vrunner.Stack{}
-		}, vrunner.Config{}, zap.NewNop())
+		}, vrunner.Config{}, nil)
 	if got := r.State().Versions; !slices.Equal(got, []string{"v1", "v1@b", "v2@c", "v2@d"}) {
 		t.Errorf("the server reports that it serves %v", got)
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -206,7 +205,7 @@ func (w *world) serves(ctx context.Context, databases map[string]vrunner.Databas
 		})
 		always := func(*http.Request) bool { return true }
 		return vrunner.Stack{Handler: h, Write: always, Stream: func(*http.Request) bool { return c.stream }}
-	}, cfg, zap.NewNop())
+	}, cfg, nil)
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }() // ends with ctx

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/store/memstore"
@@ -122,7 +120,7 @@ func TestUnknownActiveVersion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel(); synctest.Wait() }()
 		w, s, a := newWorld(ctx, t, plain), &service{}, &announced{}
-		r := vrunner.New(consumer{w.store, a}, map[string]vrunner.Database{"v1": {Client: w.db["v1"]}}, s.stack, vrunner.Config{ID: "old server", HoldCap: time.Minute}, zap.NewNop())
+		r := vrunner.New(consumer{w.store, a}, map[string]vrunner.Database{"v1": {Client: w.db["v1"]}}, s.stack, vrunner.Config{ID: "old server", HoldCap: time.Minute}, nil)
 		go func() { _ = r.Run(ctx) }() // ends with ctx
 		synctest.Wait()
 		w.begin(ctx)

@@ -3,6 +3,7 @@ package vrunner
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
@@ -97,7 +97,7 @@ type Runner struct {
 	databases   map[string]Database
 	hubs        []*hub
 	stacks      map[string]Stack
-	log         *zap.Logger
+	log         *slog.Logger
 	gate        *gate
 
 	mu     sync.Mutex
@@ -121,8 +121,12 @@ type Runner struct {
 
 // New returns a Runner. databases holds the database of each namespace by its name in the
 // Deployment: v1, or v1@b for another place of v1. New calls build once for each namespace, to make
-// its stack. build gets the API version of the namespace and one view for each API version.
-func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *zap.Logger) *Runner {
+// its stack. build gets the API version of the namespace and one view for each API version. A nil log
+// discards.
+func New(d Deployments, databases map[string]Database, build func(version string, views map[string]*View) Stack, cfg Config, log *slog.Logger) *Runner {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	if cfg.HoldCap == 0 {
 		cfg.HoldCap = 15 * time.Second
 	}
@@ -250,8 +254,8 @@ func (r *Runner) swapped() {
 	// 0 would mean that this server has never swapped.
 	r.restart = max(1, took.Milliseconds())
 	r.notify()
-	r.log.Info("stack is swapped", zap.String("version", r.record.CurrentVersion), zap.Uint64("epoch", r.record.Epoch),
-		zap.Duration("took", took))
+	r.log.Info("stack is swapped", slog.String("version", r.record.CurrentVersion), slog.Uint64("epoch", r.record.Epoch),
+		slog.Duration("took", took))
 }
 
 // notify wakes all waiters for news. The caller holds r.mu.
@@ -302,7 +306,7 @@ func (r *Runner) warn(d upgradestate.Deployment) {
 	}
 	if decision := r.decide(d); decision.Role == upgradestate.ServeUntilFlip {
 		r.warned = d.Upgrade.ID
-		r.log.Warn("this server is too old for the upgrade that runs", zap.String("reason", decision.Reason))
+		r.log.Warn("this server is too old for the upgrade that runs", slog.String("reason", decision.Reason))
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
@@ -64,7 +62,7 @@ func TestSelectThroughTheSwitch(t *testing.T) {
 				}
 			})}
 		}
-		r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), stack, vrunner.Config{ID: "server"}, zap.NewNop())
+		r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), stack, vrunner.Config{ID: "server"}, nil)
 		go func() { _ = r.Run(ctx) }() // ends with ctx
 		synctest.Wait()
 		read := func(what, version string) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
@@ -255,7 +254,7 @@ func TestRawStream(t *testing.T) {
 			Handler: http.HandlerFunc(handler), Write: func(*http.Request) bool { return true },
 			Stream: func(r *http.Request) bool { return r.URL.Path == "/stream" },
 		}
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }() // ends with ctx
 	defer func() { cancel(); <-done }()

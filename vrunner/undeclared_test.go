@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
@@ -35,7 +33,7 @@ func TestUndeclaredKind(t *testing.T) {
 				answer(out, err)
 			})}
 		}
-		r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), stack, vrunner.Config{ID: "server"}, zap.NewNop())
+		r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), stack, vrunner.Config{ID: "server"}, nil)
 		go func() { _ = r.Run(ctx) }() // ends with ctx
 		synctest.Wait()
 		for _, method := range []string{http.MethodGet, http.MethodPost} {

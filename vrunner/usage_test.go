@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -31,7 +29,7 @@ func TestUsage(t *testing.T) {
 		usage := func() (time.Time, map[string]upgradestate.Usage) {
 			return since, map[string]upgradestate.Usage{"v1": {Calls: calls.Load()}, "v2": {}}
 		}
-		start(ctx, consumer{w.store, a}, w.clients(), s.stacks(nil, nil), vrunner.Config{Usage: usage}, zap.NewNop())
+		start(ctx, consumer{w.store, a}, w.clients(), s.stacks(nil, nil), vrunner.Config{Usage: usage}, nil)
 		if said := a.last(); said.Since != since.UTC().Format(time.RFC3339) || len(said.Used) != 2 {
 			t.Errorf("announced %+v", said)
 		}

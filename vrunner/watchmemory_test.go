@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/internal/base/memory"
@@ -34,7 +33,7 @@ func watching(ctx context.Context, w *world, budget *memory.Budget, body int64, 
 			}),
 			Write: func(*http.Request) bool { return false },
 		}
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	go func() { _ = r.Run(ctx) }() // ends with ctx
 	synctest.Wait()
 	p := watchedText

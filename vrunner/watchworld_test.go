@@ -13,7 +13,6 @@ import (
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"dbcontroller.dev/record"
@@ -112,7 +111,7 @@ func watchStack(version string, views map[string]*vrunner.View) vrunner.Stack {
 // protocol.
 func watchServer(t *testing.T, w *world, databases map[string]vrunner.Database, p vrunner.WatchProcedure[text]) (*vrunner.Runner, map[string]*connect.Client[text, text]) {
 	t.Helper()
-	r := vrunner.New(consumer{w.store, &announced{}}, databases, watchStack, vrunner.Config{ID: "server"}, zap.NewNop())
+	r := vrunner.New(consumer{w.store, &announced{}}, databases, watchStack, vrunner.Config{ID: "server"}, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = r.Run(ctx) }() // ends with its context

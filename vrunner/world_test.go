@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/internal/control/deployment"
@@ -312,7 +311,7 @@ func (w *world) clients() map[string]vrunner.Database {
 // run starts a runner.
 func run(ctx context.Context, d vrunner.Deployments, clients map[string]vrunner.Database, s *service, cfg vrunner.Config) *vrunner.Runner {
 	cfg.ID = "server"
-	r := vrunner.New(d, clients, s.stack, cfg, zap.NewNop())
+	r := vrunner.New(d, clients, s.stack, cfg, nil)
 	go func() { _ = r.Run(ctx) }() // ends with ctx
 	synctest.Wait()
 	return r

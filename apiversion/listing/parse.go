@@ -145,8 +145,7 @@ func (r reader) call(e ast.Expr) (Filter, error) {
 		}
 		return r.where(path, transform.Operator(name), value)
 	}
-	//lint:ignore ST1005 the ! at its end is an operator
-	return Filter{}, fmt.Errorf("%s is not supported: use == != < <= > >= in contains() startsWith() has() && || !", strings.Trim(name, "_@"))
+	return Filter{}, fmt.Errorf("%s is not supported: use == != < <= > >= in contains() startsWith() has() && || !", strings.Trim(name, "_@")) //nolint:staticcheck // ST1005: the ! at its end is an operator
 }
 
 func (r reader) junction(name string, args []ast.Expr) (Filter, error) {

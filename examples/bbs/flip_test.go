@@ -100,7 +100,7 @@ func newWorld(t *testing.T, db map[string]database) *world {
 			h = StackV1(vrunner.StoreOf(views[V1]), vrunner.StoreOf(views[V2]))
 		}
 		return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return IsWrite(r.URL.Path) }}
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	runs, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = w.runner.Run(runs) }() // ends with its context

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -154,7 +153,7 @@ func (f *flippable) serve(t *testing.T) api {
 			h = secrets.StackV1(vrunner.StoreOf(views[secrets.V1]), vrunner.StoreOf(views[secrets.V2]))
 		}
 		return vrunner.Stack{Handler: h, Write: func(r *http.Request) bool { return secrets.IsWrite(r.URL.Path) }}
-	}, vrunner.Config{ID: "server"}, zap.NewNop())
+	}, vrunner.Config{ID: "server"}, nil)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = runner.Run(ctx) }() // ends with its context
 	t.Cleanup(func() { stop(); <-stopped })

@@ -76,8 +76,8 @@ func (b *bench) many() dataset {
 	d.sizes = map[string]int{}
 	const collections = 30
 	// A geometric series, because a few large and many small collections are common.
-	size, growth := 10.0, 1.0
-	for growth = 1.01; ; growth += 0.005 { // search the growth factor for the wanted total
+	size, growth := 10.0, 1.01
+	for ; ; growth += 0.005 { // search the growth factor for the wanted total
 		sum, s := 0.0, size
 		for range collections {
 			sum, s = sum+s, s*growth

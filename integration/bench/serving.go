@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/record"
@@ -77,7 +78,7 @@ func (s *system) serve(ctx context.Context, servers int) (_ *serving, err error)
 		runner := vrunner.New(struct {
 			*deployment.Store
 			*deployment.Presence
-		}{store, presence}, databases, replacing, vrunner.Config{ID: fmt.Sprintf("server-%d", i+1)}, warnings())
+		}{store, presence}, databases, replacing, vrunner.Config{ID: fmt.Sprintf("server-%d", i+1)}, zaplog.New(warnings()))
 		g.Go(func() error { return presence.Run(life) })
 		g.Go(func() error { return runner.Run(life) })
 		if err := s.poll(ctx, 5*time.Millisecond, func() (bool, error) { return runner.Ready() == nil, nil }); err != nil {

@@ -130,9 +130,8 @@ func startService(ctx context.Context, t testing.TB, service dbcontroller.Servic
 	for i := range 2 {
 		service := s.service
 		service.Listening = func(api, _ string) { listening <- api }
-		cmd := dbcontroller.ServeCommand(service)
-		cmd.SetArgs([]string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
-		g.Go(func() error { return cmd.ExecuteContext(running) })
+		args := []string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"}
+		g.Go(func() error { return dbcontroller.ServeArgs(running, service, args) })
 		select {
 		case api := <-listening:
 			s.servers = append(s.servers, "http://"+api)
@@ -217,12 +216,8 @@ func freePort(t testing.TB) string {
 
 // command runs the controller's program with arguments.
 func (s *system) command(ctx context.Context, args ...string) error {
-	cmd := dbcontroller.ControllerCommand(s.service)
 	var out bytes.Buffer
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	cmd.SetArgs(args)
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	if err := dbcontroller.ControllerArgs(ctx, s.service, args, &out, &out); err != nil {
 		return fmt.Errorf("%s: %w %s", args[0], err, out.String())
 	}
 	return nil

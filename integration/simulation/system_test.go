@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/controller"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
@@ -130,7 +131,7 @@ func (s *system) server(ctx context.Context, id string, wrap func(version string
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{store, presence}, databases, s.stack, vrunner.Config{ID: id}, s.log)
+	}{store, presence}, databases, s.stack, vrunner.Config{ID: id}, zaplog.New(s.log))
 	go func() {
 		defer close(p.done)
 		defer stop()

@@ -200,7 +200,7 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	if errs := issues.Errors(); len(errs) > 0 {
 		bad := p.errorAt(n, "%s: %s", what, errs[0].Message)
 		// Point into the expression, not at its key.
-		if at, ok := bad.(*ParseError); ok {
+		if at, ok := bad.(*ParseError); ok { //nolint:errorlint // errorAt made it
 			at.Line, at.Column = placeIn(n, errs[0].Location.Line(), errs[0].Location.Column())
 		}
 		return nil, false, bad

@@ -199,7 +199,7 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	if err := s.Shutdown(stop); err != nil {
 		return errors.Join(fmt.Errorf("shut down %s: %w", l.Addr(), err), s.Close())
 	}
-	<-served
+	<-served //nolint:errcheck // the server was shut down
 	return ctx.Err()
 }
 

@@ -194,7 +194,7 @@ func (r *rehearsal) open(ctx context.Context, source *upgradestate.Namespace) (*
 // close stops the controller and waits for its end.
 func (s *stage) close() {
 	s.stop()
-	<-s.ended
+	<-s.ended //nolint:errcheck // it was stopped, so its error says nothing
 }
 
 // lookEvery is the interval of the progress checks.

@@ -126,8 +126,9 @@ func behind(d upgradestate.Deployment, m Mark, ns upgradestate.Namespace) bool {
 // put changes the mark of a version. It skips a version that is not configured here or was never
 // entered, because those have no mark to keep.
 func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version string, change func(*Mark) (bool, error)) error {
-	db, ns := k.Databases[version], upgradestate.Namespace{}
-	if ns, _ = d.Namespace(version); db == nil || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, version) {
+	db := k.Databases[version]
+	ns, _ := d.Namespace(version)
+	if db == nil || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, version) {
 		return nil
 	}
 	err := put(ctx, db, record.Owner{Deployment: d.Name, Version: version}, func(m *Mark) (bool, error) {

@@ -125,7 +125,7 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 				r.ahead = &seen
 				cancel()
 				// Wait for the goroutine, so that it does not outlive this pass.
-				<-held
+				<-held //nolint:errcheck // the pass ends in any case
 				return false
 			}
 		}

@@ -113,6 +113,29 @@ func TestBoth(t *testing.T) {
 	}
 }
 
+// TestOverTheSwitch: v1's client goes on over the upgrade and the rollback, and loses nothing.
+func TestOverTheSwitch(t *testing.T) {
+	t.Parallel()
+	server := dbcontrollertest.Start(t, Service())
+	v1 := tasksv1connect.NewTaskServiceClient(server.Client(), server.URL)
+	create := func(id string) {
+		t.Helper()
+		task := &tasksv1.CreateTaskRequest{Parent: "projects/home", TaskId: id, Task: &tasksv1.Task{Title: id}}
+		if _, err := v1.CreateTask(t.Context(), connect.NewRequest(task)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("before")
+	server.Switch("v2")
+	create("between")
+	server.Switch("v1") // the rollback
+	create("after")
+	list, err := v1.ListTasks(t.Context(), connect.NewRequest(&tasksv1.ListTasksRequest{Parent: "projects/home"}))
+	if err != nil || len(list.Msg.Tasks) != 3 {
+		t.Errorf("there are %v, %v", list, err)
+	}
+}
+
 // TestV2BeforeItsTime: v2 can be read while v1 is active, and not written.
 func TestV2BeforeItsTime(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func (a served) stream(ctx context.Context, method, body string) (next func(v an
 		return nil, nil, err
 	}
 	req.Header.Set("Content-Type", "application/connect+json")
-	res, err := a.client.Do(req)
+	res, err := a.client.Do(req) //nolint:bodyclose // the caller closes it by the second result
 	if err != nil {
 		return nil, nil, err
 	}

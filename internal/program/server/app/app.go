@@ -32,6 +32,7 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/door"
 	"dbcontroller.dev/internal/base/limits"
+	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/program/adminport"
@@ -162,9 +163,9 @@ func (a *App) Run(ctx context.Context) error {
 		*deployment.Store
 		*deployment.Presence
 	}{deployments, presence}, reached, a.service.starting(start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals, Keys: set.KeysHere,
-		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, a.log)
+		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, zaplog.New(a.log))
 	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
-		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), usage)
+		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), UsageMetrics(usage))
 	if err != nil {
 		return err
 	}

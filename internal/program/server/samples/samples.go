@@ -5,12 +5,12 @@
 package samples
 
 import (
+	"flag"
 	"net/http"
 	"os"
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/spf13/pflag"
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/examples/bbs"
@@ -51,7 +51,7 @@ func Service() dbcontroller.Service {
 			bbs.MountWatches(mux, r, opts...)
 			secrets.MountWatches(mux, r, opts...)
 		},
-		Flags: func(fs *pflag.FlagSet) {
+		Flags: func(fs *flag.FlagSet) {
 			fs.DurationVar(&keep, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
 			fs.DurationVar(&converge, "converge", 0, "start, replace and retire instances of processes as they ask for, looking at all of them so often, one server at a time; 0: never")
 			fs.Func("audit", "file to append to what v1 clients ask of bbs and get while v2 is active, as both versions have it, without values of environment variables", func(path string) error {

@@ -218,7 +218,7 @@ func (o *Each) Apply(e *edit.Editor, root *edit.Node) error {
 				if errors.Is(err, edit.ErrMalformed) {
 					return err
 				}
-				within, _ := RecordError(step, err).(*transform.RecordError)
+				within, _ := RecordError(step, err).(*transform.RecordError) //nolint:errorlint // RecordError made it
 				return &itemError{list: o.Field, item: string(items.Elems[k].Name), err: within}
 			}
 		}

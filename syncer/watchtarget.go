@@ -361,8 +361,13 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
 	}
-	// The stream is only read, so an error of Close loses nothing.
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
+	// The stream is only read, so an error of Close loses nothing. ctx may have ended, and a server
+	// that does not answer must not hold up the engine.
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_ = stream.Close(stop)
+	}()
 	target, _ := d.Namespace(e.Direction.To())
 	// Searches from the earliest checkpoint of the old direction for the first fence.
 	for at := first; at.At.Compare(now.At) < 0; {

@@ -119,7 +119,7 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		}
 		// The caller's checks of both databases are older than the failed commit.
 		if failed != nil && isFlip(ev) {
-			return before, after, fmt.Errorf("%w: the flip has not happened, and both databases have to be checked again", failed)
+			return before, after, fmt.Errorf("%w: the flip has not been seen to happen, and both databases have to be checked again", failed)
 		}
 		if err := upgradestate.Validate(next); err != nil {
 			return before, after, fmt.Errorf("would leave an invalid record: %w", err)

@@ -92,9 +92,14 @@ func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 	g.Go(func() { shapes = c.Collections.CheckSealed(ctx, d) })
 	g.Wait()
 	err := cmp.Or(names, shapes)
-	// The attempt ends, and controllers follow the new collection before the next one.
+	// The attempt ends, and controllers follow the new collection before the next one. A collection
+	// that is gone or has another identity was replaced, too: a fence of class validator stops
+	// neither. If there is nothing to follow, no shard is ready again and no next attempt begins.
 	if replaced := (*record.ReplacedError)(nil); errors.As(err, &replaced) {
 		return fmt.Errorf("a collection was replaced during the switch: %w (%w)", replaced, switchover.ErrPasses)
+	}
+	if errors.Is(err, record.ErrNotFound) {
+		return fmt.Errorf("a collection was replaced during the switch: %w (%w)", err, switchover.ErrPasses)
 	}
 	if errors.Is(err, collections.ErrUnanswered) || errors.Is(err, collections.ErrChanged) {
 		err = fmt.Errorf("%w (%w)", err, switchover.ErrPasses)

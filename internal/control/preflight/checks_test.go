@@ -26,8 +26,8 @@ func (d described) Describe(context.Context, record.KindSpec, string) (record.In
 	return d.info, d.err
 }
 
-// TestBeforeSealPasses: a database that does not answer ends an attempt at the switch, and what
-// is found in it the upgrade.
+// TestBeforeSealPasses: a database that does not answer, or a collection that was replaced, ends an
+// attempt at the switch. Anything else that is found ends the upgrade.
 func TestBeforeSealPasses(t *testing.T) {
 	t.Parallel()
 	free := described{}
@@ -43,7 +43,8 @@ func TestBeforeSealPasses(t *testing.T) {
 		"the target's name is taken":        {stopped, described{info: record.Info{Exists: true}}, true, false},
 		"the target's name is a view's":     {stopped, described{err: &record.UnsupportedError{What: "orders"}}, true, false},
 		"the source's collection is a view": {described{err: &record.UnsupportedError{What: "orders"}}, free, true, false},
-		"the source's collection is gone":   {free, free, true, false},
+		"the source's collection is gone":   {free, free, true, true},
+		"the source's collection is new":    {described{info: record.Info{Exists: true, Token: record.Token{ID: "2"}}}, free, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -363,6 +363,13 @@ func isFlip(actions []upgradestate.Action) bool {
 // replaced its condition.
 func (r *Driver) apply(ctx context.Context, d upgradestate.Deployment, ev upgradestate.Event) (upgradestate.Deployment, error) {
 	begun := time.Now()
+	if _, ok := ev.(upgradestate.Flip); ok {
+		// A commit that waits for the coordination store until after the deadline would rely on old
+		// looks at both databases.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.operationTimeout(d))
+		defer cancel()
+	}
 	next, err := r.deployments.Apply(ctx, ev)
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return d, nil

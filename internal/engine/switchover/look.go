@@ -48,31 +48,43 @@ func (r *Driver) lookAhead(ctx context.Context, d upgradestate.Deployment) {
 		r.reading != nil && r.reading.of == now {
 		return
 	}
+	r.read(ctx, d, now)
+}
+
+// read begins to read the target's changes. The read ends with leaveReading and not with ctx, which
+// may be that of one pass.
+func (r *Driver) read(ctx context.Context, d upgradestate.Deployment, now attempt) *reading {
 	r.leaveReading()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	one := &reading{of: now, cancel: cancel, done: make(chan struct{})}
 	r.reading = one
 	r.readers.Go(func() {
 		defer close(one.done)
 		one.differ, one.err = r.cfg.Target.Changed(ctx, d)
 	})
+	return one
 }
 
-// changed returns the result of this attempt's lookAhead. It reads itself if there is none, or if
-// that read failed.
+// changed returns the result of this attempt's lookAhead. It begins a read itself if there is none,
+// or if that read failed. It leaves the read at the end of ctx, because an abort must not wait for
+// the target.
 func (r *Driver) changed(ctx context.Context, d upgradestate.Deployment, now attempt) (func(context.Context, upgradestate.Deployment) error, error) {
-	if one := r.reading; one != nil && one.of == now {
+	defer r.leaveReading() // each later try of the flip needs a read of its own
+	one, ahead := r.reading, true
+	if one == nil || one.of != now {
+		one, ahead = r.read(ctx, d, now), false
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-one.done:
 		}
-		r.leaveReading()
-		if one.err == nil {
-			return one.differ, nil
+		if one.err == nil || !ahead {
+			return one.differ, one.err
 		}
+		one, ahead = r.read(ctx, d, now), false
 	}
-	return r.cfg.Target.Changed(ctx, d)
 }
 
 // leaveReading ends a read that nobody needs any longer. It does not wait for it, because an abort

@@ -124,3 +124,29 @@ func TestAbortWaitsForNoReadOfTheTarget(t *testing.T) {
 		}
 	})
 }
+
+// TestAbortWaitsForNoSecondReadOfTheTarget: the target stops answering after the first read of its
+// changes has failed. Its answer to the end of the second one comes late, and the abort does not wait
+// for it.
+func TestAbortWaitsForNoSecondReadOfTheTarget(t *testing.T) {
+	t.Parallel()
+	const deadline, late = 10 * time.Second, 30 * time.Second
+	inBubble(t, simple, func(ctx context.Context, w *world) {
+		f := &followed{read: func(ctx context.Context, _ us.Step, n int) (bool, error) {
+			if n == 1 {
+				return false, errAt(n, 1)
+			}
+			err := took(ctx, time.Hour)
+			time.Sleep(late)
+			return false, err
+		}}
+		begun := time.Now()
+		w.report(ctx, 0)
+		w.drive(ctx, switchover.Config{Target: f, Deadline: deadline, Retries: -1})
+		w.await(ctx, "the abort", func(d us.Deployment) bool { return d.Upgrade == nil })
+		if took := time.Since(begun); took > deadline+late/2 || w.abortReason() == "" {
+			t.Errorf("it took %s, because of %q", took, w.abortReason())
+		}
+		quiet(2 * late)
+	})
+}

@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -22,6 +23,7 @@ type lookups[A any] struct {
 
 type pendingRead[A any] struct {
 	name   string
+	asking int           // callers that wait for the answer
 	done   chan struct{} // closed when answer and err are set
 	answer A
 	err    error
@@ -32,6 +34,7 @@ func (ls *lookups[A]) ask(ctx context.Context, name string) (A, error) {
 	l := ls.join(ctx, name)
 	select {
 	case <-ctx.Done():
+		ls.leave(l)
 		var none A
 		return none, context.Cause(ctx)
 	case <-l.done:
@@ -45,10 +48,11 @@ func (ls *lookups[A]) join(ctx context.Context, name string) *pendingRead[A] {
 	defer ls.mu.Unlock()
 	for _, l := range ls.queue {
 		if l.name == name {
+			l.asking++
 			return l
 		}
 	}
-	l := &pendingRead[A]{name: name, done: make(chan struct{})}
+	l := &pendingRead[A]{name: name, asking: 1, done: make(chan struct{})}
 	ls.queue = append(ls.queue, l)
 	if ls.running < looksAtOnce {
 		ls.running++
@@ -56,6 +60,16 @@ func (ls *lookups[A]) join(ctx context.Context, name string) *pendingRead[A] {
 		go ls.run(context.WithoutCancel(ctx))
 	}
 	return l
+}
+
+// leave removes a read that nobody waits for, if it has not begun. Otherwise the reads of a check that
+// was given up would delay those of the abort after it.
+func (ls *lookups[A]) leave(l *pendingRead[A]) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.asking--; l.asking == 0 {
+		ls.queue = slices.DeleteFunc(ls.queue, func(queued *pendingRead[A]) bool { return queued == l })
+	}
 }
 
 // run reads while collections are waiting.

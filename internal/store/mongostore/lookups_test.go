@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -119,4 +120,62 @@ func TestLookups(t *testing.T) {
 		defer ls.mu.Unlock()
 		return ls.running == 0
 	})
+}
+
+// TestLookupsThatNobodyWaitsFor: a read whose callers left is not sent, so that it delays no later one.
+func TestLookupsThatNobodyWaitsFor(t *testing.T) {
+	goOn := make(chan struct{})
+	var read sync.Map
+	ls := lookups[string]{do: func(_ context.Context, name string) (string, error) {
+		read.Store(name, true)
+		<-goOn
+		return name, nil
+	}}
+	queued := func(n int) func() bool {
+		return func() bool {
+			ls.mu.Lock()
+			defer ls.mu.Unlock()
+			return ls.running == looksAtOnce && len(ls.queue) == n
+		}
+	}
+	var g errgroup.Group
+	for i := range looksAtOnce {
+		g.Go(func() error { _, err := ls.ask(t.Context(), fmt.Sprint(i)); return err })
+	}
+	waitFor(t, queued(0))
+	gone, leave := context.WithCancel(t.Context())
+	for _, ctx := range []context.Context{gone, gone, t.Context()} {
+		for _, name := range []string{"left", "shared"} {
+			if ctx == gone || name == "shared" {
+				g.Go(func() error {
+					if _, err := ls.ask(ctx, name); err != nil && ctx != gone {
+						return err
+					}
+					return nil
+				})
+			}
+		}
+	}
+	waitFor(t, queued(2))
+	waitFor(t, func() bool { // all five callers have come
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		asking := 0
+		for _, l := range ls.queue {
+			asking += l.asking
+		}
+		return asking == 5
+	})
+	leave()
+	waitFor(t, queued(1))
+	close(goOn)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := read.Load("left"); ok {
+		t.Error("a collection was read for nobody")
+	}
+	if _, ok := read.Load("shared"); !ok {
+		t.Error("a collection was not read, for which one caller still waited")
+	}
 }

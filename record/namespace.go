@@ -206,11 +206,13 @@ type Namespace interface {
 // of a fixed-name target. A name is never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
-// LongestName returns a name of the maximum length for a kind's collection or the backend's data
-// next to it: set aside, hidden in scratch collections, or with guards.
+// LongestName returns a name that is as long as any name of a kind's collection or of the backend's
+// data next to it. Such names are those of collections set aside, of scratch collections and of
+// guards. Callers compare its length with the database's limit.
 func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
 
-// KindOfPhysical splits a name made by PhysicalName. ok is false for any other name.
+// KindOfPhysical returns the kind and the number of a name made by PhysicalName. ok is false for
+// any other name.
 func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 	for i := len(name) - 1; i > 1; i-- {
 		if c := name[i]; c < '0' || c > '9' {
@@ -258,8 +260,8 @@ type ListRequest struct {
 	Cut   *bool
 }
 
-// Full counts one more record of a list and reports whether Bytes ends the list with it. had points
-// to the number of bytes that the list had before. Backends call it.
+// Full adds the size of one more record to *had, the number of bytes in the list so far. It reports
+// whether Bytes ends the list with this record, and then sets *Cut. Backends call it.
 func (r ListRequest) Full(had *int, doc bson.Raw) bool {
 	*had += len(doc)
 	if r.Bytes <= 0 || *had < r.Bytes {

@@ -9,9 +9,9 @@ const WholeKey = keymap.WholeKey
 
 // Pattern is the form of a kind's names: segments between slashes with at most one variable each,
 // such as projects/{project}/secrets/{secret}. A variable matches one or more characters other than
-// a slash; {_key} matches any text. So a name matches in exactly one way or not at all, and two
-// names never have the same values. A variable may have a type, such as {id:objectId}. It then
-// matches only the texts of values of that type.
+// a slash. The variable {_key} matches any text. So a name matches in exactly one way or not at
+// all, and two names never have the same values. A variable may have a type, such as {id:objectId}.
+// It then matches only the texts of values of that type.
 //
 // A Pattern is safe for concurrent use.
 type Pattern struct{ form *keymap.Pattern }

@@ -7,9 +7,9 @@ const Format = 1
 type Phase string
 
 const (
-	// InitialSyncing means that shards copy and follow, and clients write to the old namespace.
+	// InitialSyncing means that controllers copy and follow the source, and clients write to it.
 	InitialSyncing Phase = "INITIAL_SYNCING"
-	// Switching means that no namespace may be written.
+	// Switching means that clients may write to no namespace.
 	Switching Phase = "SWITCHING"
 )
 

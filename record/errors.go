@@ -92,8 +92,8 @@ type UnsupportedError struct {
 	What   string // the refused thing: "collection bbs.events", "server at 127.0.0.1:27017"
 	Reason string // the cause, and the remedy
 	Fence  bool   // a fence left this view under the collection's old name
-	// Retired means that this view remains of a completed version. A fence of class view takes its
-	// name when the kind opens.
+	// Retired means that this view is left over from a completed version. A fence of class view
+	// takes its name when the kind opens.
 	Retired bool
 }
 

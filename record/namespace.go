@@ -59,9 +59,9 @@ type Fence struct {
 	// opaque, as Prepare returned it.
 	Restore string
 	// Ends is the To of the fence that this operation ends, if any. It is set when a hidden kind
-	// opens under its application's name, and when a fence replaces another. From before the
-	// operation on, Uphold no longer restores that earlier fence. Where the class allows it
-	// (FenceView), callers with an old record can no longer set that fence either.
+	// opens under its application's name, and when a fence replaces another. Already before the
+	// operation takes effect, Uphold no longer restores that earlier fence. Where the class allows
+	// it (FenceView), callers with an old record can no longer set that fence either.
 	Ends string
 }
 

@@ -42,8 +42,8 @@ type (
 		Snapshot      bool
 	}
 
-	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field stays. ID
-	// "" selects the running upgrade.
+	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field keeps its
+	// value. ID "" selects the running upgrade.
 	SetPolicy struct {
 		ID                                            string
 		Hold                                          *bool
@@ -55,7 +55,7 @@ type (
 	// shards are ready. A repetition is a no-op, also after the flip of that ID.
 	AskSwitch struct{ ID string }
 
-	// SetPace changes the speed of bulk work, or pauses it. A nil field stays.
+	// SetPace changes the speed of bulk work, or pauses it. A nil field keeps its value.
 	SetPace struct {
 		Paused        *bool
 		Reason        *string

@@ -76,7 +76,7 @@ func (e *Editor) Release() {
 	e.used = 0
 	clear(e.vars)
 	e.Group, e.Have, e.Answers, e.Asked = nil, nil, nil, nil
-	// Nothing outside refers to scratch, because encode copied it.
+	// Nothing outside refers to Scratch, because Encode copied it.
 	e.Scratch = e.Scratch[:0]
 	editors.Put(e)
 }
@@ -166,7 +166,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 		case bson.TypeBinary:
 			size++
 		}
-		// A string has a length, and its last byte is zero. stringOf relies on this check.
+		// A string has a length, and its last byte is zero. scalar.StringOf relies on this check.
 		if t != bson.TypeBinary && (n < 1 || 4+n > len(b) || b[3+n] != 0) {
 			return 0, false
 		}

@@ -19,7 +19,7 @@ func (e *Editor) Prune(root *Node, p Path) error {
 			return err
 		}
 		if len(s.Elems) > 0 {
-			// complement may later remove a default, the object's last field.
+			// Complement may later remove a default, the object's last field.
 			s.emptying = true
 			return nil
 		}
@@ -39,7 +39,7 @@ func (e *Editor) Insert(root *Node, p Path, el Elem) error {
 			return err
 		}
 		if i < 0 {
-			// A new object has no source bytes, so encode must write it.
+			// A new object has no source bytes, so Encode must write it.
 			made := e.Node()
 			made.Changed = true
 			n.Append(Elem{Type: bson.TypeEmbeddedDocument, Name: part, Sub: made})

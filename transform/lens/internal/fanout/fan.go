@@ -86,7 +86,7 @@ func (f *Fan) Verb() string {
 	return "fanOut"
 }
 
-// side returns the index in group.ids of the side with the children.
+// side returns the index in Group.IDs of the side with the children.
 func (f *Fan) side() int {
 	if f.Gather {
 		return 0

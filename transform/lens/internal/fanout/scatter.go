@@ -81,7 +81,7 @@ func (o *Scatter) Apply(e *edit.Editor, root *edit.Node) error {
 	if twice, ok := repeated(r.g.Out[first:]); ok {
 		return edit.Refuse(o.Field, "has two entries that would become the record %s of %s", twice.Key, o.Kind)
 	}
-	// remove shifts the elements, so keep the name first.
+	// Remove shifts the elements, so keep the name first.
 	name := el.Name
 	n.Remove(i)
 	// Without children in the target, a value there only mirrors the source.

@@ -120,7 +120,7 @@ func (k *Keys) HasFields() bool {
 // constants of the target. It leaves the values of fields unchanged. It returns an error for an _id
 // without a counterpart.
 func (k Way) Read(id bson.RawValue, as scalar.Reading, values []string) error {
-	// Read into the form's order first, then into the order of k.variables.
+	// Read into the form's order first, then into the order of k.Variables.
 	f, at := k.Source()
 	var buf [MaxVariables]string
 	if err := f.Read(id, as, buf[:len(at)]); err != nil {

@@ -120,7 +120,7 @@ func (o *Convert) Forms() []form {
 	return nil
 }
 
-// applyNumber is apply for a conversion from or to number.
+// applyNumber is Apply for a conversion from or to number.
 func (o *Convert) applyNumber(n *edit.Node, i int) error {
 	el := &n.Elems[i]
 	if o.From != scalar.Number {

@@ -81,7 +81,7 @@ func (o *Move) Apply(e *edit.Editor, root *edit.Node) error {
 	if err != nil || i < 0 {
 		return err
 	}
-	// Copy the element before remove shifts the others over it.
+	// Copy the element before Remove shifts the others over it.
 	el := n.Elems[i]
 	n.Remove(i)
 	if err := e.Prune(root, o.From.Parent()); err != nil {

@@ -27,7 +27,7 @@ type Program struct {
 // record.
 type Holding struct {
 	Path edit.Path
-	// matches has one path for each itemPart of path: the field, from the list on, that
+	// matches has one path for each edit.ItemPart of Path: the field, from the list on, that
 	// distinguishes the items, by its far name. It is nil for the entries of a map, whose names
 	// distinguish them.
 	matches []edit.Path
@@ -87,7 +87,7 @@ func (h Holding) Trace(ops []Op) (Holding, Fate, error) {
 	h.matches = slices.Clone(h.matches)
 	for _, o := range ops {
 		if w, ok := o.(rewrapper); ok {
-			// wrap and unwrap change the number of lists on the path, which trace does not express.
+			// wrap and unwrap change the number of lists on the path, which Trace does not express.
 			h = w.rewrap(h)
 			continue
 		}
@@ -138,7 +138,7 @@ func (p *Program) RunGroup(doc, have bson.Raw, g *edit.Group) (bson.Raw, error) 
 	}
 	e := edit.New()
 	defer e.Release()
-	// release clears them again.
+	// Release clears them again.
 	e.Group, e.Have = g, have
 	root, err := e.Open(doc)
 	if err != nil {

@@ -121,7 +121,7 @@ type Fencer interface {
 	// Unfence. It changes only scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
 	// Ready does the first steps of Fence in advance, before writes are held. It changes nothing
-	// for applications. Fence does these steps itself if nobody called Ready.
+	// for applications. Without a call of Ready, Fence does these steps itself.
 	Ready(ctx context.Context, fs []Fence) error
 	// Unready reverts Ready for fences that no Fence call followed. The caller may make these
 	// fences ready again.
@@ -143,14 +143,14 @@ type Fencer interface {
 	// record meanwhile. Empty: none is known.
 	Hindrances(ctx context.Context, toks []Token) ([]Hindrance, error)
 	// Unfence gives a fixed-name kind back to its application, with its name and its validator. It
-	// does nothing for FenceUUID or for a kind that is not fenced. After it nobody can set the
-	// fence f again where the class allows that (FenceView). Unfence aborts an index build that
-	// began under the fence, because clients cannot write until the build ends. Once clients can
-	// write, it moves documents from another collection under the name into the kind. A KeptError
-	// names the documents that it could not move.
+	// does nothing for FenceUUID or for a kind that is not fenced. Where the class allows it
+	// (FenceView), no process can set the fence f again afterwards. Unfence aborts an index build
+	// that began under the fence, because clients cannot write until the build ends. Once clients
+	// can write, it moves documents from another collection under the name into the kind. A
+	// KeptError names the documents that it could not move.
 	Unfence(ctx context.Context, f Fence) error
 	// Uphold checks that a fence of a fixed-name kind is still in force, and restores it at once.
-	// The caller's record says that the fence is in force. If somebody made a collection under the
+	// The caller's record says that the fence is in force. If a client made a collection under the
 	// kind's own name, Uphold renames that collection and never drops it. It returns the present
 	// breaches and every collection that was ever set aside for the kind. A collection whose
 	// identity is among known is a kind itself, and Uphold ignores it.
@@ -206,9 +206,9 @@ type Namespace interface {
 // of a fixed-name target. A name is never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
-// LongestName returns a name that is as long as any name of a kind's collection or of the backend's
-// data next to it. Such names are those of collections set aside, of scratch collections and of
-// guards. Callers compare its length with the database's limit.
+// LongestName returns a name that is as long as the longest name of a kind's collection or of the
+// backend's data next to it: collections set aside, scratch collections and guards. Callers check
+// this name against the database's limit.
 func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
 
 // KindOfPhysical returns the kind and the number of a name made by PhysicalName. ok is false for

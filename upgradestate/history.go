@@ -107,8 +107,8 @@ func Note(before, after Deployment, by, at string) Deployment {
 }
 
 // Ascribe returns d with the authenticated identity and network address of the requester in the
-// history's entries of a transition. by and at are those of the Note call for the transition. An
-// empty identity changes nothing.
+// history's entries of a transition. by and at must equal the arguments of Note for the transition.
+// An empty identity changes nothing.
 func Ascribe(d Deployment, by, at, identity, address string) Deployment {
 	if identity == "" {
 		return d

@@ -7,7 +7,7 @@ import (
 )
 
 // Store is one version's namespace for handlers: a View, or another version shown as one (Over).
-// Errors are those of package record, such as record.ErrNotFound.
+// Errors come from package record, such as record.ErrNotFound.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// List returns the records whose names begin with prefix and come after the name after, in name

@@ -69,8 +69,8 @@ import (
 // methods return errors of package record, such as record.ErrNotFound.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns the records whose names begin with prefix and sort after after, in name order. A
-	// limit of 0 means 1000.
+	// List returns the records whose names begin with prefix and come after the name after, in name
+	// order. A limit of 0 means 1000.
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	// Write applies all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error

@@ -29,9 +29,10 @@ var shown = []error{
 	record.ErrRefused, record.ErrNoKey, record.ErrUnreadable,
 }
 
-// Known returns the part of a store error that clients may read: an error of shown, a reserved
-// field, or a refusal. It drops the text around it, which names kinds and collections that the API
-// does not have. It returns other errors unchanged. Callers add the name of the resource.
+// Known returns the part of a store error that clients may read: a sentinel of package record such
+// as ErrNotFound, a reserved field, or a refusal. It drops the text around that part, which names
+// kinds and collections that the API does not have. It returns all other errors unchanged. Callers
+// add the name of the resource.
 func Known(err error) error {
 	if refused := refusal.Plain(err); refused != nil {
 		return refused
@@ -49,8 +50,8 @@ func Known(err error) error {
 }
 
 // CodeError adds the Connect code to an error of a store or of this package, and a reason of
-// package refusal if there is one. It returns errors with a code unchanged. The result wraps the
-// cause, since vrunner looks for record.ErrFenced in it.
+// package refusal if there is one. It returns nil for nil, and errors with a code unchanged. The
+// result wraps the cause, because vrunner looks for record.ErrFenced in it.
 func CodeError(err error) error {
 	var coded *connect.Error
 	var loss *adapt.LossError

@@ -146,8 +146,8 @@ func (u *Usage) Snapshot() []Count {
 	return out
 }
 
-// LastUsed returns the time of a version's last call. ok is false if there was none since since,
-// the start of counting.
+// LastUsed returns the time of a version's last call. since is the start of counting. ok is false
+// if there was no call after it.
 func (u *Usage) LastUsed(version string) (last time.Time, ok bool, since time.Time) {
 	for _, c := range u.Snapshot() {
 		if c.Version == version && c.LastUsed.After(last) {

@@ -95,15 +95,15 @@ func (a *App) Version() string {
 	return a.open.GetVersion()
 }
 
-// Revision returns the revision of the newest known location. It grows, unless the deployment's
-// record was lost and recovered.
+// Revision returns the revision of the newest known place of the data. It grows, unless the
+// deployment's record was lost and recovered.
 func (a *App) Revision() int64 { return a.where().GetRevision() }
 
 // Write runs a write at the place of the data. If the data has moved and the database refused the
-// write as a whole, Write runs it again at the new place. A refusal as a whole is known for
-// transactions, and for methods of Place.Collection that write single documents. So do should make
-// one such write: if an operation of do has written and a later one is refused, Write does not run
-// do again. It returns
+// write as a whole, Write runs do again at the new place. Write knows that a refusal was whole for
+// transactions, and for the methods of Place.Collection that write single documents. So do should
+// make one such write: if an operation of do has written and the database refuses a later one,
+// Write does not run do again. Write returns
 //
 //   - the error of do, if no switch is the cause;
 //   - ErrNotWritten, if the switch did not end in time: nothing was written;
@@ -116,8 +116,8 @@ func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) 
 	})
 }
 
-// Transact runs a transaction as Write runs a write. The statements must use the ctx that do
-// receives.
+// Transact runs a transaction in the same way as Write runs a write. All operations of do must use
+// the ctx that do receives.
 func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Place) error) error {
 	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
 		session, err := at.Client.StartSession()

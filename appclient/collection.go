@@ -9,19 +9,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Collection is the collection of a kind, with all methods of the driver. Its writing methods
-// replace the driver's, because Write has to know which operations may have written.
+// Collection is the collection of a kind, with all methods of the driver. Its writing methods wrap
+// the driver's, because App.Write must know which operations may have written.
 //
-// For methods that write a single document, a refusal by a fence is known to be complete. For many
-// documents it is not: a server returns the same error if the fence came in the middle of them. A
-// refused write through the embedded Collection or Place.Client counts like one of many documents.
-// A successful write through those is not seen.
+// A fence is the state in which the database refuses all writes to the collection. If a fence
+// refuses the write of a single document, nothing was written, and App.Write may run the callback
+// again. If it refuses a write of many documents, some may have been written before the fence came.
+// A refused write through the embedded Collection or Place.Client counts as a write of many
+// documents. App.Write does not notice a successful write through those.
 type Collection struct {
 	*mongo.Collection
 	attempt *attempt
 }
 
-// InsertOne inserts one document. A refusal by a fence is complete.
+// InsertOne inserts one document. If a fence refuses it, nothing was written.
 func (c Collection) InsertOne(ctx context.Context, document any, opts ...options.Lister[options.InsertOneOptions]) (*mongo.InsertOneResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertOne(ctx, document, opts...)
@@ -29,7 +30,7 @@ func (c Collection) InsertOne(ctx context.Context, document any, opts ...options
 	return res, err
 }
 
-// UpdateOne updates one document. A refusal by a fence is complete.
+// UpdateOne updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateOne(ctx, filter, update, opts...)
@@ -37,7 +38,7 @@ func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...o
 	return res, err
 }
 
-// UpdateByID updates one document. A refusal by a fence is complete.
+// UpdateByID updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateByID(ctx, id, update, opts...)
@@ -45,7 +46,7 @@ func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...opti
 	return res, err
 }
 
-// ReplaceOne replaces one document. A refusal by a fence is complete.
+// ReplaceOne replaces one document. If a fence refuses it, nothing was written.
 func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opts ...options.Lister[options.ReplaceOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.ReplaceOne(ctx, filter, replacement, opts...)
@@ -53,7 +54,7 @@ func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opt
 	return res, err
 }
 
-// DeleteOne deletes one document. A refusal by a fence is complete.
+// DeleteOne deletes one document. If a fence refuses it, nothing was written.
 func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.Lister[options.DeleteOneOptions]) (*mongo.DeleteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.DeleteOne(ctx, filter, opts...)
@@ -61,7 +62,7 @@ func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.L
 	return res, err
 }
 
-// FindOneAndUpdate updates and returns one document. A refusal by a fence is complete.
+// FindOneAndUpdate updates and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, opts ...options.Lister[options.FindOneAndUpdateOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndUpdate(ctx, filter, update, opts...)
@@ -69,7 +70,7 @@ func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, op
 	return res
 }
 
-// FindOneAndReplace replaces and returns one document. A refusal by a fence is complete.
+// FindOneAndReplace replaces and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement any, opts ...options.Lister[options.FindOneAndReplaceOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndReplace(ctx, filter, replacement, opts...)
@@ -77,7 +78,7 @@ func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement a
 	return res
 }
 
-// FindOneAndDelete deletes and returns one document. A refusal by a fence is complete.
+// FindOneAndDelete deletes and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...options.Lister[options.FindOneAndDeleteOptions]) *mongo.SingleResult {
 	c.attempt.begins()
 	res := c.Collection.FindOneAndDelete(ctx, filter, opts...)
@@ -85,7 +86,7 @@ func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...op
 	return res
 }
 
-// InsertMany counts as refused as a whole if no document was inserted.
+// InsertMany inserts documents. A refusal by a fence counts as whole if no document was inserted.
 func (c Collection) InsertMany(ctx context.Context, documents any, opts ...options.Lister[options.InsertManyOptions]) (*mongo.InsertManyResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.InsertMany(ctx, documents, opts...)
@@ -96,7 +97,8 @@ func (c Collection) InsertMany(ctx context.Context, documents any, opts ...optio
 	return res, err
 }
 
-// BulkWrite counts as refused as a whole if each operation writes one document and none succeeded.
+// BulkWrite runs several operations. A refusal by a fence counts as whole if each operation writes
+// one document and none succeeded.
 func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, opts ...options.Lister[options.BulkWriteOptions]) (*mongo.BulkWriteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.BulkWrite(ctx, models, opts...)
@@ -106,7 +108,7 @@ func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, op
 	return res, err
 }
 
-// UpdateMany never counts as refused as a whole.
+// UpdateMany updates all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateManyOptions]) (*mongo.UpdateResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.UpdateMany(ctx, filter, update, opts...)
@@ -116,7 +118,7 @@ func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...
 	return res, err
 }
 
-// DeleteMany never counts as refused as a whole.
+// DeleteMany deletes all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.Lister[options.DeleteManyOptions]) (*mongo.DeleteResult, error) {
 	c.attempt.begins()
 	res, err := c.Collection.DeleteMany(ctx, filter, opts...)
@@ -126,8 +128,8 @@ func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.
 	return res, err
 }
 
-// Aggregate counts as a read, unless its pipeline ends in $out or $merge. Then it counts as a write
-// of many documents.
+// Aggregate runs a pipeline. It counts as a read, unless the pipeline ends in $out or $merge. Then
+// it counts as a write of many documents.
 func (c Collection) Aggregate(ctx context.Context, pipeline any, opts ...options.Lister[options.AggregateOptions]) (*mongo.Cursor, error) {
 	if writes(pipeline) {
 		c.attempt.begins()

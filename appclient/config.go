@@ -19,17 +19,18 @@ type Config struct {
 	// Controllers are the addresses of the controllers of one deployment: HOST:PORT or
 	// https://HOST:PORT. Give all of them, because any can be down.
 	Controllers []string
-	// Access holds the proof of the application's identity. Its Server is not used. The zero value
-	// proves nothing.
+	// Access holds the application's credentials for the controllers. Its Server is not used. The
+	// zero value has no credentials.
 	Access client.Config
 	// Deployment is the deployment's name. Empty: the deployment in Memory, or else the one of the
 	// first controller that answers. It never changes: the App refuses controllers of another
 	// deployment.
 	Deployment string
-	// Application names the application: letters, digits, and any of . _ -
+	// Application names the application: up to 100 letters, digits, and any of . _ - It begins with
+	// a letter or digit.
 	Application string
 
-	// Mongo is the client for all versions, if they are in one cluster.
+	// Mongo is the client for all versions, if they are in one cluster. The caller owns it.
 	Mongo *mongo.Client
 	// MongoAt returns the client for a place, if versions are in several clusters. The App calls it
 	// once for each cluster.
@@ -43,15 +44,15 @@ type Config struct {
 	// Patience is the time that a call without a deadline waits for the end of a switch. Default 30
 	// s. A controller aborts a switch after the switch's own deadline, 10 s.
 	Patience time.Duration
-	// TTL is the lifetime of the registration if the application's machine vanishes. Default 15 s.
-	// The end of a process is noticed after a second.
+	// TTL is the lifetime of the registration if the application's machine vanishes, from 1 s to 5
+	// min. Default 15 s. Controllers notice the end of a process after a second.
 	TTL time.Duration
 
-	// Log receives warnings about controllers without an answer; nil: no log.
+	// Log receives warnings about controllers that do not answer; nil: no log.
 	Log *slog.Logger
 }
 
-// Where identifies the cluster that holds the data.
+// Where identifies the database of a version, and the cluster that holds it.
 type Where struct {
 	Version  string
 	Database string

@@ -11,13 +11,14 @@ import (
 // Errors of Write and Transact.
 var (
 	// ErrNotWritten means that nothing was written: a switch did not end in time, or no controller
-	// could tell the place of the data. The caller may repeat the write.
+	// reported the place of the data. The caller may repeat the write.
 	ErrNotWritten = errors.New("nothing was written")
-	// ErrUnknownOutcome means that the write, or a part of it, may have happened. Read before you
-	// repeat it.
+	// ErrUnknownOutcome means that the write, or a part of it, may have happened. Read the data
+	// before you repeat the write.
 	ErrUnknownOutcome = errors.New("it is not known whether this was written")
-	// ErrMoved is returned by a callback that wrote nothing because it did not find its data. The
-	// callback runs again if the data has moved. Otherwise the call returns this error.
+	// ErrMoved is for callbacks: a callback returns it if it wrote nothing because it did not find
+	// its data. The App runs the callback again if the data has moved. Otherwise the call returns
+	// this error.
 	ErrMoved = errors.New("it is not there")
 )
 

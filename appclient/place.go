@@ -12,7 +12,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
-// Place is the place of a version's data.
+// Place is the place of a version's data. Use it only in the callback that receives it.
 type Place struct {
 	Version string // version of the documents here
 	Client  *mongo.Client

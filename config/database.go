@@ -111,7 +111,7 @@ func (d DB) meets(other DB) bool {
 }
 
 // Plaintext returns the hosts outside this machine that are reached without TLS, or with TLS that
-// accepts any server. Anybody on the way can read and change what is sent to them.
+// accepts any server. An attacker on the network path can read and change the traffic.
 func (d DB) Plaintext() []string {
 	if d.Backend == "etcd" {
 		if d.Etcd.IsTLS() {

@@ -28,7 +28,8 @@ type KeyFile struct {
 	Path string
 }
 
-// EncryptionOff is the Active of a database that is not, or no longer, encrypted.
+// EncryptionOff is the value of Encryption.Active for a database that must hold its records
+// decrypted.
 const EncryptionOff = "off"
 
 const keyBytes = 32
@@ -94,8 +95,8 @@ func (r *reader) plainKinds(dbs node, c Config) {
 	}
 }
 
-// Read returns the current contents of the key files, in the order of Keys. It refuses a file that
-// everybody can access. Errors quote no key.
+// Read returns the keys in the key files, in the order of Keys. A file that every user of the
+// machine can access is an error. Errors quote no key.
 func (e Encryption) Read() ([][]byte, error) {
 	var keys [][]byte
 	for _, k := range e.Keys {
@@ -118,7 +119,7 @@ func (e Encryption) Read() ([][]byte, error) {
 	return keys, nil
 }
 
-// EncodeKey returns a key in the form of a key file.
+// EncodeKey returns a key in the format of a key file: base64 on one line.
 func EncodeKey(key []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(nil, key), '\n')
 }

@@ -24,8 +24,8 @@ func (e Etcd) IsTLS() bool {
 		(e.CAFile != "" || e.CertFile != "" || strings.HasPrefix(e.Endpoints[0], "https://"))
 }
 
-// Refusal returns the key that is wrong and the allowed values. Both are empty if the keys are
-// consistent.
+// Refusal returns the name of the key that is wrong, and its allowed values. Both are empty if the
+// values are consistent.
 func (e Etcd) Refusal() (key, want string) {
 	secure := e.CAFile != "" || e.CertFile != ""
 	for _, endpoint := range e.Endpoints {
@@ -101,8 +101,8 @@ func (r *reader) path(n node) string {
 	return filepath.Join(r.folder, s)
 }
 
-// Beyond returns the hosts that are not on this machine's loopback. Hosts may have a scheme and a
-// port.
+// Beyond returns the hosts that are neither on this machine's loopback nor sockets. Hosts may have
+// a scheme and a port.
 func Beyond(hosts []string) []string {
 	var beyond []string
 	for _, h := range hosts {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Import is another deployment that this one's records refer to. Lenses define how its keys change
-// between its versions; Import says where it is.
+// Import is another deployment, to whose records this one's records refer. Import has its place.
+// Lenses define how its keys change between its versions.
 type Import struct {
 	Service      string // its name in lenses and tasks
 	Deployment   string // in the same etcd
@@ -17,7 +17,7 @@ type Import struct {
 	DBs []DB
 }
 
-// Referrer is a field of another deployment's records that holds keys of this one's records.
+// Referrer is a field of another deployment's records that holds keys of this deployment's records.
 type Referrer struct {
 	Deployment string
 	Kind       string // of that deployment

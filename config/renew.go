@@ -12,9 +12,9 @@ import (
 	"dbcontroller.dev/internal/base/watchedfile"
 )
 
-// Renewed returns the entry with its endpoint from the current contents of its $(file:) files. It
-// refuses an endpoint with other hosts or options, because that is another place. Only the login
-// may change while a process runs.
+// Renewed returns the entry with its endpoint made from the current contents of its $(file:) files.
+// Only the login may change while a process runs. An endpoint with other hosts or options is
+// another place, and thus an error.
 func (d DB) Renewed() (DB, error) {
 	texts, err := watchedfile.Read(endpointKey, d.loginFiles()...)
 	if err != nil {
@@ -28,7 +28,7 @@ func (d DB) Renewed() (DB, error) {
 }
 
 // WatchLogin watches the files of a login: the $(file:) files of the endpoint, and certificates.
-// The value is a new entry after each change, and the process then connects again.
+// After each change the value is a new entry, with which the process connects again.
 func (d DB) WatchLogin(log *zap.Logger) (*watchedfile.Value[*DB], error) {
 	return watchedfile.Open(endpointKey+" of "+d.Version, log, d.renewed, d.loginFiles()...)
 }

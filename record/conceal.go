@@ -38,8 +38,8 @@ func Conceal(text string, docs ...bson.Raw) string {
 
 var uuids = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
-// ConcealedError is an error about records with a text that reveals no content. The wrapped error
-// may quote the records.
+// ConcealedError is an error about records whose Text reveals no content. The wrapped Err may quote
+// the records.
 type ConcealedError struct {
 	Err  error
 	Text string
@@ -48,8 +48,8 @@ type ConcealedError struct {
 func (e *ConcealedError) Error() string { return e.Text }
 func (e *ConcealedError) Unwrap() error { return e.Err }
 
-// Revealed returns the text of an error with the concealed parts restored, for an operator who
-// allowed values to be shown.
+// Revealed returns the text of an error with the parts restored that a ConcealedError hides. It is
+// for operators who allowed values to be shown.
 func Revealed(err error) string {
 	text := err.Error()
 	var c *ConcealedError

@@ -33,13 +33,14 @@ var (
 	// accepts.
 	ErrOversize error = refused("more is to be written than the database takes at once")
 	// ErrUnreadable means that the stored record differs from anything that was written. A call
-	// that had to read it wrote nothing. An operator must look. Other records stay readable.
+	// that had to read the record wrote nothing. An operator must look at it. Other records stay
+	// readable.
 	ErrUnreadable = errors.New("the record cannot be read")
 	// ErrNoKey means that this process lacks the key that decrypts the record, or that must encrypt
 	// it. Nothing was written. An operator must add the key.
 	ErrNoKey = errors.New("the key is not here")
-	// ErrHistoryLost means that the changes after the position no longer exist. Begin again at a
-	// new position, and compare.
+	// ErrHistoryLost means that the database no longer has the changes after the position. Begin
+	// again at a new position, and compare everything.
 	ErrHistoryLost = errors.New("change history is lost")
 	// ErrUnavailable means that the database is unreachable or has no primary now. The
 	// configuration may be correct, and the same call may succeed later. Open and Check of a
@@ -47,8 +48,8 @@ var (
 	ErrUnavailable = errors.New("database is not available")
 	// ErrTooLarge means that the selected records exceed the Bytes of the read. Select less.
 	ErrTooLarge = errors.New("more is selected than may be read at once")
-	// ErrBroken means that the changes ended in a way that no engine can follow (a drop, a foreign
-	// rename). An operator must look.
+	// ErrBroken means that the stream of changes ended in a way that no engine can follow, such as
+	// a drop or a foreign rename. An operator must look.
 	ErrBroken = errors.New("change stream is broken")
 	// ErrTaken means that Fence found another collection under a kind's name, made while a failover
 	// had left the name free. Give up the attempt. Unfence gives the kind its name back and moves
@@ -91,8 +92,8 @@ type UnsupportedError struct {
 	What   string // the refused thing: "collection bbs.events", "server at 127.0.0.1:27017"
 	Reason string // the cause, and the remedy
 	Fence  bool   // a fence left this view under the collection's old name
-	// Retired means that this view remains of a completed version. A fence of class view takes its
-	// name when the kind opens.
+	// Retired means that this view is left over from a completed version. A fence of class view
+	// takes its name when the kind opens.
 	Retired bool
 }
 

@@ -49,8 +49,8 @@ type Claim struct {
 	Bearer string
 }
 
-// OwnedError reports that another owner has the collection or the name of the kind, or that the
-// same owner has another collection for the kind. The call changed nothing.
+// OwnedError reports that a Claim was refused: another owner has the collection or the kind's name,
+// or the same owner has another collection for the kind. The call changed nothing.
 type OwnedError struct {
 	Kind  string
 	ID    string // of the collection to claim

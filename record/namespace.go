@@ -59,9 +59,9 @@ type Fence struct {
 	// opaque, as Prepare returned it.
 	Restore string
 	// Ends is the To of the fence that this operation ends, if any. It is set when a hidden kind
-	// opens under its application's name, and when a fence replaces another. From before the
-	// operation on, Uphold no longer restores that earlier fence. Where the class allows it
-	// (FenceView), callers with an old record can no longer set that fence either.
+	// opens under its application's name, and when a fence replaces another. Already before the
+	// operation takes effect, Uphold no longer restores that earlier fence. Where the class allows
+	// it (FenceView), callers with an old record can no longer set that fence either.
 	Ends string
 }
 
@@ -121,7 +121,7 @@ type Fencer interface {
 	// Unfence. It changes only scratch collections of its own.
 	Prepare(ctx context.Context, tok Token, want FenceClass) (class FenceClass, restore string, err error)
 	// Ready does the first steps of Fence in advance, before writes are held. It changes nothing
-	// for applications. Fence does these steps itself if nobody called Ready.
+	// for applications. Without a call of Ready, Fence does these steps itself.
 	Ready(ctx context.Context, fs []Fence) error
 	// Unready reverts Ready for fences that no Fence call followed. The caller may make these
 	// fences ready again.
@@ -143,14 +143,14 @@ type Fencer interface {
 	// record meanwhile. Empty: none is known.
 	Hindrances(ctx context.Context, toks []Token) ([]Hindrance, error)
 	// Unfence gives a fixed-name kind back to its application, with its name and its validator. It
-	// does nothing for FenceUUID or for a kind that is not fenced. After it nobody can set the
-	// fence f again where the class allows that (FenceView). Unfence aborts an index build that
-	// began under the fence, because clients cannot write until the build ends. Once clients can
-	// write, it moves documents from another collection under the name into the kind. A KeptError
-	// names the documents that it could not move.
+	// does nothing for FenceUUID or for a kind that is not fenced. Where the class allows it
+	// (FenceView), no process can set the fence f again afterwards. Unfence aborts an index build
+	// that began under the fence, because clients cannot write until the build ends. Once clients
+	// can write, it moves documents from another collection under the name into the kind. A
+	// KeptError names the documents that it could not move.
 	Unfence(ctx context.Context, f Fence) error
 	// Uphold checks that a fence of a fixed-name kind is still in force, and restores it at once.
-	// The caller's record says that the fence is in force. If somebody made a collection under the
+	// The caller's record says that the fence is in force. If a client made a collection under the
 	// kind's own name, Uphold renames that collection and never drops it. It returns the present
 	// breaches and every collection that was ever set aside for the kind. A collection whose
 	// identity is among known is a kind itself, and Uphold ignores it.
@@ -206,11 +206,13 @@ type Namespace interface {
 // of a fixed-name target. A name is never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 
-// LongestName returns a name of the maximum length for a kind's collection or the backend's data
-// next to it: set aside, hidden in scratch collections, or with guards.
+// LongestName returns a name that is as long as the longest name of a kind's collection or of the
+// backend's data next to it: collections set aside, scratch collections and guards. Callers check
+// this name against the database's limit.
 func LongestName(kind string) string { return "dbc_0123456789012345." + PhysicalName(kind, 1e12) }
 
-// KindOfPhysical splits a name made by PhysicalName. ok is false for any other name.
+// KindOfPhysical returns the kind and the number of a name made by PhysicalName. ok is false for
+// any other name.
 func KindOfPhysical(name string) (kind string, seq uint64, ok bool) {
 	for i := len(name) - 1; i > 1; i-- {
 		if c := name[i]; c < '0' || c > '9' {
@@ -258,8 +260,8 @@ type ListRequest struct {
 	Cut   *bool
 }
 
-// Full counts one more record of a list and reports whether Bytes ends the list with it. had points
-// to the number of bytes that the list had before. Backends call it.
+// Full adds the size of one more record to *had, the number of bytes in the list so far. It reports
+// whether Bytes ends the list with this record, and then sets *Cut. Backends call it.
 func (r ListRequest) Full(had *int, doc bson.Raw) bool {
 	*had += len(doc)
 	if r.Bytes <= 0 || *had < r.Bytes {

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// AppendOrdered appends a form of a value whose bytewise order is the order of CompareValues. The
-// form of one value is never a prefix of another value's form.
+// AppendOrdered appends the ordered form of a value to dst. The bytewise order of these forms is
+// the order of CompareValues. The form of one value is never a prefix of another value's form.
 func AppendOrdered(dst []byte, v bson.RawValue) []byte {
 	dst = append(dst, orderedRank(v.Type))
 	switch v.Type {
@@ -54,11 +54,12 @@ func orderedDocument(dst []byte, doc bson.Raw) []byte {
 // orderedRank returns the rank of a type as a byte. It is never zero, because zero ends a document.
 func orderedRank(t bson.Type) byte { return byte(typeRank(t) + 1) }
 
-// OrderedStrings is the first byte of the ordered form of every string.
+// OrderedStrings is the first byte of the ordered form of every string (AppendOrdered).
 var OrderedStrings = orderedRank(bson.TypeString)
 
-// AppendOrderedText appends text as it occurs in the ordered forms of strings that begin with it,
-// without their first byte. A zero byte is escaped, because two zeros end a string.
+// AppendOrderedText appends text as it stands in the ordered form of a string, without the first
+// byte and without the end of that form. So OrderedStrings and the result are a prefix of the form
+// of each string that begins with text. It escapes zero bytes, because two zeros end a string.
 func AppendOrderedText(dst, text []byte) []byte {
 	for _, c := range text {
 		if dst = append(dst, c); c == 0 {

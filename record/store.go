@@ -256,9 +256,10 @@ func (o Origin) String() string {
 	}
 }
 
-// ChangeBatch is a run of changes in order. Pos is the place after the last change. Without
-// changes, Pos is still later than before. Wall is the source's wall clock at the last change, in
-// Unix milliseconds, and 0 without changes. It serves lag figures only.
+// ChangeBatch is a run of changes in order. Pos is the place after the last change. A batch without
+// changes can also advance Pos, which shows the progress of an idle source. Wall is the source's
+// wall clock at the last change, in Unix milliseconds, and 0 without changes. It serves lag figures
+// only.
 //
 // A batch never ends within a commit. All changes of one transaction, or of one command that has
 // one commit time, come in one batch. A reader of the dirty keys at a snapshot not before Pos

@@ -14,9 +14,9 @@ type Version [16]byte
 
 // In a version from a backend the last eight bytes are zero. Next counts in them.
 
-// Next returns the version of another state made from the same snapshot, after the engine learned
-// of more records that belong together. It is later than v and earlier than all later snapshots. As
-// NotBefore it means the same as v.
+// Next returns the version of another state made from the same snapshot as v. The engine needs it
+// after it learned that more records belong together. It is later than v and earlier than all later
+// snapshots. As NotBefore it means the same as v.
 func (v Version) Next() Version {
 	binary.BigEndian.PutUint64(v[8:], binary.BigEndian.Uint64(v[8:])+1)
 	return v

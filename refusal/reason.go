@@ -126,7 +126,7 @@ func Reasons() []Reason {
 	return out
 }
 
-// Code returns the error code of a reason; CodeInternal for an unknown one.
+// Code returns the error code of a reason, or CodeInternal for an unknown reason.
 func (r Reason) Code() connect.Code {
 	for _, row := range rows {
 		if row.reason == r {
@@ -136,6 +136,7 @@ func (r Reason) Code() connect.Code {
 	return connect.CodeInternal
 }
 
-// Again reports whether the same call may be repeated after a moment: it had no effect, and its
-// cause passes. The code alone does not show this, because of OutcomeUnknown.
+// Again reports whether a client may repeat the same call after a moment, because the call had no
+// effect and the cause passes. The code alone does not show this: OutcomeUnknown has the same code
+// as the reasons that do.
 func (r Reason) Again() bool { return r.Code() == connect.CodeUnavailable && r != OutcomeUnknown }

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 )
 
-// New returns an answer with a reason. meta is a list of alternating names and values.
+// New returns the answer of a refused call: an error with the code of the reason, the text of err,
+// and the reason in its details. meta has alternating names and values of the metadata.
 func New(reason Reason, err error, meta ...string) *connect.Error {
 	out := connect.NewError(reason.Code(), err)
 	info := &errdetails.ErrorInfo{Reason: string(reason), Domain: Domain}
@@ -33,8 +34,8 @@ func New(reason Reason, err error, meta ...string) *connect.Error {
 // negative value forbids another attempt.
 const pushback = "Grpc-Retry-Pushback-Ms"
 
-// Because returns an error with a reason. In converts it to an answer when it reaches a client. It
-// wraps cause, unless that is nil.
+// Because returns an error with a reason and a text. In turns it into an answer at the handler. The
+// error wraps cause, which may be nil. meta is as in New.
 func Because(reason Reason, text string, cause error, meta ...string) error {
 	return &because{reason: reason, text: text, cause: cause, meta: meta}
 }
@@ -55,8 +56,8 @@ func (e *because) Error() string {
 
 func (e *because) Unwrap() error { return e.cause }
 
-// In returns the answer for an error that wraps an error of Because, with the text of err. It
-// returns false for any other error.
+// In returns the answer for an error that wraps an error of Because. The answer has the text of
+// err. In returns false for any other error.
 func In(err error) (*connect.Error, bool) {
 	var b *because
 	if !errors.As(err, &b) {
@@ -65,8 +66,8 @@ func In(err error) (*connect.Error, bool) {
 	return New(b.reason, err, b.meta...), true
 }
 
-// Plain returns the error of Because that err wraps, without the text around it; nil if there is
-// none.
+// Plain returns the error of Because that err wraps, without the text around it. It returns nil if
+// there is none.
 func Plain(err error) error {
 	var b *because
 	if errors.As(err, &b) {
@@ -75,7 +76,8 @@ func Plain(err error) error {
 	return nil
 }
 
-// Of returns the reason of an answer and its metadata; "" if it has no reason of this package.
+// Of returns the reason of an answer and its metadata. It serves clients. Without a reason of this
+// package it returns "" and nil.
 func Of(err error) (Reason, map[string]string) {
 	var answer *connect.Error
 	if !errors.As(err, &answer) {
@@ -91,7 +93,8 @@ func Of(err error) (Reason, map[string]string) {
 	return "", nil
 }
 
-// Write answers a request in its protocol. For a plain HTTP request it writes Connect's JSON.
+// Write answers a request with err in the protocol of the request: Connect, gRPC or gRPC-Web. For a
+// plain HTTP request it writes the JSON of Connect.
 func Write(w http.ResponseWriter, req *http.Request, err *connect.Error, options ...connect.HandlerOption) {
 	writer := connect.NewErrorWriter(options...)
 	// Write for a client of no known protocol as for a Connect client with JSON.

@@ -115,8 +115,8 @@ func (p pattern) check(field, name string) error {
 	return nil
 }
 
-// CheckName checks a field that holds the name of another resource against that resource's pattern.
-// An id may have at most 128 bytes. The error names the field.
+// CheckName checks the value of a field that holds the name of another resource. pattern is that
+// resource's Config.Pattern. An id may have at most 128 bytes. The error names the field.
 func CheckName(field, name, pattern string) error {
 	p, err := parsePattern(pattern, defaultMaxID)
 	if err != nil {

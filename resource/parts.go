@@ -36,7 +36,7 @@ type Parts[M proto.Message] struct {
 }
 
 // PartsOf declares parts whose records are messages of type P. split returns the parts of a
-// resource by id. join puts the parts into the resource's field. Neither may change the parts.
+// resource, by id. join puts such parts into the resource's field. Neither may change the parts.
 func PartsOf[M, P proto.Message](kind, field string, split func(M) map[string]P, join func(M, map[string]P) error) *Parts[M] {
 	return &Parts[M]{
 		Kind: kind, Field: field,

@@ -16,7 +16,8 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Get returns the resource that a request names, with the fields of its read mask.
+// Get returns the resource that a request names, with the fields of the request's read mask. If
+// there is no such resource, the error is record.ErrNotFound.
 func (t *Table[M]) Get(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	name, err := t.named(r)
@@ -26,7 +27,7 @@ func (t *Table[M]) Get(ctx context.Context, req proto.Message) (M, error) {
 	return t.get(ctx, name, r.mask(r.roles.ReadMask))
 }
 
-// Find returns the resource with a name, or record.ErrNotFound.
+// Find returns the resource with a name. If there is none, the error is record.ErrNotFound.
 func (t *Table[M]) Find(ctx context.Context, name string) (M, error) {
 	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
 		return t.fresh(), err
@@ -95,8 +96,8 @@ func (t *Table[M]) List(ctx context.Context, req proto.Message) (listing.Page[M]
 	})
 }
 
-// Each calls f for all resources of a parent, in name order. An empty parent means all resources.
-// It stops at the first error.
+// Each calls f for all resources of a parent, in name order. An empty parent means all resources of
+// the table. Each stops at the first error and returns it.
 func (t *Table[M]) Each(ctx context.Context, parent string, f func(name string, m M) error) error {
 	in, err := t.pattern.scope("parent", parent)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Attempts bounds how often a resource is read or changed again when others change it meanwhile.
+// Attempts is the maximum number of attempts to read or change a resource that others change
+// meanwhile.
 const Attempts = 10
 
 // Config describes the resources of one type.
@@ -86,8 +87,8 @@ type Table[M proto.Message] struct {
 	children []child // New of the child tables adds them, before any request
 }
 
-// Declared is a Store that knows the declared kinds. A program finds an undeclared kind at its
-// start. Otherwise all writes of that kind would fail later.
+// Declared is a Store that knows the declared kinds. With it, a program reports an undeclared kind
+// when it starts. Without it, all writes of that kind would fail later.
 type Declared interface {
 	Declares(kind string) bool
 }

@@ -26,9 +26,9 @@ type Event[M proto.Message] struct {
 }
 
 // Watch sends the requested resources and then their changes, until ctx ends. It subscribes before
-// it lists, so a change in between is read twice and never missed. The names that it remembers and
-// the events that it sends count as the memory of the request. Without memory for its first event
-// it ends with UNAVAILABLE. Later it waits for memory.
+// it lists, so it reads a change in between twice and never misses it. It stops at the first error
+// of send. The names that it remembers and the events that it sends count as memory of the request.
+// If there is no memory for its first event, it ends with UNAVAILABLE. Later it waits for memory.
 func (t *Table[M]) Watch(ctx context.Context, req proto.Message, send func(Event[M]) error) error {
 	r := t.request(req)
 	memory.Of(ctx).Settle(int64(proto.Size(req))) // a watch lives long; free the request body

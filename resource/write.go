@@ -20,8 +20,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Create creates the resource in a request. Its name is made from the parent and the id of the
-// request, or is the name inside the resource. If the name exists, the error is record.ErrExists.
+// Create creates the resource in a request and returns it. Its name consists of the parent and the
+// id in the request, or is the name inside the resource. If the request has neither, Config.NewID
+// makes the id. If the name exists, the error is record.ErrExists.
 func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -42,8 +43,8 @@ func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 	}
 }
 
-// Insert creates a resource that the service itself makes, under the name inside it. If the name
-// exists, the error is record.ErrExists.
+// Insert creates a resource that the service itself makes, under the name inside it, and returns
+// it. If the name exists, the error is record.ErrExists.
 func (t *Table[M]) Insert(ctx context.Context, m M) (M, error) {
 	name := t.nameOf(m)
 	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
@@ -135,8 +136,9 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 	})
 }
 
-// Update sets the fields of a resource that the update mask of the request names. The name and the
-// revision belong to the service and stay, whatever the client sends.
+// Update sets the fields of a resource that the request's update mask names, and returns the
+// resource. The name and the revision belong to the service: Update ignores the client's values for
+// them.
 func (t *Table[M]) Update(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -292,7 +294,8 @@ func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 	return nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
 }
 
-// Delete deletes the resource that a request names, with its parts and its children (Owner).
+// Delete deletes the resource that a request names, with its parts and its children (Owner). If
+// there is no such resource, the error is record.ErrNotFound.
 func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 	r := t.request(req)
 	name, err := t.named(r)

@@ -91,8 +91,9 @@ func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.Le
 }
 
 // Lead runs work whenever this process is the leader, under a lease of DefaultTTL. The context of
-// work ends when leadership is lost. After the next election Lead calls work again. Lead ends with
-// the result of work when work returns as the leader, also with nil. It returns nil when ctx ends.
+// work ends when leadership is lost. After the next election Lead calls work again. If work returns
+// while the process leads, Lead returns the result of work, including nil. Lead returns nil when
+// ctx ends.
 func Lead(ctx context.Context, store coord.Store, key, id string, log *zap.Logger, work func(context.Context) error) error {
 	retry := newBackOff()
 	for ctx.Err() == nil {

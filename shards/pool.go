@@ -13,7 +13,8 @@ import (
 	"dbcontroller.dev/internal/coord"
 )
 
-// DefaultTTL is the time after which a silent member loses its locks.
+// DefaultTTL is the default lifetime of a lease: a member that is silent for so long loses its
+// locks.
 const DefaultTTL = 3 * time.Second
 
 // Config selects the ring of a Pool, and its identity there.
@@ -53,7 +54,7 @@ type release struct {
 	done chan struct{}
 }
 
-// New returns a Pool that works once Run is called.
+// New returns a Pool. It takes part in the ring once Run is called.
 func New(store coord.Store, cfg Config) *Pool {
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
@@ -70,8 +71,8 @@ func New(store coord.Store, cfg Config) *Pool {
 	return p
 }
 
-// Owned returns the shards owned now. It is empty as soon as the lease is known to be lost. Leaving
-// shards are owned until their release.
+// Owned returns the locks of the shards owned now, by shard. The caller owns the map. It is empty
+// as soon as the lease is known to be lost. Leaving shards are owned until their release.
 func (p *Pool) Owned() map[int]Lock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,8 +82,8 @@ func (p *Pool) Owned() map[int]Lock {
 	return maps.Clone(p.owned)
 }
 
-// Leaving returns, in order, the owned shards that are now assigned to other members: stop their
-// work, store their checkpoints, and Release them.
+// Leaving returns, in order, the owned shards that are now assigned to other members. The caller
+// must stop their work, store their checkpoints, and Release them.
 func (p *Pool) Leaving() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,9 +109,10 @@ func (p *Pool) Lease() coord.LeaseID {
 }
 
 // Release gives up a shard after the caller has stopped its work. Owned omits the shard from the
-// start of the call. Release returns once other members can take the shard, or when ctx ends. The
-// lock is deleted in either case. A shard that is neither owned nor being released is a no-op. A
-// shard that is still assigned to this member is soon taken again.
+// start of the call. Release returns nil once other members can take the shard, or the error of ctx
+// when ctx ends first. The Pool deletes the lock in either case. For a shard that is neither owned
+// nor being released, Release does nothing. If the shard is still assigned to this member, the Pool
+// soon takes it again.
 func (p *Pool) Release(ctx context.Context, shard int) error {
 	p.mu.Lock()
 	// An earlier call may have started the release. This one waits for the same end.

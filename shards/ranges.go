@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Ranges formats shards for people: "0-12, 17, 20-31".
+// Ranges returns shards as text for people, in order and each once: "0-12, 17, 20-31".
 func Ranges(list []int) string {
 	// The caller's slice stays as it is.
 	list = slices.Compact(slices.Sorted(slices.Values(list)))

@@ -7,15 +7,16 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Copies reads the plan and the checkpoints of a direction.
+// Copies reads the plan and the checkpoints of a direction. found is false if none is stored.
 type Copies interface {
 	LoadPlan(ctx context.Context, dir DirectionKey) (p Plan, found bool, err error)
 	LoadCheckpoint(ctx context.Context, dir DirectionKey, shard int) (c Checkpoint, found bool, err error)
 }
 
 // Loaded reports whether a direction has copied everything into its target and loaders are fenced,
-// according to the stored checkpoints of all shards. The kinds are then not renamed again before a
-// switch, unless the source's history is lost.
+// according to the stored checkpoints of all shards. A plan that copies nothing (Plan.InSync)
+// counts as loaded. The engine then renames the kinds again before a switch only if the source's
+// history is lost.
 func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string, key DirectionKey) (bool, error) {
 	plan, found, err := j.LoadPlan(ctx, key)
 	if err != nil || !found {
@@ -46,7 +47,7 @@ func Loaded(ctx context.Context, j Copies, d upgradestate.Deployment, to string,
 }
 
 // Agreed reports whether a direction has copied and compared everything, according to the stored
-// checkpoints of all shards.
+// checkpoints of all shards of a ring.
 func Agreed(ctx context.Context, j Copies, ring int, key DirectionKey) (bool, error) {
 	for shard := range ring {
 		c, _, err := j.LoadCheckpoint(ctx, key, shard)

@@ -240,9 +240,9 @@ func New(p Parts, cfg Config) *Engine {
 	}
 }
 
-// HandOver makes the engine stop publishing progress after its direction is over. next publishes
-// from then on, includes the LateDeletes of this engine, and restores records that late deletes
-// have removed.
+// HandOver makes the engine stop publishing progress after its direction has ended. From then on
+// next publishes: its progress includes the LateDeletes of this engine, and it restores records
+// that late deletes have removed.
 func (e *Engine) HandOver(next *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,7 +252,7 @@ func (e *Engine) HandOver(next *Engine) {
 }
 
 // LateDeletes returns the number of deletes that passed a fence of the validator class in an owned
-// shard, 0 for other shards.
+// shard. It returns 0 for other shards.
 func (e *Engine) LateDeletes(shard int) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -262,10 +262,10 @@ func (e *Engine) LateDeletes(shard int) int64 {
 	return 0
 }
 
-// Run works until ctx ends or the direction's epoch has passed. Both return nil. After the latter
-// the caller starts an engine for the new direction, if there is one. Before Run returns it saves
-// the checkpoints of owned shards. A non-nil error is permanent. Run then withdraws the ready
-// reports of these shards.
+// Run works until ctx ends or the direction's epoch has passed, and then returns nil. After the end
+// of the epoch the caller starts an engine for the new direction, if there is one. Before Run
+// returns, it saves the checkpoints of owned shards. A non-nil error is permanent, and Run then
+// withdraws the ready reports of these shards.
 func (e *Engine) Run(parent context.Context) error {
 	if err := e.persist(parent, "read deployment", func() error { return e.refresh(parent) }); err != nil {
 		return ended(parent, err)

@@ -144,8 +144,8 @@ func (e *Engine) unparkEntry(ctx context.Context, id transform.GroupID, p Parked
 	return nil
 }
 
-// ID returns the parked group. With a negative Spec the entry is for no group of the direction, and
-// Kind and Key name a record. The error is for a Group that is not base64.
+// ID returns the parked group. If Spec is negative, the entry is for no group of the direction, and
+// Kind and Key name a record. A Group that is not base64 is an error.
 func (p Parked) ID() (transform.GroupID, error) {
 	name, err := base64.StdEncoding.DecodeString(p.Group)
 	if err != nil {
@@ -172,11 +172,11 @@ type ungroupedKey struct {
 // noSpec marks the parked entry of a key without a group.
 const noSpec = -1
 
-// OverflowSpec marks an entry that stands for further groups of a kind, too many for the journal to
-// list.
+// OverflowSpec is the Parked.Spec of an entry that stands for further groups of a kind, which are
+// too many for the journal to list.
 const OverflowSpec = -2
 
-// UnreadableSpec marks an entry that the journal cannot read. Its group is unknown.
+// UnreadableSpec is the Parked.Spec of an entry that the journal cannot read. Its group is unknown.
 const UnreadableSpec = -5
 
 // longSpec marks the parked entry of a key that is too long to store. The entry has a digest of the

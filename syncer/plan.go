@@ -176,9 +176,10 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 // standsForOthers reports whether an entry stands for groups that it does not name.
 func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec || p.Spec == UnreadableSpec }
 
-// Left returns the direction that the latest switch ended, if a sync to a version is now its
-// rollback. ok is false after a switch to a snapshot: that leaves all later records behind, and a
-// new upgrade gives them up.
+// Left returns the direction that the latest switch ended, if that switch went from the version to
+// to the current version. A sync to that version is then the way back. ok is false for any other
+// version. It is also false after a switch to a snapshot, because that switch left all later
+// records behind and a new upgrade gives them up.
 func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
 	last := d.LastSwitch
 	if last == nil || last.Snapshot || last.To != d.CurrentVersion || last.From != to {

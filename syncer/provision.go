@@ -57,8 +57,8 @@ func together(ctx context.Context, kinds []record.KindSpec, do func(ctx context.
 	return g.Wait()
 }
 
-// Inspect returns the error with which Provision would refuse an application's collections, before
-// any collection is made.
+// Inspect checks the kinds of a version before Provision makes any collection. It returns the error
+// with which Provision would refuse a kind's name or an application's collection.
 func Inspect(ctx context.Context, ns record.Namespace, d upgradestate.Deployment, version string, kinds []record.KindSpec) error {
 	known, _ := d.Namespace(version)
 	return together(ctx, kinds, func(ctx context.Context, _ int, spec record.KindSpec) error {

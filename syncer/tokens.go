@@ -71,8 +71,8 @@ func (e *Engine) tokens(ctx context.Context, ns record.Namespace, version string
 	return toks, nil
 }
 
-// Tokens returns the places of a version's kinds in a Deployment, by kind. An announced and
-// unconfirmed rename does not count yet.
+// Tokens returns the tokens of a version's kinds in a Deployment, by kind. A rename that is
+// announced but not confirmed does not count yet.
 func Tokens(d upgradestate.Deployment, version string) record.Tokens {
 	toks := record.Tokens{}
 	for kind, places := range upgradestate.EnginePlaces(d, version) {

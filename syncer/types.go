@@ -141,8 +141,9 @@ type Deployments interface {
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
 }
 
-// Journal stores the engine's plan, checkpoints, parked entries and progress. Conditions (the
-// owner's lock) must hold in the same transaction.
+// Journal stores the engine's plan, checkpoints, parked entries and progress. Each commit of a call
+// with conditions, such as the owner's lock, takes effect only if they hold in the same
+// transaction.
 type Journal interface {
 	// CreatePlan stores a plan unless there is one, and returns the stored one.
 	CreatePlan(ctx context.Context, dir DirectionKey, p Plan) (Plan, error)
@@ -162,7 +163,8 @@ type Ownership interface {
 	// Owned returns the shards owned now. The Condition of a lost or retaken lock fails, so a
 	// commit under it is safe without another check.
 	Owned() map[int]shards.Lock
-	// Leaving returns owned shards to be given up: stop, store a checkpoint, Release.
+	// Leaving returns the owned shards that the engine must give up: it stops their work, stores a
+	// checkpoint and calls Release.
 	Leaving() []int
 	Release(ctx context.Context, shard int) error
 	// Changes receives a value after Owned or Leaving may have changed. Several changes may share

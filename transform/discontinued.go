@@ -8,7 +8,7 @@ import (
 )
 
 // SyncsFrom reports whether the engine migrates records of a source kind. Other kinds only take
-// part in the switch; scanning them is harmless and useless.
+// part in the switch, and a scan of them finds nothing to migrate.
 func SyncsFrom(d Direction, kind string) bool {
 	_, ok, _ := d.GroupOf(kind, "") // answers for the kind before it looks at the key
 	return ok

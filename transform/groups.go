@@ -81,7 +81,7 @@ func Names(differ []Difference) []GroupID {
 	return ids
 }
 
-// SourceState returns the hash of records that Difference.Source holds.
+// SourceState returns a hash of records, in the order given, as Difference.Source has it.
 func SourceState(rs []record.Record) uint64 {
 	h := fnv.New64a()
 	for _, r := range rs {

@@ -143,7 +143,8 @@ func contentOf(k GroupedKind, r record.Record) (group string, err error) {
 	return group, err
 }
 
-// ShowGroup returns the name of a group in readable form. Many groups are named by a key.
+// ShowGroup returns the name of a group in readable form. If the name is the bytes of a record.Key,
+// it returns the text of that key.
 func ShowGroup(name string) string {
 	if n, ok := record.Key(name).Name(); ok && string(record.StringKey(n)) == name {
 		return n

@@ -16,11 +16,12 @@ type Lineage struct {
 	Kind   string        // the LineageKind of the spec
 }
 
-// FarKeys maps keys of a kind to the keys of the same records in the other version, by their groups
-// in lineage. own is the lineage in the database of the records' version, far the lineage in the
-// other version's database. The two databases take turns as the target. If both know a group, the
-// entry of the later epoch counts. The result omits records that the other version does not have,
-// and records that share their group with others of their kind.
+// FarKeys maps keys of a kind to the keys of the same records in farKind, their kind in the other
+// version. It finds the records by their groups in lineage. own is the lineage in the database of
+// the keys' version, and far the lineage in the other version's database. Both exist, because each
+// database can have been the target. If both know a group, the entry of the later epoch counts. The
+// result omits records that the other version does not have, and records that share their group
+// with others of their kind.
 func FarKeys(ctx context.Context, own, far Lineage, kind, farKind string, keys []record.Key) (map[record.Key]record.Key, error) {
 	groups := map[record.Key]*later{}
 	names := map[string]*later{}

@@ -9,7 +9,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Split separates groups by name from units, whose groups are not known yet.
+// Split separates ids into groups by name, and units, whose groups are not known yet. Both keep the
+// order of ids.
 func Split(d Direction, ids []GroupID) (named, units []GroupID) {
 	byContent := func(id GroupID) bool { return d.LineageKind(id.Spec) != "" }
 	// Most services have no groups by content. Return ids itself, without a copy.

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// ReadBytes limits one read of groups, for each side. The results and the write commands have
-	// about the same size.
+	// ReadBytes is the limit in bytes for one read of groups, on each side. The results and the
+	// write commands have about the same size.
 	ReadBytes = 8 << 20
-	// GroupBytes limits the records of one group, for each side. A backend writes at most this much
-	// as one (mongostore.MaxGroupBytes). Larger groups are parked.
+	// GroupBytes is the limit in bytes for the records of one group, on each side. A backend writes
+	// at most this much as one (mongostore.MaxGroupBytes). Larger groups are parked.
 	GroupBytes = 64 << 20
 	// readGroups limits the number of groups in one read. A snapshot read and a transaction of
 	// about this size are near the database's optimum.
@@ -29,10 +29,11 @@ type Sizer struct {
 	less atomic.Int64 // how many fewer than readGroups
 }
 
-// Each calls do with consecutive runs of items. bytes is the limit for its reads (View.Bytes). If a
-// run is too large (record.ErrTooLarge), Each retries it with half the items and starts the next
-// runs with the size that fitted. It tries a single item with ReadBytes first and then with
-// GroupBytes. do must handle a single item that is too large even for GroupBytes.
+// Each calls do with consecutive runs of items, in order, and stops at the first error. bytes is
+// the limit for the reads of do (View.Bytes). If do returns record.ErrTooLarge, Each retries with
+// half the items. It remembers the size that fitted for the next runs. For a single item it calls
+// do with ReadBytes first, and then with GroupBytes. do must handle a single item that is too large
+// even for GroupBytes.
 func Each[T any](s *Sizer, items []T, do func(run []T, bytes int) error) error {
 	for len(items) > 0 {
 		n := min(len(items), readGroups-int(s.less.Load()))

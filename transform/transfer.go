@@ -139,8 +139,9 @@ var ErrChanging = errors.New("the group keeps changing under the write: somethin
 // one writer's success makes another writer read again.
 const transferTries = 20
 
-// Until calls once with the remaining groups until none is left. With an error it returns the
-// groups that are left.
+// Until calls once with the remaining groups until none is left. once returns the groups to retry.
+// Until stops at an error of once, and returns ErrChanging if several calls in a row complete no
+// group. With an error it returns the remaining groups.
 func Until(ids []GroupID, once func([]GroupID) ([]GroupID, error)) ([]GroupID, error) {
 	for try := 0; len(ids) > 0; try++ {
 		if try == transferTries {

@@ -42,14 +42,14 @@ func (r Role) Controls() bool {
 	}
 }
 
-// Decision is the result of Decide, with the reason for an operator.
+// Decision is the result of Decide. Reason explains it to an operator.
 type Decision struct {
 	Role   Role
 	Reason string
 }
 
-// Decide returns how a binary that knows some versions, oldest first, may use a database. d is nil
-// if there is no Deployment yet.
+// Decide returns how a binary may use a database. known are the versions that the binary knows,
+// oldest first. d is nil if there is no Deployment yet.
 func Decide(known []string, d *Deployment) Decision {
 	f := factsOf(known, d)
 	for _, r := range decisions {

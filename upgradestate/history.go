@@ -62,7 +62,8 @@ func (d *Deployment) addEntry(e Entry) {
 	}
 }
 
-// Continue returns d with the history of another record of the same deployment before its own.
+// Continue returns d with the history of before, an earlier record of the same deployment, in front
+// of its own.
 func Continue(d, before Deployment) Deployment {
 	d = Clone(d)
 	added := d.History
@@ -84,9 +85,9 @@ func (d *Deployment) entry(what, id string) *Entry {
 	return nil
 }
 
-// Note returns after with a history of the transition from before. The history gets the request
-// with its author (by), new phases, and their time (at). Note changes nothing else, and nothing at
-// all for a transition without news.
+// Note returns after, with the transition from before added to its history: the request with its
+// author (by), new phases of the upgrade, and their time (at, RFC 3339). Note changes only the
+// history. If the transition has no news, it adds nothing.
 func Note(before, after Deployment, by, at string) Deployment {
 	d := Clone(after)
 	for i := range d.History {
@@ -105,8 +106,9 @@ func Note(before, after Deployment, by, at string) Deployment {
 	return d
 }
 
-// Ascribe adds the authenticated identity of the requester to the entries of a transition. Note was
-// called for it with the same by and at.
+// Ascribe returns d with the authenticated identity and network address of the requester in the
+// history's entries of a transition. by and at must equal the arguments of Note for the transition.
+// An empty identity changes nothing.
 func Ascribe(d Deployment, by, at, identity, address string) Deployment {
 	if identity == "" {
 		return d

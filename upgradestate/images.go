@@ -29,7 +29,7 @@ type Images struct {
 }
 
 // ImagesOf returns the present images of a version as the target of the present direction. ok is
-// false if none are announced. Then no controller writes there.
+// false if no images are announced. No controller writes there then.
 func ImagesOf(d Deployment, version string) (m Images, ok bool) {
 	ns, _ := d.Namespace(version)
 	return ns.Images, ns.Images.Epoch == d.Epoch
@@ -89,24 +89,25 @@ func (d *Deployment) fenceLoaders(e FenceLoaders) error {
 	return nil
 }
 
-// Fenceable reports whether loaders can be fenced out of a version, since every kind gets another
-// name. A kind that the latest switch left under its application's name, behind a mark, keeps its
-// name. Nothing is loaded there.
+// Fenceable reports whether loaders can be fenced out of a version: it has kinds, and a seal gives
+// each of them another name. A kind that the latest switch left under its application's name,
+// behind a mark, keeps its name. Controllers load nothing into such a version.
 func Fenceable(d Deployment, version string) bool {
 	ns, _ := d.Namespace(version)
 	return len(ns.Kinds) > 0 && !slices.ContainsFunc(ns.Kinds, func(k Kind) bool { return !k.moves(PendingSeal) })
 }
 
-// Loads reports whether controllers may insert records into a version without guards, under the
-// names of this record.
+// Loads reports whether controllers may insert records without guards into a version, under the
+// names that this record has.
 func Loads(d Deployment, version string) bool {
 	m, ok := ImagesOf(d, version)
 	return ok && m.Fences == 0 && Fenceable(d, version)
 }
 
-// LoadersFenced reports whether loaders are fenced out of a target more than a given number of
-// times. Copiers that read the source under an earlier fence can no longer write there. It is true
-// for a version that cannot be fenced, since nothing is loaded there.
+// LoadersFenced reports whether loaders were fenced out of a target more than a given number of
+// times, and no rename of its kinds is pending. Copiers that read the source under an earlier fence
+// can then no longer write there. It is also true for a version without images and for one that is
+// not Fenceable, since controllers load nothing there.
 func LoadersFenced(d Deployment, version string, more uint64) bool {
 	ns, _ := d.Namespace(version)
 	m, ok := ImagesOf(d, version)

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Found is the state of a version before there is a deployment.
+// Found is the state of a version's database before there is a Deployment.
 type Found struct {
 	Version string
 	// Disabled means that the version is not kept in sync. A deployment begins there only if it has
 	// data.
 	Disabled bool
-	// Holds are the applications' collections with documents, and Empty the existing ones without.
+	// Holds names the applications' collections with documents. Empty names those that exist
+	// without documents.
 	Holds, Empty []string
 }
 
@@ -45,8 +46,8 @@ func (d *Deployment) startAt(e StartAt) error {
 //   - the newest version that every registered server knows, since a new service has no use for old
 //     ones. Of several places of that version it selects the first.
 //
-// Documents in several versions are refused, since nothing shows which are current. With the wrong
-// choice an upgrade would replace the others.
+// Initial returns an error if several versions have documents, since nothing shows which are
+// current. After a wrong choice an upgrade would replace the others.
 func Initial(configured string, found []Found, servers []ServerState) (string, error) {
 	if configured != "" {
 		return configured, nil

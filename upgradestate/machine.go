@@ -11,8 +11,8 @@ type (
 	// is unknown. A different identity, or the identity of another version, is refused.
 	AnnounceNamespace struct{ Namespace Namespace }
 
-	// AnnounceAvailable announces that an upgrade to a version is possible. With Precopied it takes
-	// that mark from any other.
+	// AnnounceAvailable announces that an upgrade to a version is possible. If it is Precopied, no
+	// other available upgrade is Precopied any longer.
 	AnnounceAvailable struct{ Available Available }
 
 	// WithdrawAvailable announces that an upgrade to a version is no longer possible. It does not
@@ -42,8 +42,8 @@ type (
 		Snapshot      bool
 	}
 
-	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field stays. ID
-	// "" selects the running upgrade.
+	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field keeps its
+	// value. ID "" selects the running upgrade.
 	SetPolicy struct {
 		ID                                            string
 		Hold                                          *bool
@@ -55,7 +55,7 @@ type (
 	// shards are ready. A repetition is a no-op, also after the flip of that ID.
 	AskSwitch struct{ ID string }
 
-	// SetPace changes the speed of bulk work, or pauses it. A nil field stays.
+	// SetPace changes the speed of bulk work, or pauses it. A nil field keeps its value.
 	SetPace struct {
 		Paused        *bool
 		Reason        *string
@@ -70,17 +70,20 @@ type (
 		Version, Kind  string
 		Built, Dropped []string
 	}
-	// AnnounceExpiry records the TTL indexes of a kind before they are stopped. A repetition is a
-	// no-op. A recorded index keeps its seconds, unless they equal those in Noted, the caller's
-	// view when it looked at the indexes.
+	// AnnounceExpiry records the seconds of a kind's TTL indexes before the indexes are stopped, by
+	// index name. A repetition is a no-op. Noted holds the recorded seconds that the caller saw
+	// when it read the indexes. A recorded index keeps its seconds unless they equal those in
+	// Noted: in between, another caller may have stopped the index, so that the caller read the
+	// seconds of a stopped index.
 	AnnounceExpiry struct {
 		Version, Kind string
 		Expiry, Noted map[string]int64
 	}
-	// ForgetExpiry removes TTL indexes of the current version that delete again or are gone, by
-	// kind. A stopped index without an entry was stopped by its application and stays stopped. If
-	// Revision is not the record's, the event is ErrOutdated: another process may have stopped the
-	// indexes since.
+	// ForgetExpiry removes the recorded seconds of TTL indexes of the current version that delete
+	// again or are gone. Kinds lists the indexes by kind. A stopped index without recorded seconds
+	// was stopped by its application and stays stopped. If Revision is not the record's, or Version
+	// is not current, the event is ErrOutdated: another process may have stopped the indexes since.
+	// It is refused in SWITCHING, and while a switch may begin.
 	ForgetExpiry struct {
 		Version  string
 		Kinds    map[string][]string
@@ -92,24 +95,25 @@ type (
 	// refused during an upgrade. A repetition is a no-op, also after the retirement.
 	Complete struct{ Version, Until string }
 
-	// Keep changes the time until the collections of a retired version are kept (RFC 3339; empty:
-	// they are dropped now). It is refused if the drop has started.
+	// Keep changes the time until which the collections of a retired version are kept (RFC 3339;
+	// empty: they are dropped now). It is refused if the drop has started.
 	Keep struct{ Version, Until string }
 
-	// SetAside ends the retirement of a version with kept collections, after they have the names of
-	// RetiredName.
+	// SetAside reports that the collections of a version that retires with Until have the names of
+	// RetiredName. The retirement ends, and the namespace moves to Kept. A repetition is a no-op.
 	SetAside struct{ Version string }
 
-	// Dropped reports that the database has nothing left of a retired version's namespace.
+	// Dropped reports that the database has nothing left of a version's namespace. It ends the
+	// retirement of the version, or removes its namespace from Kept. A repetition is a no-op.
 	Dropped struct{ Version string }
 
 	// BeginUpdate starts a data update within the current version, one at a time. It is a no-op if
 	// an update with the same Name and Hash runs.
 	BeginUpdate struct {
 		Update Update
-		// Unasked means that no operator requested the update. During an upgrade, or for a key that
-		// was declined meanwhile, the event is then ErrOutdated, since it was decided by an earlier
-		// record.
+		// Unasked means that no operator requested the update. The event is then ErrOutdated during
+		// an upgrade, for a version that is no longer current, and for a key that was declined
+		// meanwhile: the decision was based on an earlier record.
 		Unasked bool
 	}
 

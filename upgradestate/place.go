@@ -40,8 +40,8 @@ func PreviousVersion(d Deployment) string {
 	return ""
 }
 
-// ReverseSynced reports whether, without a running upgrade, the namespace that the latest switch
-// left is kept in sync with the current one. It is false after a switch to a snapshot.
+// ReverseSynced reports whether controllers keep the namespace that the latest switch left in sync
+// with the current one when no upgrade runs. It is false after a switch to a snapshot.
 func ReverseSynced(d Deployment) bool {
 	last := d.LastSwitch
 	if last == nil || last.To != d.CurrentVersion || last.Snapshot {

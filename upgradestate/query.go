@@ -242,9 +242,9 @@ func seqOf(kind, name string) (uint64, bool) {
 	return seq, true
 }
 
-// Namesake reports whether another version has a fixed-name kind of the same name in the same
-// database. A collection with that name then belongs to the other version, and shows nothing about
-// this kind's fence.
+// Namesake reports whether another version has a fixed-name kind with k's name in the database of
+// ns. A collection with that name then belongs to the other version, and proves nothing about the
+// fence of k.
 func Namesake(d Deployment, ns Namespace, k Kind) bool {
 	for _, other := range d.Namespaces {
 		// Another database cannot have a collection of the same name in the way.

@@ -23,7 +23,8 @@ type Kept struct {
 	Until string `json:"until,omitempty"`
 }
 
-// RetiredName returns the name of a retired version's collection until it is dropped.
+// RetiredName returns the name that the collection of a retired version's kind has until it is
+// dropped.
 func RetiredName(version string, k Kind) string {
 	name := k.Physical
 	if len(name) > longestKeptName {

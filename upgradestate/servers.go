@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// CheckServers refuses to begin an upgrade to target while a registered server or application could
-// not follow it. Safety does not depend on it, since the fence stops a server that does not follow.
+// CheckServers returns an error if one of the registered servers or applications could not follow
+// an upgrade to target. The upgrade then does not begin. Safety does not depend on this check,
+// since the fence stops a server that does not follow.
 func CheckServers(servers []ServerState, target string) error {
 	if bad := oldServers(servers, target); len(bad) > 0 {
 		return refused("begin-upgrade: servers too old for %s: %s; update or stop them", target, strings.Join(bad, "; "))
@@ -15,8 +16,9 @@ func CheckServers(servers []ServerState, target string) error {
 	return nil
 }
 
-// LateServers describes the servers that registered after the upgrade began and could not follow
-// it, or returns "". They would have nothing to serve after the flip.
+// LateServers describes those servers that could not follow a running upgrade to target, or returns
+// "". CheckServers passed at the beginning, so they registered later. They would have nothing to
+// serve after the flip.
 func LateServers(servers []ServerState, target string) string {
 	bad := oldServers(servers, target)
 	if len(bad) == 0 {

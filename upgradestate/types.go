@@ -7,9 +7,9 @@ const Format = 1
 type Phase string
 
 const (
-	// InitialSyncing means that shards copy and follow, and clients write to the old namespace.
+	// InitialSyncing means that controllers copy and follow the source, and clients write to it.
 	InitialSyncing Phase = "INITIAL_SYNCING"
-	// Switching means that no namespace may be written.
+	// Switching means that clients may write to no namespace.
 	Switching Phase = "SWITCHING"
 )
 
@@ -74,8 +74,8 @@ type Namespace struct {
 	Kinds    []Kind   `json:"kinds"`
 	// Images describes how the records are made while the namespace is a target.
 	Images Images `json:"images,omitzero"`
-	// DeclinedKey is the encryption key under which an operator did not want the records, or under
-	// which some could not be written. Only an operator starts such an update again.
+	// DeclinedKey is the encryption key that an operator declined for the records, or under which
+	// some records could not be written. Only an operator starts an update to this key again.
 	DeclinedKey string `json:"declinedKey,omitempty"`
 }
 
@@ -158,8 +158,8 @@ type Pending struct {
 type Available struct {
 	TargetVersion string `json:"targetVersion"`
 	TransformHash string `json:"transformHash"`
-	// Precopied means that controllers copy to it before an upgrade is requested. At most one has
-	// it.
+	// Precopied means that controllers copy to the version before an upgrade is requested. At most
+	// one available upgrade is Precopied.
 	Precopied bool `json:"ahead,omitempty"`
 }
 

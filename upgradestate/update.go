@@ -23,10 +23,10 @@ type Update struct {
 	Step int      `json:"step,omitempty"` // number of finished kinds
 }
 
-// RotateKeys is the name of updates with a Key.
+// RotateKeys is the Update.Name of updates with a Key.
 const RotateKeys = "rotate-keys"
 
-// Run identifies the pass over the update's present kind.
+// Run returns an ID of the pass over the update's present kind. UpdateDone.ID must equal it.
 func (u Update) Run() string {
 	if u.Step == 0 {
 		return u.ID

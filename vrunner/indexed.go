@@ -23,8 +23,8 @@ type IndexStore interface {
 // BoundedStore is a Store that can limit its lists in bytes.
 type BoundedStore interface {
 	Store
-	// ListBounded is List that ends with the record that reaches that many bytes. more reports that
-	// the bytes or limit ended it, so that there may be more records.
+	// ListBounded is List with a limit of bytes: it ends with the record that reaches the limit.
+	// more reports that either limit ended the list, so that there may be more records.
 	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
 }
 
@@ -58,7 +58,8 @@ func (v *View) ListIndexed(ctx context.Context, kind string, req record.IndexReq
 	return page, take(r, sizeOf(page.Records))
 }
 
-// ListBounded is List that ends with the record that reaches that many bytes.
+// ListBounded is List with a limit of bytes: it ends with the record that reaches the limit. more
+// reports that either limit ended the list, so that there may be more records.
 func (v *View) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
 	return v.list(ctx, kind, prefix, after, limit, bytes)
 }

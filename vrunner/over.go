@@ -33,8 +33,8 @@ type Adapter interface {
 //
 // One stored record may show as several records of a kind. For such a kind the subscription
 // remembers the names, so that it can report deleted ones. It lists them at the start and after
-// each ErrLost. Without memory for the names, Changes and Next fail as busy. After such an error of
-// Next the caller must list again, as after ErrLost.
+// each ErrLost. If there is no memory for the names, Changes and Next return an error with the
+// reason refusal.Busy. After such an error of Next the caller must list again, as after ErrLost.
 func Over(stored Store, shown Adapter, follow ...string) Store {
 	o := over{shown, stored, follow}
 	if in, ok := shown.(reads); ok {

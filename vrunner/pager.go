@@ -8,9 +8,9 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// ListWith lists like List. It also returns the records that also selects for the listed ones. All
-// records are from one snapshot. kinds are the kinds that also may select. If the client cannot do
-// this, the error is an *record.UnsupportedError.
+// ListWith lists like List, and calls also with the listed records. It returns them together with
+// the records that also selects, all from one snapshot. kinds are the kinds that also may select.
+// If the client cannot do this, the error is a *record.UnsupportedError.
 func (v *View) ListWith(ctx context.Context, kind, prefix, after string, limit int, kinds []string, also func([]record.Record) ([]record.Selector, error)) (listed, with []record.Record, err error) {
 	pager, err := v.pager()
 	if err != nil {
@@ -33,8 +33,8 @@ func withKind(kinds []string, kind string) []string {
 	return append(slices.Clip(kinds), kind)
 }
 
-// SelectAt is Select as a list, and also returns the position of its snapshot. If the client cannot
-// do this, the error is an *record.UnsupportedError.
+// SelectAt is Select with asList, and also returns the version of its snapshot. If the client
+// cannot do this, the error is a *record.UnsupportedError.
 func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap record.Snapshot, err error) {
 	pager, err := v.pager()
 	if err != nil || len(sels) == 0 {
@@ -56,7 +56,7 @@ func (v *View) SelectAt(ctx context.Context, sels []record.Selector) (snap recor
 
 // Since returns the records of kinds that changed after a position, and the position reached. With
 // the zero position it returns the present one and no changes. If the client or its database cannot
-// do this, the error is an *record.UnsupportedError.
+// do this, the error is a *record.UnsupportedError.
 func (v *View) Since(ctx context.Context, after record.Position, kinds ...string) (changed []record.Change, now record.Position, err error) {
 	pager, err := v.pager()
 	if err != nil {

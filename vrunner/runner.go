@@ -38,9 +38,9 @@ type Database struct {
 	Client record.Client
 	// Watcher is for View.Changes. Nil makes View.Changes fail.
 	Watcher record.Watcher
-	// ReadsAsList makes Get and Select of a request that only reads as recent as a list
-	// (record.Client), which costs less. Writing requests, streams and controllers always read
-	// linearizably.
+	// ReadsAsList applies to requests that do not write: their Get and Select are only as recent as
+	// a list (record.Client), which costs less. Writing requests, streams and controllers always
+	// read linearizably.
 	ReadsAsList bool
 	// Indexed holds the declared fields of each kind. Records can be read by them if the database
 	// has the index (record.KindSpec.Indexed). Nil declares none.
@@ -176,9 +176,10 @@ func byAPIVersion(own string, views map[string]*View) map[string]*View {
 	return out
 }
 
-// Run follows the record until ctx ends: it holds, acknowledges and swaps. It also reads the
-// changes for subscriptions, creates fixtures and runs controllers. It waits a limited time for the
-// controllers to stop. Run can be called once. Streams end with it.
+// Run follows the record of the deployment until ctx ends: it holds writes, acknowledges holds, and
+// swaps stacks. It also reads the changes for subscriptions, creates fixtures and runs controllers.
+// At its end it waits a limited time for the controllers to stop, and ends all streams. Run can be
+// called once. It returns an error at once if the controllers or fixtures of a stack are invalid.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.stopStreams()
 	if err := errors.Join(r.checkControllers(), r.checkFixtures()); err != nil {

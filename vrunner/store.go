@@ -7,11 +7,11 @@ import (
 )
 
 // Store is one version's namespace for handlers: a View, or another version shown as one (Over).
-// Errors are those of package record, such as record.ErrNotFound.
+// Errors come from package record, such as record.ErrNotFound.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns records in name order, whose name begins with prefix and comes after after.
-	// limit 0 means 1000.
+	// List returns the records whose names begin with prefix and come after the name after, in name
+	// order. A limit of 0 means 1000.
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	// Write makes all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error

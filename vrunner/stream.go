@@ -17,9 +17,9 @@ var ErrFlipped = refusal.Because(refusal.StreamEnded, "another version has becom
 
 // Stream runs fn for the active version. When another version becomes active, it cancels fn's
 // context with the cause ErrFlipped, waits for fn to return, and runs fn for that version. It also
-// runs fn again, after a pause, if fn lost changes (ErrLost). After the first run it does the same
-// if fn is refused as busy, because the client already has a stream. It gives up after a minute
-// without memory. In all other cases it returns the result of fn, including nil.
+// runs fn again, after a pause, if fn lost changes (ErrLost). From the second run on it does the
+// same if fn fails as busy (refusal.Busy), because the client already has a stream. After a minute
+// of busy runs it returns the error. In all other cases it returns the result of fn, including nil.
 //
 // A stream passes no gate. It can read but never write, and neither delays a switch nor waits for
 // one. Stream returns a *connect.Error with code UNAVAILABLE if this server does not know the

@@ -86,8 +86,8 @@ func (v *View) readsAsList(ctx context.Context) bool {
 	return v.asList && req != nil && req.shows
 }
 
-// List returns live records of a kind in name order, whose name has the prefix and comes after
-// after (exclusive). limit 0 means 1000.
+// List returns the live records of a kind whose names begin with prefix and come after the name
+// after, in name order. A limit of 0 means 1000.
 func (v *View) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	recs, _, err := v.list(ctx, kind, prefix, after, limit, 0)
 	return recs, err

@@ -24,18 +24,19 @@ import (
 // handler returns ErrLost when it gets it, and any error that it gets at a flip.
 type WatchProcedure[Res any] struct {
 	Procedure string // the path, "/bbs.v2.LRPDeploymentService/WatchLRPDeployments"
-	// Event returns the meaning of a message. If it is nil, the messages are passed on unchanged,
-	// and the stream ends at a flip with UNAVAILABLE.
+	// Event returns the meaning of a message. If it is nil, the handler passes messages on
+	// unchanged, and the stream ends at a flip with UNAVAILABLE.
 	Event func(*Res) (Event, error)
-	// Deleted makes the message for a deleted record, which the client received before a flip and
-	// which is missing after it.
+	// Deleted returns the message for the deletion of a record that the client received before a
+	// flip and that is missing after it.
 	Deleted func(name string) *Res
 	// MaxNames bounds the records that a stream remembers. Each takes its name, a 16-byte digest
 	// and about 100 bytes. 0 means 100,000.
 	//
-	// A stream exceeds its bound with more records, with names longer than 256 bytes on average, or
-	// without memory next to other requests. It then continues, and ends at the next flip with
-	// UNAVAILABLE. Until then its client may get a Put twice, and a Delete of an unknown record.
+	// A stream exceeds its bound in three cases: it has more records, its names are longer than 256
+	// bytes on average, or other requests use the memory. It then continues, and ends at the next
+	// flip with UNAVAILABLE. Until then its client may get a Put twice, and a Delete of an unknown
+	// record.
 	MaxNames int
 	// Client holds options for the calls to the stacks. It is needed if Res is not a generated
 	// message.
@@ -51,7 +52,8 @@ type Event struct {
 // EventType is the type of an Event.
 type EventType int
 
-// The types of events. An enum in a service's messages can use the same numbers and be converted.
+// The types of events. If the enum in a service's messages has the same numbers, a conversion of
+// the number gives the EventType.
 const (
 	EventOther  EventType = iota // passed on unchanged
 	EventPut                     // the message holds the record's present state

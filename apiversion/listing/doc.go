@@ -14,17 +14,17 @@
 // the resource's descriptor. A few rules differ from CEL, because a filter searches records and
 // does not run a program:
 //
-//   - A comparison with an absent value is false. Absent are an unset field with presence, a field
-//     of an unset message, and a map entry that does not exist. != is the negation of ==.
+//   - A comparison with an absent value is false. A value is absent if its field has presence and
+//     is unset, if its message is unset, or if the map has no such entry. != is the negation of ==.
 //   - A path through a list matches if any item matches. A list contains() an item.
 //   - Enums compare and sort by the name of the value.
-//   - A field whose name CEL reserves is written this.namespace, this.package.
+//   - A field whose name CEL reserves needs the prefix this, as in this.namespace and this.package.
 //
 // # Page tokens
 //
-// A page token holds the last record's name, the values by which the page was sorted, and a digest
-// of the request. List refuses it with any other request. The token holds no position of the
-// store, so another version of the API can translate it.
+// A page token holds the last record's name, that record's sort values, and a digest of the
+// request. List refuses the token in any other request (ErrOtherRequest). The token holds no
+// position of the store, so another version of the API can translate it.
 //
 // # Errors
 //

@@ -16,8 +16,8 @@ type Fields struct {
 	ReadMask  protoreflect.Name
 }
 
-// FieldsOf finds these fields by their usual names and types: filter, order_by, page_size,
-// page_token, and read_mask or field_mask.
+// FieldsOf finds the Fields of a request type by their usual names and types: filter, order_by,
+// page_size, page_token, and read_mask or field_mask.
 func FieldsOf(d protoreflect.MessageDescriptor) Fields {
 	find := func(fits func(protoreflect.FieldDescriptor) bool, names ...protoreflect.Name) protoreflect.Name {
 		for _, name := range names {
@@ -46,7 +46,7 @@ func IsMask(fd protoreflect.FieldDescriptor) bool {
 	return fd.Message() != nil && fd.Message().FullName() == "google.protobuf.FieldMask"
 }
 
-// Text returns a string field of a message. It returns "" for an empty name.
+// Text returns the value of a string field of a message. It returns "" for an empty name.
 func Text(m protoreflect.Message, name protoreflect.Name) string {
 	if name == "" {
 		return ""

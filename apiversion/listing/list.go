@@ -47,14 +47,14 @@ const (
 // made the page. Source.Message returns it, and List skips the record.
 var ErrGone = errors.New("record is gone")
 
-// ErrMore means that more records follow, although there are fewer than the limit. Source.Fetch
-// returns it together with records, when their bytes reach a limit.
+// ErrMore means that more records follow, although Source.Fetch returned fewer than the limit.
+// Fetch returns it together with records whose bytes reach a limit of the store.
 var ErrMore = errors.New("there are more records")
 
 // Source reads records of type R for List and shows them as messages of type M.
 type Source[R any, M proto.Message] struct {
-	// Fetch returns the first records with names after after, in bytewise order of their names. It
-	// returns fewer than limit only at the end of the list, or with ErrMore.
+	// Fetch returns the first records whose names come after the name after, in bytewise order of
+	// names. It returns fewer than limit only at the end of the list, or together with ErrMore.
 	Fetch func(ctx context.Context, after string, limit int) ([]R, error)
 	// Name returns the name of a record.
 	Name func(R) (string, error)

@@ -22,7 +22,8 @@ type Reference struct {
 	Both string
 }
 
-// Check returns an error if the reference does not fit a message type.
+// Check returns an error if the reference does not fit a message type, or has neither Others nor
+// Both.
 func (r Reference) Check(d protoreflect.MessageDescriptor) error {
 	f, err := resolved(r.Field, d)
 	switch {
@@ -54,9 +55,9 @@ func resolved(path string, d protoreflect.MessageDescriptor) (field, error) {
 	return resolve(d, parts)
 }
 
-// Referring returns the filter so that a comparison with a reference also matches the other names.
-// It checks the filter, as Check does. Without references it returns f as it is. Eval looks the
-// names up, so the filter's text does not change.
+// Referring returns a filter whose comparisons with a reference also match the other names of the
+// compared resource. Eval looks these names up, so the text of the filter stays the same. Referring
+// checks the filter as Check does. Without references it returns f unchanged.
 func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil
@@ -91,9 +92,10 @@ func (f Filter) Referring(d protoreflect.MessageDescriptor, references []Referen
 	})
 }
 
-// Naming returns the filter with the other names written into comparisons of references with whole
-// names. It serves the translation into another version, which may hold either name. It checks the
-// filter, as Check does. Without references it returns f as it is.
+// Naming returns the filter with the other names written into its text: a comparison of a reference
+// with a whole name (==, in, contains) also names the other names. It serves the translation into
+// another version, whose records may hold either name. Naming uses only Reference.Others. It checks
+// the filter as Check does. Without references it returns f unchanged.
 func (f Filter) Naming(d protoreflect.MessageDescriptor, references []Reference) (Filter, error) {
 	if len(references) == 0 {
 		return f, nil

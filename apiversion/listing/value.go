@@ -62,8 +62,8 @@ func isWrapper(d protoreflect.MessageDescriptor) bool {
 }
 
 // ValueOf returns a single value in the Go types of transform.Condition: string, int64, uint64,
-// float64, bool, []byte or time.Time. Enums are names, or numbers as text. It returns nil for other
-// messages.
+// float64, bool, []byte or time.Time. An enum is its name, or its number as text if it has no name.
+// ValueOf returns nil for other messages.
 func ValueOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	switch typeOf(fd) {
 	case textType, boolType, bytesType, intType, uintType, floatType:
@@ -97,7 +97,8 @@ func ValueOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	}
 }
 
-// Coerce converts a value to the Go type of a field. It fails if that would change its meaning.
+// Coerce converts a value to the Go type of a field, as ValueOf returns it. It returns an error if
+// the conversion would change the value's meaning.
 func Coerce(x any, fd protoreflect.FieldDescriptor) (any, error) {
 	t := typeOf(fd)
 	mismatch := fmt.Errorf("is %s and cannot be compared with %s", t, describe(x))

@@ -171,7 +171,7 @@ func listed(options, known proto.Message, extension protoreflect.ExtensionType) 
 
 // Renamed returns a document with the present name in place of each alias, at every level.
 // Everything else keeps its bytes. Use it in a data update before a lens that knows only the
-// present names. It fails if the document does not decode.
+// present names. It returns the *Error of Unmarshal if the document does not decode.
 func Renamed(doc bson.Raw, d protoreflect.MessageDescriptor) (bson.Raw, error) {
 	// renamed below has no error checks, so the document must be valid.
 	if err := Unmarshal(doc, dynamicpb.NewMessage(d)); err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // Unmarshal sets msg to the content of a document. It ignores elements that msg does not know;
-// Merge keeps them. It copies all it needs, so the caller may reuse doc. After an error msg is
-// incomplete.
+// Merge keeps them. It copies all values, so the caller may reuse doc. Errors are *Error. After an
+// error the content of msg is incomplete.
 func Unmarshal(doc bson.Raw, msg proto.Message) error {
 	if err := bsoncore.Document(doc).Validate(); err != nil {
 		return failf("the document is malformed: %v", err)

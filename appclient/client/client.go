@@ -83,7 +83,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Open returns a client of the API. It reads certificates again after a change.
+// Open returns a client of the API. It does not connect yet. The error is about the Config or its
+// files. The client reads certificate files again after a change.
 func Open(c Config, opts ...connect.ClientOption) (dbcontrollerv1connect.DeploymentServiceClient, error) {
 	at, err := c.URLs()
 	if err != nil {

@@ -1,7 +1,6 @@
 // Package adapt serves one API version from the stored data of another, for reads and writes.
-// Handlers of either version can run over the data of the other without changes. Two words recur:
-// the version shown is the version that callers see, and the stored version is the one in the
-// database.
+// Handlers of either version can run over the data of the other without changes. The version shown
+// is the version that callers see. The stored version is the version in the database.
 //
 // A transformer computes the records shown from the stored records of a group. A group is a set of
 // records that transform together. A write has five steps. It reads the stored groups that it
@@ -13,10 +12,10 @@
 // # Guarantees
 //
 //   - A write takes effect at one moment or not at all, for any number of groups. It changes or
-//     checks every record that it read, so no concurrent change is lost. It notices a record that
-//     joins a group only by another change of the same writer. So a handler of the stored version
-//     that adds a record to a group of several must also change an existing record of the group.
-//     The bbs sample does this with its modification tag.
+//     checks every record that it read, so no concurrent change is lost. It notices a new record of
+//     a group only if the record's writer also changes a record that the group had before. So a
+//     handler of the stored version that adds a record to a group of several must also change an
+//     existing record of the group. The bbs sample does this with its modification tag.
 //   - Errors are the errors of package record, with the caller's record names. ErrNotFound,
 //     ErrExists and ErrMismatch refer to the record shown and the caller's own conditions.
 //     ErrMismatch also means that a group changed too often to be read or written. A *LossError
@@ -70,8 +69,8 @@ import (
 // methods return errors of package record, such as record.ErrNotFound.
 type Store interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
-	// List returns the records whose names begin with prefix and sort after after, in name order. A
-	// limit of 0 means 1000.
+	// List returns the records whose names begin with prefix and come after the name after, in name
+	// order. A limit of 0 means 1000.
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	// Write applies all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error

@@ -67,8 +67,8 @@ func about(kind, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// Reason returns the full text of an Adapter's error for a log. It includes the stored kinds and
-// keys and the transformer's message, which the error's own text omits.
+// Reason returns the full text of an Adapter's error, for a log. The text includes the stored kinds
+// and keys and the transformer's message, which the error's own text omits.
 func Reason(err error) string {
 	var shown *shownError
 	if errors.As(err, &shown) {

@@ -12,7 +12,7 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// List returns records of the version shown, in the order of their names.
+// List returns records of the version shown, in the order of their names, as Store.List does.
 func (a *Adapter) List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error) {
 	if !transform.SyncsTo(a.show, kind) {
 		return nil, a.noSource(kind)

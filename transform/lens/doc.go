@@ -165,6 +165,7 @@
 //
 // # Where to begin
 //
-// Begin with Parse, Lens and op.go. Most operations are in the files op*.go. program.go runs them.
-// fan.go is the start for several kinds.
+// Begin with Parse and Lens. operation.go lists the operations of the format, and the files
+// operation*.go parse them. Package internal/operation implements and runs them (program.go). For
+// several kinds, begin with opfan.go and package internal/fanout.
 package lens

@@ -222,9 +222,9 @@ func (m indexMap) mapQuery(q bson.D) (bson.D, error) {
 }
 
 // TouchesValidator reports whether a collection's validator (a filter or {$jsonSchema}) mentions a
-// field that the lens changes or makes. Such a validator cannot be reused unchanged. In doubt it
-// returns true: any name that may be the field's counts, and so does any schema that forbids
-// additional fields.
+// field that the lens changes or makes. Such a validator cannot be reused unchanged. field is the
+// mentioned field. In doubt TouchesValidator returns true: it counts every name that may be the
+// field's, and every schema that forbids additional fields.
 func (l *Lens) TouchesValidator(validator bson.Raw) (field string, touched bool) {
 	names := map[string]string{}
 	namesOf(names, l.up.Ops)

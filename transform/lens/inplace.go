@@ -12,11 +12,11 @@ import (
 // document and leaves a converted one alone. So it may run on a record any number of times.
 // revision is a digest of the update's effect.
 //
-// A document is converted if Down and then Up give the same document. Missing fields with defaults
-// are then added. So if a lens maps old and new values to the same form, an old document looks
-// converted. A table with a value on both sides does that.
+// A document counts as converted if Down and then Up give the same document. change then only adds
+// missing fields with defaults. If a lens maps old and new values to the same form, an old document
+// looks converted. A table with one value on both sides does that.
 //
-// InPlace refuses lenses that make or follow other records or other keys.
+// InPlace returns an error for a lens that makes or follows other records or other keys.
 func (l *Lens) InPlace(kind string) (change func(doc bson.Raw) (bson.Raw, error), revision string, err error) {
 	refuse := func(format string, args ...any) (func(bson.Raw) (bson.Raw, error), string, error) {
 		return nil, "", fmt.Errorf("%s: %s: a data update changes records of %s where they are", l.file, fmt.Sprintf(format, args...), kind)

@@ -8,9 +8,9 @@ import (
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-// KeyMap returns how names change between the two versions of the lens, for services that refer to
-// its kind. It returns an error if names do not follow from each other alone, or if keys are not
-// names.
+// KeyMap returns the mapping of names between the two versions of the lens, for services that refer
+// to its kind. It returns an error if one name does not follow from the other alone, or if keys are
+// not names.
 func (l *Lens) KeyMap() (transform.KeyMap, error) {
 	same := func(name string) (string, error) { return name, nil }
 	if l.keys == nil {

@@ -84,7 +84,8 @@ func (l *Lens) Spec(from, to string, options ...SpecOption) transform.Spec {
 	return s
 }
 
-// Kinds returns the kinds of both sides. The kinds of fanOut and gather follow the first one.
+// Kinds returns the kinds of both sides: from and to first, then the kinds that gather (old) and
+// fanOut (now) name. Unlike Spec, it does not replace an empty from or to.
 func (l *Lens) Kinds(from, to string) (old, now []string) {
 	old, now = []string{from}, []string{to}
 	for _, f := range l.fans {

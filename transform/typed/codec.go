@@ -22,9 +22,9 @@ type Codec interface {
 	Fields() ([]string, error)
 }
 
-// Merger is an optional interface of a Codec. Merge writes a value over a document and keeps all
-// fields that the type does not know, at any depth. Without a Merger only unknown fields at the top
-// of a document are kept. Unknown fields inside a changed field are lost.
+// Merger is an optional interface of a Codec. Merge returns doc with the value v written into it,
+// and keeps all fields that the type does not know, at any depth. A Codec without Merge keeps
+// unknown fields only at the top of a document, and loses those inside a changed field.
 type Merger interface {
 	Merge(doc bson.Raw, v any) (bson.Raw, error)
 }

@@ -26,7 +26,7 @@ type Changes struct {
 	Pairs []Pair `json:"-"`
 }
 
-// Pair is one group in both versions.
+// Pair is one group: its records in the old version, and the records that the lens makes of them.
 type Pair struct{ Old, New []record.Record }
 
 // Change is one change of a path in the main records of a kind.

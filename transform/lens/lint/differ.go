@@ -40,7 +40,7 @@ func pattern(path []string, doc bson.Raw) string {
 	return strings.Join(parts, ".")
 }
 
-// String describes the difference. It shortens long values.
+// String describes the difference for people. It shortens long values.
 func (d Difference) String() string {
 	what := strings.Join(d.Path, ".")
 	if len(d.Path) == 0 {

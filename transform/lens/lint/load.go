@@ -78,8 +78,8 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 	return files, nil
 }
 
-// KindOf returns the kind of a lens that changes records in place: the kind in the lens, or else
-// the name of its file.
+// KindOf returns the kind of a lens that changes records in place: the kind that the lens names, or
+// else the name of its file up to the first dot.
 func KindOf(path string, l *lens.Lens) string {
 	f := File{Path: path, Lens: l}
 	f.kinds()

@@ -26,7 +26,8 @@ type Read struct {
 	Records int64  `json:"records"`
 }
 
-// Law is one law of transformers, with the number of tests.
+// Law is the result for one law of transformers. Says states the law for people. Tried and Broken
+// count groups.
 type Law struct {
 	Name     string    `json:"name"`
 	Says     string    `json:"says"`
@@ -69,7 +70,7 @@ type Collided struct {
 	Examples []Collision `json:"examples,omitempty"`
 }
 
-// Collision is one such key.
+// Collision is one key that several groups would have. Sources names the first two of them.
 type Collision struct {
 	Kind    string   `json:"kind"`
 	Key     string   `json:"key"`
@@ -92,7 +93,7 @@ type Document struct {
 	Bytes     int    `json:"bytes"`
 }
 
-// Rate is the speed of the transformations alone, on one processor.
+// Rate is the speed of the transformations alone, in records per second on one processor.
 type Rate struct {
 	Up      float64 `json:"upRecordsPerSecond"`
 	Down    float64 `json:"downRecordsPerSecond"`

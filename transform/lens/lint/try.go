@@ -87,5 +87,6 @@ func (t *Trial) trip(there, back way, have []record.Record, over bool) error {
 	return nil
 }
 
-// Reason returns a transformation error for people: the operation, the field and the reason.
+// Reason returns the text of a transformation error for people, in one line: the operation, the
+// field and the reason.
 func Reason(err error) string { return oneLine(plain(err)) }

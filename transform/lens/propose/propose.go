@@ -25,7 +25,8 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Limits of the comparison. More records do not improve a draft.
+// MaxRecords is the number of records that a caller should read of each sample. Lens does not
+// enforce it. More records do not improve a draft.
 const (
 	MaxRecords = 5000
 	maxFields  = 400

@@ -14,28 +14,30 @@ import (
 // ErrMalformed means that the bytes are not a BSON document.
 var ErrMalformed = errors.New("document is not well-formed BSON")
 
-// Node is a document opened for editing. Its elements point into src, and their values are not
-// decoded. Untouched parts are copied as bytes.
+// Node is a document opened for editing. Its elements point into the bytes of the document, and
+// their values are not decoded. Encode copies untouched parts as bytes. A Node is valid until the
+// Release of its Editor.
 type Node struct {
 	src     []byte
 	Elems   []Elem
-	Changed bool // the node itself; changed sub-documents are found through their elements
+	Changed bool // this level has changed; Dirty also covers the levels below
 	// emptying means that a field moved away, so the object is removed with its last field.
 	emptying bool
 }
 
-// Elem is one element of a node: unchanged bytes (src[off:end] of its node), a new Name and Val, or
-// a sub-document opened for editing.
+// Elem is one element of a node, and has one of three forms: unchanged bytes of the document, a new
+// Name and Val, or a sub-document opened for editing (Sub).
 type Elem struct {
 	Type     bson.Type
 	Name     []byte // without the NUL; points into the lens or the record
-	Val      []byte // the value; out of date once Sub changes
+	Val      []byte // the value; outdated once Sub changes, see Value
 	off, end int    // in the node's src; end is 0 for a new element
 	Sub      *Node
 	Floating bool // an operation appended it; its final place is open
 }
 
-// Editor owns the memory of the nodes of one run, and is reused afterwards.
+// Editor owns the memory of one run's nodes. New takes it from a pool, and Release returns it
+// there.
 type Editor struct {
 	nodes   []*Node
 	used    int
@@ -43,22 +45,24 @@ type Editor struct {
 	vars    []string // values of the variables of the key
 	Group   *Group   // the other records of the group; nil if there are none
 	Have    bson.Raw // the target's version of the record; nil if it has none
-	// Answers and Asked belong to a data update that follows references: the known keys, and the
-	// list of lookups to collect. Asked is nil once the answers are known.
+	// Answers and Asked serve a data update that follows references. Answers holds the known keys
+	// of the other version. While Asked is not nil, operations add their lookups to it instead of
+	// using Answers.
 	Answers transform.Answers
 	Asked   *[]transform.Question
 }
 
 var editors = sync.Pool{New: func() any { return &Editor{} }}
 
-// New takes an editor from the pool. Release puts it back.
+// New returns an editor from the pool. The caller must call Release.
 func New() *Editor { return editors.Get().(*Editor) }
 
 // keptNodes limits the memory that an editor keeps between records. Only records with long lists
 // need more.
 const keptNodes = 64
 
-// Release drops all references to the record's bytes and returns the editor to the pool.
+// Release drops all references to the record's bytes and returns the editor to the pool. The nodes
+// and scratch values of the editor are invalid afterwards.
 func (e *Editor) Release() {
 	if len(e.nodes) > keptNodes {
 		clear(e.nodes[keptNodes:])
@@ -72,7 +76,7 @@ func (e *Editor) Release() {
 	e.used = 0
 	clear(e.vars)
 	e.Group, e.Have, e.Answers, e.Asked = nil, nil, nil, nil
-	// Nothing outside refers to scratch, because encode copied it.
+	// Nothing outside refers to Scratch, because Encode copied it.
 	e.Scratch = e.Scratch[:0]
 	editors.Put(e)
 }
@@ -92,7 +96,8 @@ func (e *Editor) Node() *Node {
 	return n
 }
 
-// Slots returns at least n places for the values of a key's variables.
+// Slots returns a slice of at least n texts for the values of a key's variables. All calls within a
+// run return the same texts, so Rekey and KeyField share them.
 func (e *Editor) Slots(n int) []string {
 	for len(e.vars) < n {
 		e.vars = append(e.vars, "")
@@ -100,7 +105,8 @@ func (e *Editor) Slots(n int) []string {
 	return e.vars
 }
 
-// Open reads the elements of a document, one level deep.
+// Open reads the elements of a document, one level deep. It returns ErrMalformed if that level is
+// not well formed. It checks deeper levels only when an operation opens them.
 func (e *Editor) Open(doc []byte) (*Node, error) {
 	if len(doc) < 5 || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
 		return nil, ErrMalformed
@@ -160,7 +166,7 @@ func valueSize(t bson.Type, b []byte) (int, bool) {
 		case bson.TypeBinary:
 			size++
 		}
-		// A string has a length, and its last byte is zero. stringOf relies on this check.
+		// A string has a length, and its last byte is zero. scalar.StringOf relies on this check.
 		if t != bson.TypeBinary && (n < 1 || 4+n > len(b) || b[3+n] != 0) {
 			return 0, false
 		}
@@ -193,8 +199,8 @@ func int32At(b []byte) (int, bool) {
 	return int(n), n >= 0
 }
 
-// Find returns the index of a field, or -1. A duplicate name is an error, because the reverse could
-// not tell the two fields apart.
+// Find returns the index of a field, or -1 if it is absent. A duplicate name is a Refusal, because
+// the reverse could not distinguish the two fields.
 func (n *Node) Find(name []byte) (int, error) {
 	at := -1
 	for i := range n.Elems {
@@ -223,7 +229,8 @@ func (e *Editor) sub(n *Node, i int) (*Node, error) {
 	return e.OpenAt(el)
 }
 
-// OpenAt opens the document or array of an element.
+// OpenAt opens the document or array in el.Val for editing and stores the node in el.Sub. If el.Sub
+// is set, it returns that node.
 func (e *Editor) OpenAt(el *Elem) (*Node, error) {
 	if el.Sub != nil {
 		return el.Sub, nil
@@ -236,7 +243,7 @@ func (e *Editor) OpenAt(el *Elem) (*Node, error) {
 	return s, nil
 }
 
-// Append adds a new field at the end.
+// Append adds a new field at the end. RestoreOrder may move it later.
 func (n *Node) Append(el Elem) {
 	el.off, el.end = 0, 0
 	el.Floating = true
@@ -278,7 +285,8 @@ func (n *Node) Dirty() bool {
 	return false
 }
 
-// Encode appends the document to dst. It copies each run of untouched neighbours at once.
+// Encode appends the document to dst and returns the extended slice. It copies neighbouring
+// untouched elements in one piece.
 func (n *Node) Encode(dst []byte) []byte {
 	if !n.Dirty() {
 		return append(dst, n.src...)
@@ -314,7 +322,7 @@ func (n *Node) Encode(dst []byte) []byte {
 	return dst
 }
 
-// Value returns the present bytes of a field's value.
+// Value returns the present bytes of the element's value. It encodes a changed sub-document.
 func (el *Elem) Value() []byte {
 	if el.Sub != nil && el.Sub.Dirty() {
 		return el.Sub.Encode(nil)

@@ -6,17 +6,17 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Group holds the records of a group around the one that the program transforms. It belongs to one
-// run.
+// Group holds the other records of the group of the record that a program transforms. It belongs to
+// one run. Children and Have are sorted by kind and then by key.
 type Group struct {
-	IDs      [2]MainID       // ids of the record on the old and on the new side
+	IDs      [2]MainID       // _ids of the record: 0 on the old side, 1 on the new side
 	Children []record.Record // records of the source's group
 	Have     []record.Record // records of the target's group
 	Main     bson.Raw        // the target's version of the record itself; nil if it has none
-	Out      []record.Record // the results: the record itself comes first
+	Out      []record.Record // the results; the record itself comes first
 }
 
-// MainID is the _id of the parent record on one side.
+// MainID is the _id of the record on one side, and the key of that _id.
 type MainID struct {
 	Value bson.RawValue
 	Key   record.Key

@@ -6,8 +6,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Prune removes the object at p if it is empty, and then its empty parents. It never removes an
-// item.
+// Prune removes the object at p if it is empty, and then each parent that becomes empty. It never
+// removes an item of a list or map.
 func (e *Editor) Prune(root *Node, p Path) error {
 	for ; len(p) > 0 && !p.IsItem(); p = p.Parent() {
 		n, i, err := e.Lookup(root, p)
@@ -19,7 +19,7 @@ func (e *Editor) Prune(root *Node, p Path) error {
 			return err
 		}
 		if len(s.Elems) > 0 {
-			// complement may later remove a default, the object's last field.
+			// Complement may later remove a default, the object's last field.
 			s.emptying = true
 			return nil
 		}
@@ -28,7 +28,9 @@ func (e *Editor) Prune(root *Node, p Path) error {
 	return nil
 }
 
-// Insert puts el at the end of the object at p's parent, and creates missing objects.
+// Insert appends el to the object that p's parent names, under the last part of p. It creates
+// missing objects. A value that is no object, or an empty object, on the way is a Refusal: the
+// reverse would remove the empty object.
 func (e *Editor) Insert(root *Node, p Path, el Elem) error {
 	n := root
 	for depth, part := range p.Parent() {
@@ -37,7 +39,7 @@ func (e *Editor) Insert(root *Node, p Path, el Elem) error {
 			return err
 		}
 		if i < 0 {
-			// A new object has no source bytes, so encode must write it.
+			// A new object has no source bytes, so Encode must write it.
 			made := e.Node()
 			made.Changed = true
 			n.Append(Elem{Type: bson.TypeEmbeddedDocument, Name: part, Sub: made})
@@ -63,7 +65,7 @@ func (e *Editor) Insert(root *Node, p Path, el Elem) error {
 	return nil
 }
 
-// Take removes a field that must be present, and returns it.
+// Take removes a field and returns it. It returns an error if the field is absent or occurs twice.
 func (n *Node) Take(name []byte) (Elem, error) {
 	i, err := n.Find(name)
 	if err != nil {
@@ -77,8 +79,8 @@ func (n *Node) Take(name []byte) (Elem, error) {
 	return el, nil
 }
 
-// FloatID lets an item's _id move to its place in the target's value. A stored record has its _id
-// first; an item may have it anywhere.
+// FloatID marks an item's _id as movable, so that RestoreOrder gives it the place that it has in
+// have. A stored record has its _id first, but an item may have it anywhere.
 func (e *Editor) FloatID(item *Node, have bson.Raw) error {
 	h, err := e.Open(have)
 	if err != nil {

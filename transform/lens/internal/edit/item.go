@@ -15,8 +15,9 @@ var ItemName = []byte(ItemPart)
 // HasItems reports whether values of a type are lists or maps.
 func HasItems(t bson.Type) bool { return t == bson.TypeArray || t == bson.TypeEmbeddedDocument }
 
-// EachItem calls f with every item of a list or map, and its index. f gets the item as the only
-// field of a node of its own. f may change the item and must not remove it.
+// EachItem calls f with each item of a list or map and its index from 0, and stops at the first
+// error. item is a node whose only field, ItemName, is the item. f may change the item but must not
+// remove it. item is valid only during the call.
 func (e *Editor) EachItem(items *Node, f func(k int, item *Node) error) error {
 	// One node serves all items, one after the other.
 	v := e.Node()
@@ -71,7 +72,9 @@ func (e *Editor) itemKey(items *Node, k int, item *Node, match Path) (key string
 	return ValueKey(v), true, nil
 }
 
-// ItemPlaces returns the indexes of items by key. Two items with the same key are an error.
+// ItemPlaces returns the index of each item by the item's key. match is the path of the field with
+// the key; nil means that the names of map entries are the keys. Items without fields have no
+// entry. Two items with the same key, and an item without a key, are errors.
 func (e *Editor) ItemPlaces(items *Node, match Path) (map[string]int, error) {
 	places := make(map[string]int, len(items.Elems))
 	err := e.EachItem(items, func(k int, item *Node) error {
@@ -93,8 +96,9 @@ func (e *Editor) ItemPlaces(items *Node, match Path) (map[string]int, error) {
 	return places, err
 }
 
-// ItemOf returns an item of a list by its key, for reading only. Its place may differ from its
-// place in the original record, because normalize may have sorted the list.
+// ItemOf returns the item with a key in the list or map at list, for reading only. match is as in
+// ItemPlaces. It returns nil if there is no such item, or root is nil. The item's index may differ
+// from its index in the original record, because normalize may have sorted the list.
 func (e *Editor) ItemOf(root *Node, list, match Path, key string) *Node {
 	if root == nil {
 		return nil
@@ -122,8 +126,8 @@ func (e *Editor) ItemOf(root *Node, list, match Path, key string) *Node {
 	return v
 }
 
-// ValueAt reads a value, or the zero value if it is absent. ok is false if the path leads through a
-// value that a lens cannot enter.
+// ValueAt returns the value at p, or the zero value if it is absent. ok is false if the path leads
+// through a value that a lens cannot enter.
 func (e *Editor) ValueAt(root *Node, p Path) (v bson.RawValue, ok bool) {
 	n, i, err := e.Lookup(root, p)
 	if err != nil || i < 0 {

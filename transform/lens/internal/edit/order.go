@@ -6,9 +6,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Complement takes a field that the source cannot hold from the target's record. If the target's
-// record does not have the field, its application removed it, and the field stays away. matches
-// distinguish the items of lists (holding).
+// Complement copies the field at p from have, the target's record. The source cannot hold this
+// field. If have lacks the field, its application removed it, and Complement removes it from root
+// too. matches has one path for each ItemPart of p: the field that distinguishes the items of that
+// list, or nil for a map.
 func (e *Editor) Complement(root, have *Node, p Path, matches []Path) error {
 	if at := p.ItemAt(); at >= 0 {
 		// Match the items of the first list on the path, and continue within each pair.
@@ -42,8 +43,8 @@ func (e *Editor) Complement(root, have *Node, p Path, matches []Path) error {
 	return nil
 }
 
-// RestoreItems is RestoreOrder for the items on the path p. It matches items by their keys, not by
-// their places.
+// RestoreItems calls RestoreOrder for each item on the path p that the target also has. It matches
+// items by their keys, not by their places. matches is as in Complement.
 func (e *Editor) RestoreItems(root, have *Node, p Path, matches []Path) error {
 	at := p.ItemAt()
 	if at < 0 {
@@ -58,7 +59,8 @@ func (e *Editor) RestoreItems(root, have *Node, p Path, matches []Path) error {
 	})
 }
 
-// Within returns paths relative to the item at p[at].
+// Within returns each path without its first at parts, so that it begins with the ItemPart at that
+// index. A nil path stays nil.
 func Within(paths []Path, at int) []Path {
 	out := make([]Path, len(paths))
 	for i, p := range paths {
@@ -69,8 +71,9 @@ func Within(paths []Path, at int) []Path {
 	return out
 }
 
-// PairItems calls f with each item of list that the target also has, and the key of both. All other
-// items are new and keep the values from the operations.
+// PairItems calls f for each item of the list or map at list that have also holds, with the key
+// that both share. match is as in ItemPlaces. PairItems skips the other items: they are new and
+// keep the values that the operations made.
 func (e *Editor) PairItems(root, have *Node, list, match Path, f func(key string, item, haveItem *Node) error) error {
 	n, i, err := e.Lookup(root, list)
 	if err != nil || i < 0 {
@@ -129,8 +132,9 @@ func (e *Editor) pruneMoved(root *Node, p Path) error {
 	return nil
 }
 
-// RestoreOrder gives fields that an operation appended the place that they have in the target's
-// record, behind the same neighbour. Without it, an unchanged record would get other bytes.
+// RestoreOrder moves each field that an operation appended to the place that it has in have, the
+// target's record: behind the same neighbour. Without it, an unchanged record would get other
+// bytes.
 func (e *Editor) RestoreOrder(n, have *Node) error {
 	for i := range n.Elems {
 		s := n.Elems[i].Sub

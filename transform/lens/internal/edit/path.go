@@ -5,20 +5,22 @@ import (
 	"strings"
 )
 
-// MaxDepth limits paths. The database limits nesting to 100.
+// MaxDepth is the maximum number of parts of a path. The database allows 100 nested levels.
 const MaxDepth = 32
 
-// Path is a split dotted path. Its parts are bytes, as names of fields are in BSON.
+// Path is a dotted path, split into its parts. Each part is a field name in bytes, as in BSON.
 //
-// The part ItemPart stands for any item of a list or entry of a map. Operations within an each see
-// an item as the only field, named ItemPart, of a record of its own. So their paths begin with
-// ItemPart, and the path of the item itself has no other part.
+// The part ItemPart stands for any item of a list or entry of a map. An operation within an each
+// gets one item as a record whose only field is named ItemPart. So its paths begin with ItemPart,
+// and the path of the item itself has no other part.
 type Path [][]byte
 
-// ItemPart is a dot, because no part of a path in a lens can contain one.
+// ItemPart is the part of a Path that stands for an item. It is a dot, because no other part of a
+// path in a lens can contain one.
 const ItemPart = "."
 
-// ParsePath checks and splits a path of a lens.
+// ParsePath checks and splits a path of a lens. It refuses a path that begins with _id, empty
+// parts, "*", parts that begin with $, NUL bytes, and more than MaxDepth parts.
 func ParsePath(s string) (Path, error) {
 	p, err := splitPath(s)
 	// key changes the _id. Two mechanisms would conflict.
@@ -28,7 +30,8 @@ func ParsePath(s string) (Path, error) {
 	return p, err
 }
 
-// ParseItemPath is ParsePath for operations within an each.
+// ParseItemPath is ParsePath for operations within an each. The result begins with ItemPart. The
+// text "." is the item itself, and _id is allowed.
 func ParseItemPath(s string) (Path, error) {
 	if s == ItemPart {
 		return Path{[]byte(ItemPart)}, nil
@@ -81,7 +84,7 @@ func (p Path) String() string {
 // IsItem reports whether p is the item itself.
 func (p Path) IsItem() bool { return len(p) == 1 && string(p[0]) == ItemPart }
 
-// Nested reports whether p is in an object that may be absent.
+// Nested reports whether p is within an object of the record or item. That object may be absent.
 func (p Path) Nested() bool { return len(p) > 1 && !p.Parent().IsItem() }
 
 // ItemAt returns the index of the first ItemPart after the first part, or -1.
@@ -94,7 +97,8 @@ func (p Path) ItemAt() int {
 	return -1
 }
 
-// Items returns the number of lists and maps that p leads through.
+// Items returns the number of lists and maps that p leads through: the number of ItemParts after
+// the first part.
 func (p Path) Items() int {
 	n := 0
 	for i := 1; i < len(p); i++ {
@@ -105,13 +109,13 @@ func (p Path) Items() int {
 	return n
 }
 
-// Join appends q to p.
+// Join returns p followed by q, in new memory.
 func (p Path) Join(q Path) Path { return append(append(make(Path, 0, len(p)+len(q)), p...), q...) }
 
-// Last returns the last part.
+// Last returns the last part. p must not be empty.
 func (p Path) Last() []byte { return p[len(p)-1] }
 
-// Parent returns the path of the object that holds p.
+// Parent returns p without its last part, in the same memory. p must not be empty.
 func (p Path) Parent() Path { return p[:len(p)-1] }
 
 // Equal reports whether two paths have the same parts.
@@ -133,12 +137,13 @@ func (p Path) Under(q Path) bool {
 // Overlaps reports whether one path is the other or within it.
 func (p Path) Overlaps(q Path) bool { return p.Under(q) || q.Under(p) }
 
-// Rebase replaces the prefix from, which p must have, by to.
+// Rebase returns p with its prefix from replaced by to. p must begin with from.
 func (p Path) Rebase(from, to Path) Path {
 	return to.Join(p[len(from):])
 }
 
-// Parent returns the document that holds the last part of p, or nil if it is absent.
+// Parent returns the document that holds the last part of p. It returns nil if that document is
+// absent or is a value without fields. An array on the way is a Refusal.
 func (e *Editor) Parent(root *Node, p Path) (*Node, error) {
 	n := root
 	for _, part := range p.Parent() {
@@ -153,7 +158,8 @@ func (e *Editor) Parent(root *Node, p Path) (*Node, error) {
 	return n, nil
 }
 
-// Lookup returns the document that holds p and the field's index in it, or -1.
+// Lookup returns the document that holds p, and the field's index in it. The index is -1 if the
+// field is absent. The node is nil if the document is absent too.
 func (e *Editor) Lookup(root *Node, p Path) (*Node, int, error) {
 	n, err := e.Parent(root, p)
 	if err != nil || n == nil {

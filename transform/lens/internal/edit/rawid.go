@@ -36,7 +36,8 @@ func findRaw(doc []byte, name []byte) (v bson.RawValue, at, end int, ok bool) {
 	return v, 0, 0, false
 }
 
-// LookupRaw finds a value in an unopened document.
+// LookupRaw returns the value at p in an unopened document. The value shares the document's memory.
+// ok is false if the value is absent, or if p leads through a value that is no object.
 func LookupRaw(doc bson.Raw, p Path) (v bson.RawValue, ok bool) {
 	for depth, part := range p {
 		if depth > 0 {
@@ -52,7 +53,8 @@ func LookupRaw(doc bson.Raw, p Path) (v bson.RawValue, ok bool) {
 	return v, ok
 }
 
-// WithID returns a copy of a document with another _id.
+// WithID returns a copy of a document with another _id. It returns false if the document has no
+// _id.
 func WithID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	_, at, end, ok := findRaw(doc, FieldID)
 	if !ok {
@@ -66,7 +68,8 @@ func WithID(doc bson.Raw, id bson.RawValue) (bson.Raw, bool) {
 	return out, true
 }
 
-// StringKey returns the key of the name that appendTo writes.
+// StringKey returns the record.Key of a name. appendTo appends the name to the given slice and
+// returns it.
 func StringKey(appendTo func([]byte) []byte) record.Key {
 	// Most keys fit, so only the final conversion allocates.
 	var buf [128]byte
@@ -76,13 +79,15 @@ func StringKey(appendTo func([]byte) []byte) record.Key {
 	return record.Key(b)
 }
 
-// PutLength writes the length of a document or string at its beginning.
+// PutLength writes the length n into the first four bytes of b, as BSON documents and strings have
+// it.
 func PutLength(b []byte, n int) { binary.LittleEndian.PutUint32(b, uint32(n)) }
 
-// FieldID is the name of the _id.
+// FieldID is the name of the field _id.
 var FieldID = []byte("_id")
 
-// Id builds an _id, or a part of one, in the editor's scratch memory.
+// Id returns the _id, or the part of one, that appendTo appends. The value lies in the editor's
+// scratch memory.
 func (e *Editor) Id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byte) {
 	at := len(e.Scratch)
 	typ, dst := appendTo(e.Scratch)
@@ -90,7 +95,8 @@ func (e *Editor) Id(appendTo func([]byte) (bson.Type, []byte)) (bson.Type, []byt
 	return typ, dst[at:len(dst):len(dst)]
 }
 
-// Text builds a string value in the editor's scratch memory.
+// Text returns the string value whose text appendTo appends. The value lies in the editor's scratch
+// memory.
 func (e *Editor) Text(appendTo func([]byte) []byte) []byte {
 	at := len(e.Scratch)
 	dst := appendTo(append(e.Scratch, 0, 0, 0, 0))

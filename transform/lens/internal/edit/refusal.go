@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Refusal is an operation's reason to refuse a record.
+// Refusal is an operation's reason to refuse a record. Reason continues the sentence after the name
+// of Field. Err is the cause, or nil.
 type Refusal struct {
 	Field  Path
 	Reason string
@@ -16,8 +17,8 @@ func (r *Refusal) Error() string { return r.Field.String() + " " + r.Reason }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Refuse returns a refusal of a field. The format continues the sentence after the field's name.
-// The last argument may be an error for errors.Is.
+// Refuse returns a *Refusal of a field. The formatted text is its Reason, and %w means the same as
+// %v. If the last argument is an error, it becomes the Err of the Refusal.
 func Refuse(field Path, format string, args ...any) error {
 	r := &Refusal{Field: field, Reason: strings.ReplaceAll(format, "%w", "%v")}
 	r.Reason = fmt.Sprintf(r.Reason, args...)

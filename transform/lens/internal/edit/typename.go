@@ -8,7 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// TypeName returns the name of a type in lenses and messages.
+// TypeName returns the name of a BSON type as lenses and messages write it, such as "int" or
+// "object".
 func TypeName(t bson.Type) string {
 	switch t {
 	case bson.TypeInt32:
@@ -32,8 +33,8 @@ func TypeName(t bson.Type) string {
 	}
 }
 
-// Show formats a value for an error and truncates a long one. transform.Conceal removes the value
-// again before the error is stored, unless the operator allows it.
+// Show formats a value for an error, and truncates it after 80 bytes. Before the engine stores the
+// error, transform.Conceal removes the value, unless the operator allows values to be shown.
 func Show(t bson.Type, val []byte) string {
 	const most = 80
 	s := bson.RawValue{Type: t, Value: val}.String()
@@ -47,7 +48,7 @@ func Show(t bson.Type, val []byte) string {
 // SameValue reports whether two values have the same type and bytes.
 func SameValue(a, b bson.RawValue) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
 
-// ShowValue formats a value with its type for an error.
+// ShowValue formats a value with its type for an error. The zero value is "absent".
 func ShowValue(v bson.RawValue) string {
 	if v.Type == 0 {
 		return "absent"
@@ -55,8 +56,8 @@ func ShowValue(v bson.RawValue) string {
 	return fmt.Sprintf("%s (%s)", Show(v.Type, v.Value), TypeName(v.Type))
 }
 
-// SameFields is SameValue, but ignores the order of fields at any depth. The order of list items
-// counts.
+// SameFields reports whether two values are equal if the order of fields is ignored at every depth.
+// The order of list items counts.
 func SameFields(a, b bson.RawValue) bool {
 	if a.Type != b.Type || !HasItems(a.Type) {
 		return SameValue(a, b)
@@ -92,5 +93,6 @@ func SameFields(a, b bson.RawValue) bool {
 	return true
 }
 
-// ValueKey returns a text that only equal values share, as a key of Go maps.
+// ValueKey returns a text that two values share only if they are the same (SameValue). It serves as
+// a key of Go maps.
 func ValueKey(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }

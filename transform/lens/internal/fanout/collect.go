@@ -17,8 +17,9 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Collect puts the children of a record into one of its fields. It is gather for Up, and fanOut for
-// Down.
+// Collect turns the children of a record into one of its fields. It is the direction up of a
+// gather, and the direction down of a fanOut. A child that contradicts its parent or its key is a
+// Refusal.
 type Collect struct {
 	*Fan
 	Far edit.Path // path of the field on the far side; nil: unknown
@@ -344,7 +345,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 	return c.item.Encode(dst), nil
 }
 
-// Grouped marks an operation on several records.
+// Grouped marks Collect as an operation on several records.
 func (o *Collect) Grouped() {}
 
 var _ operation.Grouped = (*Collect)(nil)

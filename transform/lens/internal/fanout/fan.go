@@ -19,8 +19,8 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Fan ties a field of one side's record to records of another kind on the other side: the children.
-// fanOut has its children on the new side, gather on the old side.
+// Fan connects a field of one side's record with records of another kind on the other side, the
+// children. A fanOut has its children on the new side, a gather on the old side.
 //
 // Every child can be checked against its parent, because its key follows from the parent's name and
 // from its own content. A child that contradicts its key is an error.
@@ -30,27 +30,28 @@ type Fan struct {
 	As     Shape
 	Kind   string
 	Key    *keymap.Form
-	Parts  []KeyPart // the sources of Key's variables
-	ID     edit.Path // of a list: the field that distinguishes the items
-	// Fields of the child, or nil. Entry is the field with the name of a map's entry.
+	Parts  []KeyPart // the source of each of Key's variables
+	ID     edit.Path // of a list: the field that distinguishes the items; nil: there is none
+	// Fields of the child; nil: there is none. Parent holds the parent's _id, Order the place in
+	// the list, Entry the name of the map's entry, and Value an entry that is no object.
 	Parent, Order, Entry, Value []byte
-	// Unnamed gives an object without an _id, and only such an object, the _id of its parent.
+	// Unnamed is the rule for the _id of an object that has none. Empty: no rule.
 	Unnamed unnamedRule
-	// Present makes an empty list or map equal to an absent one. Each record keeps its state, and a
-	// new record gets the empty list or map.
+	// Present makes an empty list or map equal to an absent one. Each record keeps its present
+	// state, and a new record gets the empty list or map.
 	Present bool
 
 	ParentForm       *keymap.Form      // form of the parent's _ids on the children's side; nil: any
 	ParentType       scalar.IDType     // of {_key}
 	Constants        []string          // of the variables of ParentForm; empty for variables without one
-	Scatter, Collect operation.Program // from an item to its child, and the reverse
-	// Prefix counts the leading segments of key that follow from the parent and determine it. Whole
-	// means that all of key follows from the parent, so a parent has at most one child.
+	Scatter, Collect operation.Program // from an entry to its child, and the reverse
+	// Prefix is the number of leading segments of Key that follow from the parent and determine it.
+	// Whole means that all of Key follows from the parent, so a parent has at most one child.
 	Prefix int
 	Whole  bool
 }
 
-// Shape is the type of the field that holds the children.
+// Shape is the type of the field: a list, a map or a single object.
 type Shape string
 
 const (
@@ -59,11 +60,12 @@ const (
 	AsObject Shape = "object"
 )
 
-// KeyPart is the source of a variable of a child's key.
+// KeyPart is the source of one variable of a child's key. Index is set for PartVariable, and Item
+// for PartItem.
 type KeyPart struct {
 	Source partSource
-	Index  int       // of the variable in the parent's form
-	Item   edit.Path // the field of the item
+	Index  int       // of the variable among those of ParentForm
+	Item   edit.Path // a field of the item
 }
 
 type partSource int
@@ -76,7 +78,7 @@ const (
 	PartItem                       // a field of the item
 )
 
-// Verb returns the name of the operation in the lens.
+// Verb returns the name of the operation in the lens: "fanOut" or "gather".
 func (f *Fan) Verb() string {
 	if f.Gather {
 		return "gather"
@@ -84,7 +86,7 @@ func (f *Fan) Verb() string {
 	return "fanOut"
 }
 
-// side returns the index in group.ids of the side with the children.
+// side returns the index in Group.IDs of the side with the children.
 func (f *Fan) side() int {
 	if f.Gather {
 		return 0
@@ -92,7 +94,7 @@ func (f *Fan) side() int {
 	return 1
 }
 
-// RecordsOf returns the records of one kind. They must be consecutive.
+// RecordsOf returns the records of one kind, in the memory of rs. They must be consecutive in rs.
 func RecordsOf(rs []record.Record, kind string) []record.Record {
 	// A group is sorted by kind, so the records of one kind are together.
 	from := slices.IndexFunc(rs, func(r record.Record) bool { return r.Kind == kind })
@@ -264,5 +266,5 @@ func compareIDs(a, b bson.RawValue) (int, error) {
 // unnamedRule is the rule for the _id of an object without one.
 type unnamedRule string
 
-// UnnamedParent gives the object its parent's _id.
+// UnnamedParent gives an object without an _id the _id of its parent.
 const UnnamedParent unnamedRule = "parent"

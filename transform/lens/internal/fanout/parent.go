@@ -17,7 +17,8 @@ func (f *Fan) NamesParent() bool {
 	return slices.ContainsFunc(f.Parts, func(p KeyPart) bool { return p.Source == PartKey || p.Source == PartVariable })
 }
 
-// ParentValues sets the values in a child's key that follow from the parent's _id.
+// ParentValues sets the values of a child's key that follow from the parent's _id. values has one
+// entry for each of Parts; the others stay unchanged.
 func (f *Fan) ParentValues(id bson.RawValue, as scalar.Reading, values []string) error {
 	var own [keymap.MaxVariables]string
 	// Read the variables of the parent's key, which the child's key may use one by one.
@@ -45,9 +46,9 @@ func (f *Fan) ParentValues(id bson.RawValue, as scalar.Reading, values []string)
 	return nil
 }
 
-// ParentPrefix counts the leading segments of a text key that follow from the parent's _id. It
-// returns 0 if the _id does not follow from them in turn. Only text keys have a prefix to search
-// for. whole reports that all of the key follows from the parent's _id.
+// ParentPrefix returns the number of leading segments of Key that follow from the parent's _id. It
+// returns 0 if the parent's _id does not follow from those segments, and for a key that is no text.
+// whole reports that all of Key follows from the parent's _id.
 func (f *Fan) ParentPrefix() (end int, whole bool) {
 	ofParent := func(i int) bool { return f.Parts[i].Source == PartKey || f.Parts[i].Source == PartVariable }
 	// known counts the variables in the leading segments.
@@ -87,11 +88,11 @@ func (f *Fan) ParentPrefix() (end int, whole bool) {
 	return end, whole
 }
 
-// ByContent reports whether a child's key does not determine its parent, or a parent's children
-// cannot be found by key.
+// ByContent reports whether groups go by content, because Prefix and Whole do not let the engine
+// find parent and children by key.
 func (f *Fan) ByContent() bool { return f.Prefix == 0 && !f.Whole }
 
-// ParentOf derives the parent's key from a child's key.
+// ParentOf returns the parent's key for a child's key. Use it only if ByContent is false.
 func (f *Fan) ParentOf(key record.Key) (record.Key, error) {
 	var values, own [keymap.MaxVariables]string
 	if err := f.Key.Read(key.Value(), scalar.ReadKey, values[:len(f.Parts)]); err != nil {

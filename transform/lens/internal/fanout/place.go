@@ -15,8 +15,9 @@ func farOf(p *operation.Program, field edit.Path, at int) edit.Path {
 	return far
 }
 
-// Place finds the far side's path of each fan's field, so that the fan can read the target's
-// present value there. bad is a fan that needs the value and cannot find it.
+// Place sets the Far path of each Scatter and Collect in a program, so that it can read the
+// target's present value there. bad is a Fan that needs the value and has no such path; nil: there
+// is none.
 func Place(p *operation.Program) (bad *Fan) {
 	for i, o := range p.Ops {
 		if s, ok := o.(*Scatter); ok {

@@ -1,6 +1,6 @@
 package fanout
 
-// Rules adds the conditions for writers of the children.
+// Rules calls rule with each condition that writers of the children must meet, as text for people.
 func (f *Fan) Rules(rule func(format string, args ...any)) {
 	switch {
 	case f.Order != nil:

@@ -13,12 +13,14 @@ import (
 	"dbcontroller.dev/transform/lens/internal/operation"
 )
 
-// Scatter turns the entries of a field into records. It is fanOut for Up, and gather for Down. A
-// null and an empty list or map stay in the record, because without records they would look like an
-// absent field. With present, an empty list or map equals an absent one, and only null stays. If
-// the target has such a value together with children, the children were added on that side and the
-// value stays: scatter itself never makes both. Without children the value only mirrored the
-// source's field, and is removed.
+// Scatter turns the entries of a field into records. It is the direction up of a fanOut, and the
+// direction down of a gather.
+//
+// A null, an empty list and an empty map stay in the record, because without records they would
+// look like an absent field. With Present, an empty list or map equals an absent one, and only null
+// stays. If the target has such a value together with children, that side added the children and
+// the value stays: Scatter itself never makes both. If the target has no children, the value only
+// mirrored the source's field, and Scatter removes it.
 type Scatter struct {
 	*Fan
 	Far edit.Path // path on the far side of a value that stays in the field; nil: unknown
@@ -79,7 +81,7 @@ func (o *Scatter) Apply(e *edit.Editor, root *edit.Node) error {
 	if twice, ok := repeated(r.g.Out[first:]); ok {
 		return edit.Refuse(o.Field, "has two entries that would become the record %s of %s", twice.Key, o.Kind)
 	}
-	// remove shifts the elements, so keep the name first.
+	// Remove shifts the elements, so keep the name first.
 	name := el.Name
 	n.Remove(i)
 	// Without children in the target, a value there only mirrors the source.
@@ -256,7 +258,8 @@ func (r *fanRun) name(c *child) error {
 	return nil
 }
 
-// Sorted reports whether a list is in the order of its ids.
+// Sorted reports whether the list must be in the order of its ids, because neither a field nor the
+// key of a child stores the place.
 func (f *Fan) Sorted() bool { return f.As == AsList && f.Order == nil && !f.Indexed() }
 
 // Indexed reports whether a child's key contains its place.
@@ -356,7 +359,7 @@ var (
 	_ operation.Op = (*Collect)(nil)
 )
 
-// Grouped marks an operation on several records.
+// Grouped marks Scatter as an operation on several records.
 func (o *Scatter) Grouped() {}
 
 var _ operation.Grouped = (*Scatter)(nil)

@@ -8,8 +8,8 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Disjoint reports whether certainly no _id of a kind has both forms, which k maps to each other.
-// If false, the version of an _id is not known from the _id alone.
+// Disjoint reports whether certainly no _id has both forms. f and g are the forms of k. If Disjoint
+// returns false, an _id alone may not show its version.
 func (f *Form) Disjoint(g *Form, k *Keys) bool {
 	if f.Document != g.Document {
 		return true

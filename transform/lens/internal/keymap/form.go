@@ -15,14 +15,14 @@ import (
 )
 
 // Form is the form of a kind's _ids: a text with variables, one variable of another type than
-// string, or a document whose fields have such forms. So an _id has the form in exactly one way or
-// not at all, and two _ids never have the same values.
+// string, or a document whose fields have such forms. An _id has the form in exactly one way or not
+// at all, and two _ids never have the same values.
 type Form struct {
 	Written   string // as the lens writes it
 	Parts     []idPart
 	Document  bool
 	Variables []string
-	Types     []scalar.IDType // of variables; empty if none is declared
+	Types     []scalar.IDType // one for each of Variables; "" if none is declared
 }
 
 // idPart is the _id or one of its fields.
@@ -36,7 +36,7 @@ type idPart struct {
 	First    int // index of its first variable in the form
 }
 
-// Textual reports whether the _ids are strings, and so names.
+// Textual reports whether the _ids are strings, which makes them names.
 func (f *Form) Textual() bool { return !f.Document && f.Parts[0].text() }
 
 func (p *idPart) text() bool {
@@ -51,7 +51,8 @@ func (f *Form) Pattern() *Pattern {
 	return f.Parts[0].Pattern
 }
 
-// String returns the form for errors. It omits types, because Conceal would take them for values.
+// String returns the form for errors. It omits the types of variables, because transform.Conceal
+// would take them for values.
 func (f *Form) String() string {
 	p := &f.Parts[0]
 	switch {
@@ -67,7 +68,8 @@ func (f *Form) String() string {
 	return fmt.Sprintf("%s as %s", p.Pattern.Plain, p.Alone)
 }
 
-// Read sets the values of an _id's variables. Its errors refer to the _id as "it".
+// Read sets values, one for each of Variables, from an _id. It returns an error if the _id does not
+// have the form. The error refers to the _id as "it".
 func (f *Form) Read(id bson.RawValue, as scalar.Reading, values []string) error {
 	if !f.Document {
 		p := &f.Parts[0]
@@ -126,7 +128,8 @@ func (p *idPart) read(v bson.RawValue, as scalar.Reading, values []string) error
 	return p.Pattern.match(scalar.StringOf(v.Value), values[p.First:p.First+n:p.First+n])
 }
 
-// AppendTo appends the _id with these values.
+// AppendTo appends the _id with these values to dst, and returns its type. values has one entry for
+// each of Variables.
 func (f *Form) AppendTo(dst []byte, values []string) (bson.Type, []byte) {
 	if !f.Document {
 		return f.Parts[0].append(dst, values)
@@ -162,13 +165,13 @@ func (p *idPart) append(dst []byte, values []string) (bson.Type, []byte) {
 	return bson.TypeString, dst
 }
 
-// Value returns the _id with these values.
+// Value returns the _id with these values, one for each of Variables.
 func (f *Form) Value(values []string) bson.RawValue {
 	typ, val := f.AppendTo(nil, values)
 	return bson.RawValue{Type: typ, Value: val}
 }
 
-// Key returns the key of the _id with these values.
+// Key returns the record.Key of the _id with these values, one for each of Variables.
 func (f *Form) Key(values []string) (record.Key, error) {
 	// Names are the frequent case. This avoids a conversion through BSON.
 	if p := f.Pattern(); p != nil {
@@ -177,18 +180,20 @@ func (f *Form) Key(values []string) (record.Key, error) {
 	return record.KeyOf(f.Value(values))
 }
 
-// PartOf returns the part that contains a variable.
+// PartOf returns the part that contains a variable, given by its index in Variables.
 func (f *Form) PartOf(variable int) *idPart {
 	at := slices.IndexFunc(f.Parts, func(p idPart) bool { return p.Pattern != nil && variable < p.First+len(p.Pattern.variables) })
 	return &f.Parts[at]
 }
 
-// TypeOf returns the type of a variable, string if none is declared.
+// TypeOf returns the type of a variable, given by its index in Variables: string if none is
+// declared.
 func (f *Form) TypeOf(variable int) scalar.IDType {
 	return cmp.Or(f.Types[variable], scalar.IDString)
 }
 
-// Add adds a part whose text may contain variables. name is the document's field, or nil.
+// Add adds a part to the form, whose text may contain variables. name is the document's field; nil:
+// the part is the whole _id. The error is about the text.
 func (f *Form) Add(name []byte, text string) error {
 	if text == "" && name != nil {
 		return errors.New("it is empty: want a variable such as {id}, or a constant")
@@ -215,7 +220,7 @@ func (f *Form) Add(name []byte, text string) error {
 	return nil
 }
 
-// AddConstant adds a field of the document that has the same value in every _id.
+// AddConstant adds a field of the document that has the value v in every _id.
 func (f *Form) AddConstant(name []byte, v bson.RawValue) {
 	f.Parts = append(f.Parts, idPart{name: name, constant: v, First: len(f.Variables)})
 }

@@ -10,13 +10,14 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// KeyOf maps the key of a record. doc supplies the values that do not follow from the key.
+// KeyOf maps the key of a source record to the key of the target record. doc is the source record;
+// KeyOf takes from it the values that do not follow from the key.
 func (k Way) KeyOf(key record.Key, doc bson.Raw) (record.Key, error) {
 	_, to, err := k.Identity(key.Value(), scalar.ReadKey, doc)
 	return to, err
 }
 
-// Identity maps a source record's _id to the target record's _id and key.
+// Identity maps a source record's _id to the target record's _id and key. doc is as in KeyOf.
 func (k Way) Identity(id bson.RawValue, as scalar.Reading, doc bson.Raw) (bson.RawValue, record.Key, error) {
 	var values [MaxVariables]string
 	if err := k.ReadID(id, as, values[:]); err != nil {

@@ -13,40 +13,43 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Mapping maps the names of records to the other side, for requests. It returns a
-// *transform.MappingError for a name without a counterpart.
+// Mapping maps the names and parents of requests to the other side, as transform.Mapping does. It
+// returns a *transform.MappingError for a name without a counterpart.
 type Mapping interface {
 	Name(name string) (string, error)
 	Parent(parent string) (string, error)
 }
 
-// MaxVariables limits the variables of a lens's key, so that their values fit on the stack.
+// MaxVariables is the maximum number of variables of a lens's key. With this limit their values fit
+// on the stack.
 const MaxVariables = 16
 
-// Keys maps the _ids of a lens's kind in both directions. A variable of both forms keeps its value,
-// as a text that is valid for its type on either side. A variable of one form is a constant or a
-// field of the other side's record. The mapping is one to one by construction: an _id is determined
-// by the values of its variables, and each side's values determine the other's.
+// Keys maps the _ids of a lens's kind in both directions. From is the form of the old side, To the
+// form of the new side. A variable of both forms keeps its value, as a text that is valid for its
+// type on either side. A variable of one form is a constant, or a field of the other side's record.
+// The mapping is one to one by construction: the values of its variables determine an _id, and each
+// side's values determine the other's.
 type Keys struct {
 	From, To      *Form
 	Variables     []Variable
-	FromAt        []int // variable of from -> index into variables
+	FromAt        []int // for each variable of From, its index in Variables; ToAt likewise
 	ToAt          []int
-	ByContent     bool // to's _ids do not follow from from's _ids alone
-	ByContentDown bool // from's _ids do not follow from to's _ids alone
+	ByContent     bool // an _id of To needs fields of the old record
+	ByContentDown bool // an _id of From needs fields of the new record
 }
 
-// Variable is a variable of either form.
+// Variable is a variable of From, To or both. OneSided means that only one of them has it.
+// KeepField means that both sides' records have Field.
 type Variable struct {
 	Name      string
-	From, To  scalar.IDType // in the forms, or in the field of the side without the variable; default string
-	Constant  string        // of a variable of one form, if field is nil
+	From, To  scalar.IDType // type in each form, or in Field on the side without the variable; empty: string
+	Constant  string        // of a one-sided variable whose Field is nil
 	OneSided  bool
-	Field     edit.Path // of the side without the variable
+	Field     edit.Path // nil: the variable is no field
 	KeepField bool
 }
 
-// Variable returns a variable of either form.
+// Variable returns the variable with a name. It panics if neither form has it.
 func (k *Keys) Variable(name string) *Variable {
 	return &k.Variables[slices.IndexFunc(k.Variables, func(v Variable) bool { return v.Name == name })]
 }
@@ -62,8 +65,8 @@ func (v *Variable) check(value string) error {
 	return nil
 }
 
-// Digested returns the keys as digests of lenses contain them. The form must stay: controllers of
-// two releases compare the digests of one lens.
+// Digested returns a text of the keys for the digest of a lens. Its format must not change, because
+// controllers of two releases compare the digests of one lens.
 func (k *Keys) Digested() string {
 	type variable struct {
 		name      string
@@ -80,7 +83,8 @@ func (k *Keys) Digested() string {
 	return fmt.Sprintf("%s %s %v", k.From.Written, k.To.Written, vs)
 }
 
-// Way is keys in one direction.
+// Way is Keys in one direction: from old to new if Up is true, else from new to old. The source is
+// the side to map from, and the target the side to map to.
 type Way struct {
 	*Keys
 	Up bool
@@ -88,7 +92,7 @@ type Way struct {
 
 var _ Mapping = Way{}
 
-// Source returns the form of the near side, and where its variables lie in Variables.
+// Source returns the form of the source, and the index in Variables of each of its variables.
 func (k Way) Source() (*Form, []int) {
 	if k.Up {
 		return k.From, k.FromAt
@@ -96,7 +100,7 @@ func (k Way) Source() (*Form, []int) {
 	return k.To, k.ToAt
 }
 
-// Target is Source for the far side.
+// Target returns the same for the target.
 func (k Way) Target() (*Form, []int) { return Way{k.Keys, !k.Up}.Source() }
 
 // needsContent reports whether the target's _ids depend on more than the source's _ids.
@@ -112,10 +116,11 @@ func (k *Keys) HasFields() bool {
 	return slices.ContainsFunc(k.Variables, func(v Variable) bool { return v.Field != nil })
 }
 
-// Read sets the values of k.variables from a source _id, and the values of the target's constants.
-// It leaves the values of fields unchanged.
+// Read sets values, one for each of Variables, from an _id of the source. It also sets the
+// constants of the target. It leaves the values of fields unchanged. It returns an error for an _id
+// without a counterpart.
 func (k Way) Read(id bson.RawValue, as scalar.Reading, values []string) error {
-	// Read into the form's order first, then into the order of k.variables.
+	// Read into the form's order first, then into the order of k.Variables.
 	f, at := k.Source()
 	var buf [MaxVariables]string
 	if err := f.Read(id, as, buf[:len(at)]); err != nil {
@@ -141,7 +146,7 @@ func (k Way) Read(id bson.RawValue, as scalar.Reading, values []string) error {
 	return nil
 }
 
-// ReadID is read for a record's _id. Its errors name the _id.
+// ReadID is Read for a record's _id. Its errors name the _id.
 func (k Way) ReadID(id bson.RawValue, as scalar.Reading, values []string) error {
 	err := k.Read(id, as, values)
 	if f, _ := k.Source(); err == nil || f.Textual() && id.Type == bson.TypeString {
@@ -158,7 +163,7 @@ func shownID(id bson.RawValue) string {
 	return "the _id"
 }
 
-// AppendTarget appends the target's _id with these values.
+// AppendTarget appends the target's _id with these values, one for each of Variables.
 func (k Way) AppendTarget(dst []byte, values []string) (bson.Type, []byte) {
 	f, at := k.Target()
 	var buf [MaxVariables]string
@@ -168,7 +173,8 @@ func (k Way) AppendTarget(dst []byte, values []string) (bson.Type, []byte) {
 	return f.AppendTo(dst, buf[:len(at)])
 }
 
-// ID maps an _id. Callers must not use it if needsContent.
+// ID maps an _id of the source to an _id of the target. It must not be used if the target's _id
+// needs fields of the record (ByContent, ByContentDown); see Identity.
 func (k Way) ID(id bson.RawValue, as scalar.Reading) (bson.RawValue, error) {
 	var values [MaxVariables]string
 	if err := k.Read(id, as, values[:]); err != nil {
@@ -178,15 +184,15 @@ func (k Way) ID(id bson.RawValue, as scalar.Reading) (bson.RawValue, error) {
 	return bson.RawValue{Type: typ, Value: val}, nil
 }
 
-// Numbers reports whether the target's _ids contain numbers of any type, whose type the record
-// keeps.
+// Numbers reports whether the target's _ids contain numbers of any BSON type. A record keeps the
+// type that its number has.
 func (k Way) Numbers() bool {
 	f, _ := k.Target()
 	return slices.ContainsFunc(f.Parts, func(p idPart) bool { return p.Alone == scalar.IDNumber })
 }
 
-// Kept returns the target's _id with the number types that the target's record already has. have is
-// that record, or nil.
+// Kept returns the _id to, with the number types of have, the target's present record or nil. It
+// returns to unchanged if have has another _id.
 func (k Way) Kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	if have == nil || !k.Numbers() {
 		return to
@@ -205,7 +211,7 @@ func (k Way) Kept(to bson.RawValue, have bson.Raw) bson.RawValue {
 	return v
 }
 
-// Named returns an error if the _ids of a side are not names.
+// Named returns an error unless the _ids of both sides are names, that is, strings.
 func (k Way) Named() error {
 	for _, f := range []*Form{k.From, k.To} {
 		if !f.Textual() {
@@ -215,7 +221,7 @@ func (k Way) Named() error {
 	return nil
 }
 
-// Name maps the name of a record.
+// Name maps the name of a record. Errors are *transform.MappingError.
 func (k Way) Name(name string) (string, error) {
 	if err := k.Named(); err != nil {
 		return "", &transform.MappingError{Field: name, Reason: err.Error()}
@@ -233,14 +239,14 @@ func (k Way) Name(name string) (string, error) {
 	return scalar.StringOf(out.Value), nil
 }
 
-// OfContent reports whether v is only in the target's form and a field of the source holds its
-// value.
+// OfContent reports whether the target's form has v, and its value is a field of the source's
+// record.
 func (k Way) OfContent(v Variable) bool {
 	f, _ := k.Target()
 	return v.Field != nil && slices.Contains(f.Variables, v.Name)
 }
 
-// FieldType returns the type that a variable of one form has in the field of the other side.
+// FieldType returns the type of v in its Field, on the side whose form does not have v.
 func (k *Keys) FieldType(v *Variable) scalar.IDType {
 	if slices.Contains(k.To.Variables, v.Name) {
 		return v.From
@@ -248,7 +254,7 @@ func (k *Keys) FieldType(v *Variable) scalar.IDType {
 	return v.To
 }
 
-// Take refuses a field value that no _id could contain.
+// Take returns an error if no _id could contain the value of v's Field.
 func (v *Variable) Take(value string) error {
 	if v.From == scalar.IDAny {
 		return nil
@@ -259,7 +265,8 @@ func (v *Variable) Take(value string) error {
 	return v.check(value)
 }
 
-// Varies reports whether the target's _ids have a variable that is not a constant.
+// Varies reports whether two _ids of the target can differ, because a variable of theirs is no
+// constant.
 func (k Way) Varies() bool {
 	_, at := k.Target()
 	return slices.ContainsFunc(at, func(slot int) bool {
@@ -268,7 +275,7 @@ func (k Way) Varies() bool {
 	})
 }
 
-// Index returns the positions of a form's variables among the key's variables.
+// Index returns, for each variable of f, its index in Variables, or -1 if it is missing there.
 func (k *Keys) Index(f *Form) []int {
 	at := make([]int, len(f.Variables))
 	for i, name := range f.Variables {

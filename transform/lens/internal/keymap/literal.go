@@ -8,20 +8,23 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Unwritten reports whether requests have no literals for the keys of the source.
+// Unwritten reports whether requests have no literals for the _ids of the source. up selects the
+// source as in Way.
 func (k *Keys) Unwritten(up bool) bool {
 	f, _ := Way{k, up}.Source()
 	return f.Document || f.Parts[0].Alone == scalar.IDAny || f.Parts[0].Alone == scalar.IDUUID
 }
 
-// Keeps reports whether an _id is not a key of the source, so that an optional reference leaves it.
+// Keeps reports whether an _id is no key of the source, or has no counterpart in the target. An
+// optional reference then keeps the value.
 func (k Way) Keeps(id bson.RawValue) bool {
 	_, err := k.ID(id, scalar.ReadKey)
 	return err != nil
 }
 
-// IdOf returns the _id that a literal of a request stands for: the text of an objectId, a number or
-// a time, depending on the form.
+// IdOf returns the _id that a literal of a request means. The literal is a name, the text of an
+// objectId, a number or a time, depending on the form. It returns false if no _id equals the
+// literal, or requests cannot write such _ids.
 func (f *Form) IdOf(literal any) (bson.RawValue, bool) {
 	if f.Document {
 		return bson.RawValue{}, false

@@ -20,8 +20,9 @@ func (k Way) targetNames() (*Pattern, []int) {
 	return f.Pattern(), at
 }
 
-// Parent maps a prefix of names: the names under parent correspond exactly to the names under the
-// result.
+// Parent maps a prefix of names that ends before a slash. The names under parent correspond exactly
+// to the names under the result. Parent maps "" to "". If there is no such prefix, the error is a
+// *transform.MappingError.
 func (k Way) Parent(parent string) (string, error) {
 	if parent == "" {
 		return "", nil
@@ -157,8 +158,8 @@ func (k Way) bindWhole(parent string) ([]string, []bool, int, error) {
 	return []string{strings.TrimSuffix(strings.TrimSuffix(dst.Plain, "{"+WholeKey+"}")+rest, "/")}, nil, -1, nil
 }
 
-// Prefix maps any prefix of names, if the names with the prefix correspond exactly to the names
-// with the result.
+// Prefix maps any prefix of names. The names that begin with s correspond exactly to the names that
+// begin with the result. If there is no such prefix, the error is a *transform.MappingError.
 func (k Way) Prefix(s string) (string, error) {
 	if s == "" {
 		return "", nil
@@ -232,8 +233,9 @@ func (k Way) Prefix(s string) (string, error) {
 	return head + dst.Segments[end].Before + v, nil
 }
 
-// KeepsOrder reports whether the names under a parent sort the same on both sides. Then a client
-// can page through a list in name order on either side.
+// KeepsOrder reports whether the names under a parent certainly sort the same on both sides. A
+// client can then page through a list in name order on either side. An empty parent means all
+// names.
 func (k Way) KeepsOrder(parent string) bool {
 	if k.Named() != nil {
 		return false

@@ -15,17 +15,17 @@ const WholeKey = "_key"
 
 // Pattern is the form of a kind's names: segments between slashes with at most one variable each,
 // such as projects/{project}/secrets/{secret}. A variable matches one or more characters other than
-// a slash; {_key} matches any text. So a name matches in exactly one way or not at all, and two
-// names never have the same values. A variable may have a type, such as {id:objectId}. It then
-// matches only the texts of values of that type.
+// a slash. The variable {_key} matches any text. So a name matches in exactly one way or not at
+// all, and two names never have the same values. A variable may have a type, such as {id:objectId}.
+// It then matches only the texts of values of that type.
 //
 // A Pattern is safe for concurrent use.
 type Pattern struct {
 	text      string // as written in the lens
-	Plain     string // without types
+	Plain     string // the text without types
 	Segments  []segment
 	variables []string
-	Types     []scalar.IDType // of the variables; empty if none is declared
+	Types     []scalar.IDType // one for each variable; "" if none is declared
 	whole     int             // index of the segment with {_key}; -1 for none
 }
 
@@ -35,7 +35,7 @@ type segment struct {
 	Variable      int // index of the variable between them; -1: only before
 }
 
-// ParsePattern parses a pattern.
+// ParsePattern parses a pattern. The error names the mistake.
 func ParsePattern(text string) (*Pattern, error) {
 	bad := func(format string, args ...any) (*Pattern, error) {
 		return nil, fmt.Errorf("pattern %q: %s", text, fmt.Sprintf(format, args...))
@@ -121,10 +121,12 @@ func variableName(s string) bool {
 // String returns the pattern as written.
 func (p *Pattern) String() string { return p.text }
 
-// Variables returns the names of the variables in order.
+// Variables returns the names of the variables, in the order of the text. The caller owns the
+// slice.
 func (p *Pattern) Variables() []string { return slices.Clone(p.variables) }
 
-// Match returns the values of a name's variables, in order.
+// Match returns the values of a name's variables, in the order of Variables. It returns an error if
+// the name does not match.
 func (p *Pattern) Match(name string) ([]string, error) {
 	values := make([]string, len(p.variables))
 	if err := p.match(name, values); err != nil {
@@ -206,7 +208,7 @@ func (p *Pattern) mismatch(name string) error {
 	return fmt.Errorf("%q is not of the form %s: %w", Shortened(name), p.Plain, errNoMatch)
 }
 
-// Shortened truncates a name for an error, because errors are stored.
+// Shortened truncates a name after 200 bytes for an error, because errors are stored.
 func Shortened(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -215,7 +217,8 @@ func Shortened(s string) string {
 	return s
 }
 
-// Name returns the name with the given values, one for each variable, in order.
+// Name returns the name with the given values, in the order of Variables. It returns an error for a
+// wrong number of values, and for a value that Match would not return.
 func (p *Pattern) Name(values []string) (string, error) {
 	if len(values) != len(p.variables) {
 		return "", fmt.Errorf("pattern %s has %d variables, not %d", p.text, len(p.variables), len(values))
@@ -231,7 +234,8 @@ func (p *Pattern) Name(values []string) (string, error) {
 	return string(p.AppendName(nil, values, len(p.Segments))), nil
 }
 
-// CheckValue refuses a value that would be read differently from a name.
+// CheckValue returns an error if a variable's value could not be read back from a name: an empty
+// value or one with a slash. WholeKey accepts every value.
 func CheckValue(variable, value string) error {
 	switch {
 	case variable == WholeKey:
@@ -244,7 +248,8 @@ func CheckValue(variable, value string) error {
 	return nil
 }
 
-// AppendName appends the first n segments.
+// AppendName appends the first n segments of the name with these values. It does not check the
+// values.
 func (p *Pattern) AppendName(dst []byte, values []string, n int) []byte {
 	for i, s := range p.Segments[:n] {
 		if i > 0 {
@@ -259,5 +264,5 @@ func (p *Pattern) AppendName(dst []byte, values []string, n int) []byte {
 	return dst
 }
 
-// ItemPrefix is the prefix of variables that are fields of the item.
+// ItemPrefix is the prefix of variables that are fields of a list's item or map's entry.
 const ItemPrefix = "item."

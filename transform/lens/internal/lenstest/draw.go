@@ -14,11 +14,11 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// The generators of the property tests: lenses of all operations, and documents of all
-// types. Few names, so that operations and fields often meet.
+// Names are the names of fields in drawn operations and documents. There are few, so that
+// operations often find their fields.
 var Names = []string{"a", "b", "o", "p", "l"}
 
-// Untouched are names that no drawn operation has.
+// Untouched are the names of fields that no drawn operation has.
 var Untouched = []string{"u", "v"}
 
 // drawPath draws a path; in an item it may be the item itself.
@@ -30,10 +30,10 @@ func drawPath(t *rapid.T, label string, item bool) string {
 	return strings.Join(parts, ".")
 }
 
-// DrawnHooks are the hooks of lenses that DrawLens draws.
+// DrawnHooks are the hooks that drawn lenses use.
 var DrawnHooks = lens.Hooks{"swap": {Up: Swapped, Down: Swapped}}
 
-// Swapped is a hook that exchanges two values.
+// Swapped is the function of a hook that exchanges two values.
 func Swapped(in []bson.RawValue) ([]bson.RawValue, error) {
 	if len(in) != 2 {
 		return nil, errors.New("it swaps two values")
@@ -114,7 +114,8 @@ func celName(path string) string {
 	return path
 }
 
-// DrawLens adds operations one at a time, leaving out those that cannot follow.
+// DrawLens draws a lens and returns it with its text. It draws one operation at a time, and omits
+// each that cannot follow the earlier ones.
 func DrawLens(t *rapid.T) (*lens.Lens, string) {
 	l, kept := &lens.Lens{}, "operations:"
 	for range rapid.IntRange(1, 7).Draw(t, "operations") {
@@ -184,7 +185,7 @@ func drawItems(t *rapid.T, depth int) any {
 	return m
 }
 
-// Omit returns a document without a field.
+// Omit returns the document without the field of a name.
 func Omit(d bson.D, name string) bson.D {
 	out := bson.D{}
 	for _, e := range d {
@@ -195,8 +196,7 @@ func Omit(d bson.D, name string) bson.D {
 	return out
 }
 
-// DrawRecord is a document with an _id, and with fields among the others that no lens
-// touches.
+// DrawRecord draws a document with an _id and other fields. Some of them are Untouched.
 func DrawRecord(t *rapid.T) bson.Raw {
 	d := bson.D{{Key: "_id", Value: 1}}
 	for i, e := range drawDoc(t, 0) {

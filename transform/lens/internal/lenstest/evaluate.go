@@ -12,7 +12,8 @@ import (
 	"dbcontroller.dev/transform"
 )
 
-// Holds evaluates a condition as transform.Condition defines it, on a decoded document.
+// Holds reports whether a decoded value satisfies a condition, as transform.Condition defines it.
+// there is false for an absent value. path leads from v to the field of the condition.
 func Holds(v any, there bool, path []string, c transform.Condition) bool {
 	if len(path) == 0 {
 		return compares(v, there, c)
@@ -139,7 +140,7 @@ func number(v any) (*big.Float, bool) {
 	}
 }
 
-// HoldsAll reports whether a document meets all conditions.
+// HoldsAll reports whether a document satisfies all conditions.
 func HoldsAll(t *rapid.T, doc bson.Raw, cs []transform.Condition) bool {
 	var d bson.D
 	if err := bson.Unmarshal(doc, &d); err != nil {

@@ -1,5 +1,5 @@
-// Package lenstest has what tests of lenses share: lenses, records, and checks of the laws. Under the
-// race detector it makes property tests draw fewer cases.
+// Package lenstest has helpers for tests of lenses: sample lenses, records, generators and checks
+// of the laws. Under the race detector it makes property tests draw fewer cases.
 package lenstest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Parse reads a lens that must be right.
+// Parse parses and links a lens from kind old to kind new. A mistake in the lens fails the test.
 func Parse(t testing.TB, text string) *lens.Lens {
 	t.Helper()
 	l, err := lens.Parse("test.yaml", []byte(text))
@@ -35,7 +35,7 @@ func Parse(t testing.TB, text string) *lens.Lens {
 	return l
 }
 
-// Ways are both directions of a lens from kind old to kind new.
+// Ways returns both directions of a lens from kind old to kind new.
 func Ways(t testing.TB, l *lens.Lens, options ...lens.SpecOption) (up, down transform.Direction) {
 	t.Helper()
 	r := transform.NewRegistry("test")
@@ -52,7 +52,7 @@ func Ways(t testing.TB, l *lens.Lens, options ...lens.SpecOption) (up, down tran
 	return up, down
 }
 
-// Record makes a record of a document, its _id first.
+// Record returns the record of a document. The document's _id must be its first field.
 func Record(t interface{ Fatal(...any) }, kind string, d bson.D) record.Record {
 	raw, err := bson.Marshal(d)
 	if err != nil {
@@ -65,7 +65,7 @@ func Record(t interface{ Fatal(...any) }, kind string, d bson.D) record.Record {
 	return record.Record{Kind: kind, Key: key, Doc: raw}
 }
 
-// FromJSON makes records of lines "kind {extended JSON}".
+// FromJSON returns the records of lines of the form "kind {extended JSON}", sorted by kind and key.
 func FromJSON(t testing.TB, lines ...string) []record.Record {
 	t.Helper()
 	var out []record.Record
@@ -85,7 +85,7 @@ func FromJSON(t testing.TB, lines ...string) []record.Record {
 	return out
 }
 
-// Show writes records as FromJSON reads them.
+// Show returns records in the form that FromJSON reads, one per line.
 func Show(t interface {
 	Helper()
 	Fatal(args ...any)
@@ -102,7 +102,8 @@ func Show(t interface {
 	return strings.Join(lines, "\n")
 }
 
-// Take runs a spec as the engine does, with records in their order.
+// Take runs a transformer as the engine does. It sorts the source's records, the target's present
+// records (have) and the results by kind and key.
 func Take(f transform.Func, src, have []record.Record) ([]record.Record, error) {
 	src, have = slices.Clone(src), slices.Clone(have)
 	transform.SortRecords(src)
@@ -112,7 +113,7 @@ func Take(f transform.Func, src, have []record.Record) ([]record.Record, error) 
 	return out, err
 }
 
-// MustTake is taken without an error.
+// MustTake returns the results of Take. An error fails the test.
 func MustTake(t testing.TB, f transform.Func, src, have []record.Record) []record.Record {
 	t.Helper()
 	out, err := Take(f, src, have)
@@ -122,7 +123,7 @@ func MustTake(t testing.TB, f transform.Func, src, have []record.Record) []recor
 	return out
 }
 
-// Maybe adds a field with one of several values, or leaves it out.
+// Maybe draws one of several values for a field and adds the field to d, or leaves the field out.
 func Maybe(t *rapid.T, d bson.D, name string, values ...any) bson.D {
 	if i := rapid.IntRange(0, len(values)).Draw(t, name); i > 0 {
 		d = append(d, bson.E{Key: name, Value: values[i-1]})
@@ -137,20 +138,22 @@ func Laws(t *testing.T, l *lens.Lens, lossyUp, lossyDown bool, old, now func(*ra
 	lawtest.Check(t, lawtest.Case{Up: up, Down: down, LossyUp: lossyUp, LossyDown: lossyDown, Old: rapid.Custom(old), New: rapid.Custom(now)})
 }
 
-// LinesByOrder makes lines of an order, whose place is a field.
+// LinesByOrder is an operation that makes records of the lines of an order. A field of each record
+// holds its place.
 const LinesByOrder = `fanOut: {field: lines, as: list, kind: lines, key: "{_key}/{id}", id: sku, order: position, parent: order}`
 
-// Orders returns the text of a lens of orders.
+// Orders returns the text of a lens with these operations.
 func Orders(operations ...string) string {
 	return "operations:\n  - " + strings.Join(operations, "\n  - ")
 }
 
-// Line draws an item of an order.
+// Line draws a line of an order with a given sku.
 func Line(t *rapid.T, sku any) bson.D {
 	return Maybe(t, Maybe(t, bson.D{{Key: "sku", Value: sku}}, "n", 1, "x", bson.D{}), "o", bson.D{{Key: "a", Value: 1}})
 }
 
-// Link parses lenses, each for the kind that it is named by, and links them.
+// Link parses and links lenses. texts maps the kind of each lens to its text. The error is the one
+// of the link; a lens that does not parse fails the test.
 func Link(t testing.TB, texts map[string]string) (map[string]*lens.Lens, error) {
 	t.Helper()
 	set, out := lens.NewSet(), map[string]*lens.Lens{}
@@ -165,8 +168,10 @@ func Link(t testing.TB, texts map[string]string) (map[string]*lens.Lens, error) 
 	return out, set.Link()
 }
 
-// CheckOf transforms a record of the kind k of some lenses by one operation and back. It wants
-// what is given, byte for byte, or an error that says err; now "": anything.
+// CheckOf transforms a record of kind k by one operation, and back. texts has the other lenses, by
+// kind. The result must be now, byte for byte; an empty now accepts any result. The way back must
+// give old again. If err is not empty, the transformation must instead fail with an error that
+// contains err.
 func CheckOf(t *testing.T, texts map[string]string, operation, old, now, err string) {
 	t.Helper()
 	all := map[string]string{"k": "operations:\n  - " + operation}
@@ -196,14 +201,14 @@ func CheckOf(t *testing.T, texts map[string]string, operation, old, now, err str
 	}
 }
 
-// Users is a lens whose keys get a constant.
+// Users is a lens that adds a constant to the keys of users.
 const Users = `
 kinds: {from: users, to: users}
 key: {from: "users/{user}", to: "orgs/{org}/users/{user}", with: {org: acme}}
 operations: []
 `
 
-// Secrets is a lens whose names get a constant.
+// Secrets is a lens that adds a constant to the names of secrets.
 const Secrets = `
 lens: 1
 kinds: {from: old, to: new}
@@ -215,7 +220,7 @@ operations:
   - rename: {from: value, to: payload}
 `
 
-// SecretsByLocation is a lens whose names get a part from a field.
+// SecretsByLocation is a lens that adds the value of a field to the names of secrets.
 const SecretsByLocation = `
 key:
   from: projects/{project}/secrets/{secret}
@@ -225,7 +230,7 @@ operations:
   - rename: {from: value, to: payload}
 `
 
-// SameBytes reports whether two lists have the same records, byte for byte.
+// SameBytes reports whether two lists have the same records in the same order, byte for byte.
 func SameBytes(a, b []record.Record) bool {
 	if len(a) != len(b) {
 		return false

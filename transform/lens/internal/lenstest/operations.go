@@ -16,7 +16,8 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// Of parses a lens of operations, and checks that the schema accepts it.
+// Of parses a lens with these operations, and checks that the schema accepts it. A mistake fails
+// the test.
 func Of(t testing.TB, operations ...string) *lens.Lens {
 	t.Helper()
 	text := "operations: []"
@@ -33,7 +34,7 @@ func Of(t testing.TB, operations ...string) *lens.Lens {
 	return l
 }
 
-// JSON parses extended JSON. The empty text gives nil.
+// JSON returns the document of a text in extended JSON, or nil for an empty text.
 func JSON(t testing.TB, s string) bson.Raw {
 	t.Helper()
 	if s == "" {
@@ -46,7 +47,7 @@ func JSON(t testing.TB, s string) bson.Raw {
 	return d
 }
 
-// Text writes a document as extended JSON.
+// Text returns a document in canonical extended JSON, or the text of the error.
 func Text(d bson.Raw) string {
 	s, err := bson.MarshalExtJSON(d, true, false)
 	if err != nil {
@@ -55,8 +56,8 @@ func Text(d bson.Raw) string {
 	return string(s)
 }
 
-// CheckBothWays: old becomes now, now becomes old but for the order of its fields, and
-// old to the byte over what is there.
+// CheckBothWays checks that a lens transforms old to now and back. Without a complement, the way
+// back may change the order of fields. With old as the complement, it must give old byte for byte.
 func CheckBothWays(t *testing.T, l *lens.Lens, old, now bson.Raw) {
 	t.Helper()
 	up, err := l.Up(old, nil)
@@ -73,7 +74,9 @@ func CheckBothWays(t *testing.T, l *lens.Lens, old, now bson.Raw) {
 	}
 }
 
-// HeldCase is a record that is transformed to what the other side has of it already.
+// HeldCase is a test of one transformation over a complement. Ops is the lens, Src the source's
+// document, Have the target's present document, and Want the expected result, all in extended JSON.
+// Down selects the direction down.
 type HeldCase struct {
 	Name            string
 	Ops             []string
@@ -81,7 +84,8 @@ type HeldCase struct {
 	Src, Have, Want string
 }
 
-// Canonical is a document as text with its fields sorted.
+// Canonical returns a text that two documents share only if they are equal apart from the order of
+// fields.
 func Canonical(t testing.TB, d bson.Raw) string {
 	t.Helper()
 	elems, err := d.Elements()
@@ -101,7 +105,7 @@ func Canonical(t testing.TB, d bson.Raw) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// Marshal encodes a document.
+// Marshal returns the BSON of a document. An error fails the test.
 func Marshal(t *rapid.T, d bson.D) bson.Raw {
 	b, err := bson.Marshal(d)
 	if err != nil {
@@ -110,7 +114,7 @@ func Marshal(t *rapid.T, d bson.D) bson.Raw {
 	return b
 }
 
-// Validate checks a lens with the schema, as an editor does.
+// Validate checks the text of a lens with the JSON Schema, as an editor does.
 func Validate(t testing.TB, text []byte) error {
 	t.Helper()
 	s, err := compiledSchema()
@@ -140,7 +144,7 @@ var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("lens.schema.json")
 })
 
-// Check transforms the documents of the case in both directions.
+// Check runs the case in parallel with other tests.
 func (c HeldCase) Check(t *testing.T) {
 	t.Parallel()
 	l := Of(t, c.Ops...)

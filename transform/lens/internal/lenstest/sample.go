@@ -9,9 +9,9 @@ import (
 	"dbcontroller.dev/internal/base/raced"
 )
 
-// RealData is the sample's first records, 0 for all. What a lens does with a record takes the race
-// detector six times as long, and with the next record it goes through the same code: scripts/test
-// runs these tests with it over every tenth record, and without it over all.
+// RealData returns the first records of the package sample, at most limit; 0 means all. Under the
+// race detector it returns every tenth of them: there a transformation takes six times as long, and
+// most records run the same code.
 func RealData(t *testing.T, limit int) []bson.Raw {
 	t.Helper()
 	docs, err := packages.Load(limit)

@@ -8,12 +8,13 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Add puts a field into each record that has the parent object. drop, its inverse, removes the
-// field. The removed value survives on the other side as the complement, unless it is the constant.
+// Add puts a field into each record that has the field's parent object. Its inverse is Drop. Add
+// implements the operations add and copy. A field with a default belongs to the application
+// afterwards, so the far side keeps its value as the complement.
 type Add struct {
 	Field    edit.Path
-	From     edit.Path // path to copy the value from; nil: the value is val
-	Type     bson.Type // 0: add nothing if the complement has nothing
+	From     edit.Path // field to copy the value from, if it exists; nil: the value is Val
+	Type     bson.Type // of Val; 0: no default, the value comes from From or the complement alone
 	Val      []byte
 	Constant bool
 	Verb     string // the operation's name in the lens
@@ -30,7 +31,7 @@ func (o *Add) Takes() []edit.Path   { return nil }
 func (o *Add) Makes() []edit.Path   { return []edit.Path{o.Field} }
 func (o *Add) Changes() []edit.Path { return nil }
 
-// Reads returns the fields that the operation copies.
+// Reads returns the path of the field that the operation copies, or nil.
 func (o *Add) Reads() []edit.Path {
 	if o.From == nil {
 		return nil
@@ -45,7 +46,8 @@ func (o *Add) holds() []Holding {
 	return []Holding{{Path: o.Field, By: o}}
 }
 
-// Forms returns the form of a constant object: the application may order its fields differently.
+// Forms returns the form of a constant object, because the application may order its fields
+// differently.
 func (o *Add) Forms() []form {
 	if !o.Constant || !edit.HasItems(o.Type) {
 		return nil
@@ -55,8 +57,8 @@ func (o *Add) Forms() []form {
 
 func (o *Add) Trace(p edit.Path) (edit.Path, Fate) { return TraceOneSided(p, o.Field, Clashes) }
 
-// TraceOneSided is the trace of an op whose field only one side has. within is the fate of paths
-// within the field.
+// TraceOneSided is the Trace of an Op whose field only one side has. within is the Fate of the
+// field and of paths within it.
 func TraceOneSided(p, field edit.Path, within Fate) (edit.Path, Fate) {
 	switch {
 	case p.Under(field):
@@ -94,7 +96,8 @@ func (o *Add) Apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
-// Drop is the inverse of add, and the operation remove.
+// Drop removes a field. It is the inverse of Add, and implements the operation remove. A value
+// other than Val is an error if the Add is constant.
 type Drop Add
 
 func (o *Drop) String() string       { return (*Add)(o).String() }

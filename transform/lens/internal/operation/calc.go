@@ -13,25 +13,27 @@ import (
 )
 
 // Calc calculates fields from other fields by a pair of functions. It implements split, join,
-// compute and hook. A path may be on both sides; its field then keeps its place.
+// compute and hook. If a path is in both From and To, its field keeps its place.
 //
-// If all fields are absent, or all are null, so are the results. In all other cases calc calculates
-// the inputs back from the results and requires them to be equal.
+// If all inputs are absent, all results are absent. If all inputs are null, all results are null.
+// In all other cases Calc calculates the inputs back from the results, and refuses the record if
+// they differ.
 type Calc struct {
 	Name     string // the operation and its fields as the lens writes them
 	From, To []edit.Path
 	Up, Down Calculation
-	// AnyFrom and AnyTo are true for fields whose objects are equal with their fields in any order.
-	// Nil means false for all.
+	// AnyFrom and AnyTo have one value for each path of From and To. It is true if the order of
+	// fields in that value has no meaning. Nil means false for all.
 	AnyFrom, AnyTo []bool
-	// Parted is set if a comparison of one field can become comparisons of the others, as for
-	// split.
+	// Parted is the Splitter of a split or join. Comparisons of the whole string then map to
+	// comparisons of its parts, and back. Nil for other operations.
 	Parted *Splitter
 	joined bool // the operation is a join: from holds the parts
 }
 
-// Calculation calculates values from values, in the order of the paths. The zero RawValue is an
-// absent field. It must be pure and must not keep or modify the bytes that it gets.
+// Calculation calculates one value for each path of the results, from one value for each path of
+// the inputs. The zero RawValue is an absent field. A Calculation must be pure. It must not keep or
+// modify the bytes that it gets. A *ValueError names the input at fault.
 type Calculation func(in []bson.RawValue) ([]bson.RawValue, error)
 
 func (o *Calc) String() string { return o.Name }
@@ -105,7 +107,7 @@ func (o *Calc) Apply(e *edit.Editor, root *edit.Node) error {
 
 func anyOrder(of []bool, i int) bool { return of != nil && of[i] }
 
-// Forms returns the objects whose fields may be in any order. The far side keeps its own order.
+// Forms returns the results whose fields may be in any order. The far side keeps its own order.
 func (o *Calc) Forms() []form {
 	var out []form
 	for i, p := range o.To {
@@ -197,7 +199,8 @@ func calcError(from []edit.Path, err error) error {
 	return edit.Refuse(edit.Path{[]byte(PathNames(from))}, "cannot be calculated: %w", err)
 }
 
-// ValueError is a calculation's error about one of its values.
+// ValueError is a Calculation's error about one of its inputs. Index counts the inputs from 0. Err
+// continues the sentence after the field's name.
 type ValueError struct {
 	Index int
 	Err   error
@@ -219,7 +222,7 @@ var (
 	_ former = (*Calc)(nil)
 )
 
-// PathNames lists paths for an error.
+// PathNames returns the paths for an error, separated by commas.
 func PathNames(ps []edit.Path) string {
 	names := make([]string, len(ps))
 	for i, p := range ps {

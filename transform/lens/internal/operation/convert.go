@@ -11,11 +11,13 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Convert changes the type of a value. Absent and null fields stay.
+// Convert changes the type of a value. Absent and null fields stay. It refuses a value of another
+// type than From, and a value that would not come back.
 type Convert struct {
 	Field    edit.Path
 	From, To scalar.Type
-	// Rounding maps dates to the epoch's whole second; the dates keep their milliseconds.
+	// Rounding makes all dates of one second the same epoch. The side with dates keeps their
+	// milliseconds.
 	Rounding bool
 }
 
@@ -28,7 +30,7 @@ func (o *Convert) Makes() []edit.Path                  { return nil }
 func (o *Convert) Changes() []edit.Path                { return []edit.Path{o.Field} }
 func (o *Convert) Trace(p edit.Path) (edit.Path, Fate) { return TraceConvert(p, o.Field) }
 
-// TraceConvert is Trace for an operation that changes the value of a field.
+// TraceConvert is the Trace of an operation that changes the value of a field.
 func TraceConvert(p, field edit.Path) (edit.Path, Fate) {
 	if p.Overlaps(field) {
 		return p, Converted
@@ -74,11 +76,12 @@ func wholeSecond(date []byte) []byte {
 	return scalar.AppendLong(nil, ms-(ms%1000+1000)%1000)
 }
 
-// Table replaces values one for one.
+// Table replaces values by a table, in which each value has exactly one counterpart. Absent and
+// null fields stay. It refuses a value that the table does not have.
 type Table struct {
 	Field            edit.Path
-	There, Back      map[string]bson.RawValue // by type byte and value
-	Known, KnownBack string                   // the keys of there and of back, for errors
+	There, Back      map[string]bson.RawValue // from a value to its counterpart; the key is the type byte, then the bytes
+	Known, KnownBack string                   // the keys of There and of Back, as text for errors
 }
 
 func (o *Table) String() string { return fmt.Sprintf("convert %s by table", o.Field) }
@@ -108,8 +111,8 @@ func (o *Table) Apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
-// Forms returns the form of a converted value: a number, a decimal made from one (5 and 5.00 are
-// the same), or a date with rounding.
+// Forms returns the field if its value can have several forms: a number, a decimal made from a
+// number (5 and 5.00 are the same), or a date with rounding.
 func (o *Convert) Forms() []form {
 	if o.Rounding && o.To == scalar.Date || o.To == scalar.Number || o.From == scalar.Number && o.To == scalar.Decimal {
 		return []form{{Fields: []Holding{{Path: o.Field, By: o}}}}
@@ -117,7 +120,7 @@ func (o *Convert) Forms() []form {
 	return nil
 }
 
-// applyNumber is apply for a conversion from or to number.
+// applyNumber is Apply for a conversion from or to number.
 func (o *Convert) applyNumber(n *edit.Node, i int) error {
 	el := &n.Elems[i]
 	if o.From != scalar.Number {

@@ -11,17 +11,17 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Container is the type of value that an each works on.
+// Container restricts the type of value that an Each accepts.
 type Container string
 
 const (
-	AnyItems Container = "" // whichever the record has
+	AnyItems Container = "" // a list or a map
 	InList   Container = "list"
 	InMap    Container = "map"
 )
 
 // Each applies operations to every item of a list or every value of a map. Absent and null fields
-// stay.
+// stay. Run transforms an item to the far side, and Back is its reverse.
 type Each struct {
 	Field edit.Path
 	in    Container
@@ -30,7 +30,8 @@ type Each struct {
 	Run, Back       Program
 }
 
-// NewEach compiles the operations on items. match is nil where items need not be told apart.
+// NewEach compiles the operations on items. match is the path, within an item, of the field that
+// distinguishes the items of a list. It may be nil if NeedsMatch is false.
 func NewEach(field edit.Path, in Container, match edit.Path, ops []Op) (*Each, error) {
 	o := &Each{Field: field, in: in, match: match}
 	var err error
@@ -49,7 +50,8 @@ func NewEach(field edit.Path, in Container, match edit.Path, ops []Op) (*Each, e
 	return o, nil
 }
 
-// NeedsMatch reports whether the items of a list must be distinguishable.
+// NeedsMatch reports whether NewEach needs a match, because items have fields that only one side
+// has and may be in a list.
 func (o *Each) NeedsMatch() bool {
 	return o.in != InMap && len(o.Run.Held)+len(o.Back.Held) > 0
 }
@@ -68,8 +70,8 @@ func (o *Each) told() bool {
 	return len(o.Run.Held)+len(o.Back.Held) > 0 || o.match != nil && len(o.Run.Forms)+len(o.Back.Forms) > 0
 }
 
-// Forms returns the forms of the items' values. If nothing distinguishes the items of a list, the
-// list keeps its form as a whole.
+// Forms returns the forms of the items' values. If items cannot be matched one by one, the list
+// keeps its form as a whole.
 func (o *Each) Forms() []form {
 	var out []form
 	for _, f := range o.Run.Forms {
@@ -118,8 +120,8 @@ type nested struct{ outer, inner fmt.Stringer }
 
 func (n nested) String() string { return n.outer.String() + ": " + n.inner.String() }
 
-// Trace follows a path into the items. The path leads through itemPart, or has the database's form:
-// no part or a number for a list item, a name for a map entry.
+// Trace follows a path into the items. The path leads through edit.ItemPart, or has the form of the
+// database. That form has no part or a number for a list item, and a name for a map entry.
 func (o *Each) Trace(p edit.Path) (edit.Path, Fate) {
 	if !p.Under(o.Field) {
 		return p, kept

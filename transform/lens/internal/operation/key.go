@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Rekey changes the _id by the key forms of the lens. It leaves the variables' values in the editor
-// for KeyField.
+// Rekey changes the _id from one form of the lens's key to the other. It leaves the values of the
+// variables in the editor (Slots), where KeyField finds them.
 type Rekey struct{ Way keymap.Way }
 
 func (o *Rekey) String() string {
@@ -56,7 +56,9 @@ func (o *Rekey) Grouped() {}
 // Grouped marks an operation that needs the name on the other side.
 func (o *KeyField) Grouped() {}
 
-// KeyField reads a variable of the key from a field (take), or writes it to the field.
+// KeyField moves the value of one variable of the key between a field and the editor's Slots. In
+// one direction it reads the field, before Rekey runs. In the other it writes the field, after
+// Rekey.
 type KeyField struct {
 	keys  *keymap.Keys
 	index int // of the variable
@@ -150,7 +152,8 @@ var (
 	_ Grouped = (*KeyField)(nil)
 )
 
-// KeyOps returns the operations of the key to run before and after the other operations.
+// KeyOps returns the operations of the key, for the direction from old to new: the ones to run
+// before the other operations, and the ones to run after them. Without keys (nil) there are none.
 func KeyOps(k *keymap.Keys) (before, after []Op) {
 	if k == nil {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Listing splits a string at a separator into a list of strings. unlisting, its inverse, joins the
-// list. The empty string is the empty list. Absent and null fields stay.
+// Listing splits a string at a separator into a list of strings. Its inverse joins the list. The
+// empty string is the empty list. Absent and null fields stay.
 //
 // Without tidy every string gives a different list, and no string is refused. A list is refused if
 // an item is not a string or contains the separator, or if its only item is empty. With tidy, items

@@ -37,7 +37,8 @@ func (o *Move) fieldsOf(p edit.Path) ([]edit.Path, error) {
 	return []edit.Path{next}, nil
 }
 
-// Compare maps a comparison of a value to one of the list's only item. Null has no list around it.
+// Compare maps a comparison of the value to a comparison of the list's only item. A comparison with
+// null stays, because null has no list around it.
 func (o *Wrap) Compare(c Condition) ([]Condition, error) {
 	switch {
 	case !c.Path.Overlaps(o.Field) || c.Path.Equal(o.Field) && c.Op == transform.OpHas:

@@ -16,18 +16,20 @@ type requestMapping struct {
 	keys keymap.Mapping // nil if the key does not change
 }
 
-// Mapping returns the mapping of requests by operations. keys is nil if keys do not change.
+// Mapping returns the mapping of requests by the operations of one direction. keys maps names; nil
+// means that names do not change.
 func Mapping(ops []Op, keys keymap.Mapping) transform.Mapping { return &requestMapping{ops, keys} }
 
-// Condition is a transform.Condition with a split path.
+// Condition is a transform.Condition whose path is split into its parts.
 type Condition struct {
 	Path   edit.Path
 	Op     transform.Operator
 	Values []any
 }
 
-// Comparer is an op that maps comparisons of fields whose values it changes. It returns a plain
-// error with the reason if it cannot.
+// Comparer is an Op that maps comparisons of fields whose values it changes. Compare returns a
+// conjunction of comparisons of the far side. If there is none with exactly the same records, it
+// returns an error with the reason.
 type Comparer interface {
 	Compare(c Condition) ([]Condition, error)
 }

@@ -6,7 +6,7 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Rename gives a field another name. The field keeps its place.
+// Rename gives a field another name. The field keeps its object and its place in it.
 type Rename struct {
 	From, To edit.Path // with the same parent
 }
@@ -35,8 +35,8 @@ func (o *Rename) Apply(e *edit.Editor, root *edit.Node) error {
 	return nil
 }
 
-// Absent refuses a record that already has the field which the operation makes. The reverse would
-// take it for the operation's field.
+// Absent returns a Refusal if n already has a field with the last name of p, the path that an
+// operation makes. The reverse would take it for the field that the operation made.
 func Absent(n *edit.Node, p edit.Path) error {
 	i, err := n.Find(p.Last())
 	if err == nil && i >= 0 {
@@ -57,8 +57,8 @@ func traceMove(p, from, to edit.Path) (edit.Path, Fate) {
 	return p, kept
 }
 
-// Move moves a field to another object. It creates missing objects on the way and removes objects
-// that become empty. The record itself counts as an object.
+// Move moves a field to another object. It creates missing objects on the way to To, and removes
+// objects that become empty at From. The record itself counts as an object.
 type Move struct {
 	From, To edit.Path
 }
@@ -81,7 +81,7 @@ func (o *Move) Apply(e *edit.Editor, root *edit.Node) error {
 	if err != nil || i < 0 {
 		return err
 	}
-	// Copy the element before remove shifts the others over it.
+	// Copy the element before Remove shifts the others over it.
 	el := n.Elems[i]
 	n.Remove(i)
 	if err := e.Prune(root, o.From.Parent()); err != nil {

@@ -16,7 +16,7 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// NormalStep is one step to the form in which values are compared.
+// NormalStep is one step from a value to its normal form, the form in which values are compared.
 type NormalStep string
 
 const (
@@ -31,15 +31,15 @@ const (
 	stepDeduplicate NormalStep = "deduplicate"
 )
 
-// NormalSteps are all steps of normalize.
+// NormalSteps lists all steps of normalize.
 var NormalSteps = []NormalStep{stepTrim, StepLower, StepUpper, StepNFC, stepZero, stepEmpty, stepNull, stepSort, stepDeduplicate}
 
-// Removes reports whether a step may remove a value.
+// Removes reports whether the step may remove a value.
 func (s NormalStep) Removes() bool { return s == stepEmpty || s == stepNull }
 
-// Normalize brings values with the same meaning into one form. The reverse leaves a value as it is:
-// the far side keeps its form while the meaning is equal. A step leaves values of other types
-// alone.
+// Normalize brings values with the same meaning into one form. The reverse leaves a value as it is.
+// Each side keeps its own form while the normal forms are equal. A step does not change values of
+// types that it does not apply to.
 type Normalize struct {
 	Field edit.Path
 	Steps []NormalStep

@@ -9,22 +9,25 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Program is a list of operations in one direction.
+// Program is a compiled list of operations in one direction. Concurrent runs are safe. The zero
+// Program changes nothing.
 type Program struct {
 	Ops []Op
-	// Held lists the fields that only the far side has, by their far names.
+	// Held lists the fields that only the far side has, by their paths there.
 	Held []Holding
-	// Forms lists the values that the far side may keep in a form of its own. there and back are
-	// the operations and their reverse; they decide whether two forms have the same meaning.
+	// Forms lists the values that the far side may keep in a form of its own. there and back hold
+	// the operations and their reverse. A Program runs both to decide whether two forms have the
+	// same meaning.
 	Forms       []form
 	there, back []Op
-	Grow        int // approximate limit of a document's growth in bytes
+	Grow        int // estimate of a document's growth in bytes, for one allocation
 }
 
-// Holding is a field that only the far side has. The program keeps its value there.
+// Holding is a field that only the far side has. The program keeps its value in the target's
+// record.
 type Holding struct {
 	Path edit.Path
-	// matches has one path for each itemPart of path: the field, from the list on, that
+	// matches has one path for each edit.ItemPart of Path: the field, from the list on, that
 	// distinguishes the items, by its far name. It is nil for the entries of a map, whose names
 	// distinguish them.
 	matches []edit.Path
@@ -37,11 +40,12 @@ type rewrapper interface{ rewrap(h Holding) Holding }
 // holder is an op that keeps fields which only the far side has.
 type holder interface{ holds() []Holding }
 
-// Grouped is an op that needs more than its record: the record's group, or the name on the other
-// side.
+// Grouped is an Op that needs more than its record: the record's group, or the record's name on the
+// other side. The method only marks such an Op.
 type Grouped interface{ Grouped() }
 
-// Compile finds the parts of the complement that a list of operations needs.
+// Compile makes a Program of operations. It finds the parts of the target's record that the Program
+// must keep (Held and Forms). It returns an error if a later operation takes such a part apart.
 func Compile(ops []Op) (Program, error) {
 	p := Program{Ops: ops}
 	for i, o := range ops {
@@ -77,12 +81,13 @@ func Compile(ops []Op) (Program, error) {
 	return p, nil
 }
 
-// Trace follows a holding through ops to the far side.
+// Trace follows a holding through ops to the far side. The Fate is Gone if an operation removes the
+// field. An operation that takes the field apart is an error.
 func (h Holding) Trace(ops []Op) (Holding, Fate, error) {
 	h.matches = slices.Clone(h.matches)
 	for _, o := range ops {
 		if w, ok := o.(rewrapper); ok {
-			// wrap and unwrap change the number of lists on the path, which trace does not express.
+			// wrap and unwrap change the number of lists on the path, which Trace does not express.
 			h = w.rewrap(h)
 			continue
 		}
@@ -108,7 +113,8 @@ func (h Holding) Trace(ops []Op) (Holding, Fate, error) {
 	return h, kept, nil
 }
 
-// TraceKept follows a path that must stay the path of one value.
+// TraceKept follows a path through ops. It returns an error unless the path stays the path of one
+// field.
 func TraceKept(p edit.Path, ops []Op) (edit.Path, error) {
 	for _, o := range ops {
 		next, f := o.Trace(p)
@@ -120,17 +126,19 @@ func TraceKept(p edit.Path, ops []Op) (edit.Path, error) {
 	return p, nil
 }
 
-// Run transforms one record that no others belong to. have is the target's version of it, or nil.
+// Run transforms one record without the other records of its group. have is the target's version of
+// the record, or nil. The result may be doc itself. Run changes neither argument.
 func (p *Program) Run(doc, have bson.Raw) (bson.Raw, error) { return p.RunGroup(doc, have, nil) }
 
-// RunGroup is run for a record with other records around it.
+// RunGroup is Run for a record with the other records of its group. Operations on several records
+// append their results to g.Out. g may be nil.
 func (p *Program) RunGroup(doc, have bson.Raw, g *edit.Group) (bson.Raw, error) {
 	if len(p.Ops) == 0 {
 		return doc, nil
 	}
 	e := edit.New()
 	defer e.Release()
-	// release clears them again.
+	// Release clears them again.
 	e.Group, e.Have = g, have
 	root, err := e.Open(doc)
 	if err != nil {
@@ -154,11 +162,11 @@ func (p *Program) RunGroup(doc, have bson.Raw, g *edit.Group) (bson.Raw, error) 
 	return root.Encode(make([]byte, 0, len(doc)+p.Grow)), nil
 }
 
-// Keeps reports whether the result keeps anything of the target's record.
+// Keeps reports whether the result takes anything from the target's record.
 func (p *Program) Keeps() bool { return len(p.Held)+len(p.Forms) > 0 }
 
-// Over restores three things of the target's record: fields that only it has, the forms of values,
-// and the order of fields.
+// Over restores three things in n from have, the target's record: the fields that only the far side
+// has, the forms of values, and the order of fields.
 func (p *Program) Over(e *edit.Editor, n *edit.Node, have bson.Raw) error {
 	h, err := e.Open(have)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// RecordError adds the operation to an error. An error from an item already has its operation and
-// field.
+// RecordError returns err as a *transform.RecordError of the operation. An error of an item within
+// an each already has an operation and a field. RecordError then puts the operation o and the path
+// of the list in front.
 func RecordError(o Op, err error) error {
 	out := &transform.RecordError{Operation: o.String(), Err: err}
 	var within *itemError

@@ -7,9 +7,9 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// CheckSequence refuses an operation on a field that an earlier one removed or added, or one that
-// makes an existing field. The latest operation on a field decides, so it checks the earlier ones
-// in reverse order.
+// CheckSequence returns an error if o cannot follow the operations before it. Examples are an
+// operation on a field that an earlier one removed or added, and one that makes an existing field.
+// Among the earlier operations on a field, the latest decides.
 func CheckSequence(before []Op, o Op) error {
 	for i, earlier := range before {
 		// A field that is changed as one value must not be opened by another operation.
@@ -147,7 +147,7 @@ func readsOf(o Op) []edit.Path {
 	return ps
 }
 
-// PathsOf returns the paths that an operation names.
+// PathsOf returns the paths that an operation takes, changes, reads or makes.
 func PathsOf(o Op) []edit.Path { return slices.Concat(readsOf(o), o.Makes()) }
 
 // rebuilds reports whether an operation creates or removes objects at p or above.

@@ -11,16 +11,16 @@ import (
 	"dbcontroller.dev/transform/lens/internal/scalar"
 )
 
-// Splitter splits a string into parts and joins parts to a string. A string has exactly as many
-// parts as there are fields. Parts may be empty. Only the last part of a rest may contain the
-// separator. So either direction accepts exactly what the other one returns.
+// Splitter splits a string into parts at a separator, and joins parts to a string. A string must
+// have exactly Parts parts. Parts may be empty. With Rest, the last part may contain the separator.
+// So each direction accepts exactly the results of the other.
 type Splitter struct {
 	Separator string
 	Parts     int
-	Rest      bool // the last part takes everything that is left
+	Rest      bool // the last part takes the rest of the string
 }
 
-// Split is the calculation of a split.
+// Split is the Calculation of a split: one string to its parts. Errors are *ValueError.
 func (s *Splitter) Split(in []bson.RawValue) ([]bson.RawValue, error) {
 	if in[0].Type != bson.TypeString {
 		return nil, &ValueError{0, fmt.Errorf("is of type %s, not string", edit.TypeName(in[0].Type))}
@@ -50,7 +50,8 @@ func (s *Splitter) take(text string) ([]string, error) {
 	return parts, nil
 }
 
-// Join is the calculation of a join.
+// Join is the Calculation of a join: parts to one string. Each part must be a string, and none may
+// be absent. Errors are *ValueError.
 func (s *Splitter) Join(in []bson.RawValue) ([]bson.RawValue, error) {
 	parts := make([]string, len(in))
 	for i, v := range in {

@@ -9,13 +9,14 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Wrap turns a value into a list of one item. Absent and null fields stay.
+// Wrap turns a value into a list of one item. Its inverse is Unwrap. Absent and null fields stay.
 type Wrap struct {
 	Field edit.Path
 	Verb  string // the operation's name in the lens
 }
 
-// Unwrap turns a list of one item into its value.
+// Unwrap turns a list of one item into its value. It refuses other lists, and a list of one null.
+// Absent and null fields stay.
 type Unwrap Wrap
 
 func (o *Wrap) String() string                        { return o.Verb + " " + o.Field.String() }

@@ -16,8 +16,8 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// Type is the name of a type in a lens. rfc3339 is a string with a time; epoch and epochMillis
-// are longs with a time.
+// Type is the name of a type in a lens. RFC3339 is a string with a time. Epoch and Millis are longs
+// with a time, in seconds and milliseconds since 1970.
 type Type string
 
 const (
@@ -36,7 +36,7 @@ const (
 	Millis   Type = "epochMillis"
 )
 
-// Types are all types of a lens.
+// Types lists all types of a lens.
 var Types = []Type{String, Int, Long, Double, Decimal, Number, Bool, ObjectID, UUID, Date, RFC3339, Epoch, Millis}
 
 var (
@@ -44,7 +44,7 @@ var (
 	times   = []Type{Date, RFC3339, Epoch, Millis}
 )
 
-// Targets returns the types that a type can be converted to.
+// Targets returns the types to which a lens may convert the type, in the order of Types.
 func (t Type) Targets() []Type {
 	var out []Type
 	for _, to := range Types {
@@ -55,7 +55,8 @@ func (t Type) Targets() []Type {
 	return out
 }
 
-// Convertible reports whether a lens may convert the type to another one.
+// Convertible reports whether a lens may convert the type to another one. It is false for the type
+// itself.
 func (t Type) Convertible(to Type) bool {
 	// A conversion to the same type would do nothing.
 	if t == to {
@@ -76,7 +77,7 @@ func (t Type) Convertible(to Type) bool {
 	return t == Bool && integer(to) || integer(t) && to == Bool
 }
 
-// BSON returns the type of the stored value, and 0 for Number, which has several.
+// BSON returns the BSON type of the stored value. It returns 0 for Number, which has several.
 func (t Type) BSON() bson.Type {
 	switch t {
 	case Int:
@@ -102,7 +103,7 @@ func (t Type) BSON() bson.Type {
 	}
 }
 
-// TypeOf returns the name of a BSON type in a lens, or "" if it has none.
+// TypeOf returns the first Type with a BSON type, or "" if there is none.
 func TypeOf(t bson.Type) Type {
 	for _, v := range Types {
 		if v.BSON() == t {
@@ -112,12 +113,12 @@ func TypeOf(t bson.Type) Type {
 	return ""
 }
 
-// ErrInexact refuses a value that would not come back.
+// ErrInexact means that the reverse of a conversion would not give the value again.
 var ErrInexact = errors.New("the value cannot be converted so that the reverse gives it again")
 
-// Convert returns the converted value, in the editor's scratch memory. It refuses every value that
-// would not come back bit for bit. It checks this by converting the value back, so no rule of a
-// type can be forgotten.
+// Convert returns the converted value, in the editor's scratch memory. It returns ErrInexact for
+// every value that would not come back bit for bit. It converts each result back to check this, so
+// no rule of a type can be forgotten. For Number, use FromNumber and ToNumber.
 func Convert(e *edit.Editor, val []byte, from, to Type) ([]byte, error) {
 	at := len(e.Scratch)
 	out, ok := AppendConverted(e.Scratch, val, from, to)
@@ -134,8 +135,8 @@ func Convert(e *edit.Editor, val []byte, from, to Type) ([]byte, error) {
 	return made, nil
 }
 
-// AppendConverted appends the converted value. ok is false if the value has no counterpart. It does
-// not check that the value would come back; Convert does.
+// AppendConverted appends the converted value to dst. It returns false if the value has no
+// counterpart. It does not check that the value would come back; Convert does.
 func AppendConverted(dst, val []byte, from, to Type) ([]byte, bool) {
 	switch {
 	case slices.Contains(times, from):
@@ -173,7 +174,8 @@ func AppendConverted(dst, val []byte, from, to Type) ([]byte, bool) {
 	return appendParsed(dst, s, to)
 }
 
-// Whole returns the value of a whole number.
+// Whole returns the value of an int, long, double or bool as an integer. It returns false for other
+// types, and for a double that is no whole number of 64 bits.
 func Whole(val []byte, t Type) (int64, bool) {
 	switch t {
 	case Int:
@@ -191,7 +193,8 @@ func Whole(val []byte, t Type) (int64, bool) {
 	}
 }
 
-// TextOf returns the one text of a value that appendParsed converts back.
+// TextOf returns the text of a value, from which a conversion gives the value again. It returns
+// false for a type without such a text.
 func TextOf(val []byte, t Type) (string, bool) {
 	switch t {
 	case Int, Long:
@@ -255,11 +258,11 @@ func appendParsed(dst []byte, s string, to Type) ([]byte, bool) {
 	}
 }
 
-// StringOf returns the text of a string value. The editor checked the value's form when it opened
-// the document.
+// StringOf returns the text of a string value. val must be well formed; the Editor checks that when
+// it opens a document.
 func StringOf(val []byte) string { return string(val[4 : len(val)-1]) }
 
-// AppendString appends a string value.
+// AppendString appends the string value of s to dst.
 func AppendString(dst []byte, s string) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)+1))
 	return append(append(dst, s...), 0)
@@ -269,7 +272,7 @@ func appendDouble(dst []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 }
 
-// AppendLong appends a long or a date.
+// AppendLong appends a long, or a date in milliseconds since 1970, to dst.
 func AppendLong(dst []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(n))
 }
@@ -310,7 +313,7 @@ func appendTime(dst []byte, ms int64, t Type) ([]byte, bool) {
 	}
 }
 
-// JoinTypes lists types for an error.
+// JoinTypes returns the names of types for an error, separated by commas.
 func JoinTypes(ts []Type) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {

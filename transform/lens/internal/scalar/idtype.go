@@ -15,9 +15,10 @@ import (
 	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
-// IDType is the type of an _id or of a part of one, as a pattern's variable declares it. Every
-// value of a type has one text, and every text belongs to one value. So a variable carries the text
-// between the versions, and each version writes the value in its own type.
+// IDType is the type of an _id or of a part of one, as the variable of a pattern declares it. Every
+// value of a type has one text, and every text belongs to one value. A variable carries the text
+// between the versions, and each version writes the value in its own type. The zero value means
+// IDString.
 type IDType string
 
 const (
@@ -26,13 +27,13 @@ const (
 	IDInt      IDType = "int"
 	IDLong     IDType = "long"
 	IDDouble   IDType = "double"
-	IDNumber   IDType = "number" // a whole number of any type; a new one has the type that JavaScript writes
+	IDNumber   IDType = "number" // a whole number of any BSON type; a new one is an int or double, as JavaScript writes it
 	IDUUID     IDType = "uuid"
 	IDDate     IDType = "date"
 	IDAny      IDType = "any" // copied as it is, without a text
 )
 
-// IDTypes are all types that a variable may have.
+// IDTypes lists all types that a variable may have.
 var IDTypes = []IDType{IDString, IDObjectID, IDInt, IDLong, IDDouble, IDNumber, IDUUID, IDDate, IDAny}
 
 // most returns the largest absolute value of a type's whole numbers.
@@ -51,10 +52,11 @@ func (t IDType) most() int64 {
 // wholeDoubles is the limit up to which a double holds all whole numbers.
 const wholeDoubles = 1 << 53
 
-// IsNumber reports whether the values are numbers.
+// IsNumber reports whether the values of the type are numbers.
 func (t IDType) IsNumber() bool { return t == IDInt || t == IDLong || t == IDDouble || t == IDNumber }
 
-// Targets returns the types that a variable of this type can have in the other version.
+// Targets returns the types that a variable of this type may have in the other version, in the
+// order of IDTypes.
 func (t IDType) Targets() []IDType {
 	var out []IDType
 	for _, to := range IDTypes {
@@ -65,7 +67,8 @@ func (t IDType) Targets() []IDType {
 	return out
 }
 
-// Convertible reports whether some texts are values of both types.
+// Convertible reports whether a variable may have this type in one version and the type to in the
+// other: some texts belong to values of both types.
 func (t IDType) Convertible(to IDType) bool {
 	switch {
 	case t == to:
@@ -79,7 +82,7 @@ func (t IDType) Convertible(to IDType) bool {
 	return t.IsNumber() && to.IsNumber()
 }
 
-// JoinIDTypes lists types for an error.
+// JoinIDTypes returns the names of types for an error, separated by commas.
 func JoinIDTypes(ts []IDType) string {
 	ss := make([]string, len(ts))
 	for i, t := range ts {
@@ -105,7 +108,8 @@ func (t IDType) form() string {
 	}
 }
 
-// Check refuses a text that no value of this type has.
+// Check returns an error if no value of this type has the text. The error continues the sentence
+// after the variable's name.
 func (t IDType) Check(text string) error {
 	ok := true
 	switch t {
@@ -134,7 +138,7 @@ func hexadecimal(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }
 
-// TimeText returns the text of a date, in milliseconds since 1970.
+// TimeText returns the text of a date. ms is its milliseconds since 1970.
 func TimeText(ms int64) string {
 	b, _ := appendTime(nil, ms, RFC3339)
 	return StringOf(b)
@@ -148,7 +152,8 @@ func (t IDType) holds(n int64) bool {
 	return t.most() == math.MaxInt64 || n <= t.most() && n >= -t.most()
 }
 
-// Reading is the purpose of reading a value. It decides which number types are accepted.
+// Reading is the purpose for which Read reads a value. It decides which BSON types of numbers Read
+// accepts.
 type Reading int
 
 const (
@@ -161,7 +166,8 @@ const (
 // depends on the driver that wrote it.
 const binaryUUID = bson.TypeBinaryUUID
 
-// Read returns the text of a value.
+// Read returns the text of a value. It returns an error for a value of another type. The error
+// continues a sentence after the value's name.
 func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 	wrong := func() (string, error) {
 		return "", fmt.Errorf("is of type %s, not %s", edit.TypeName(v.Type), cmp.Or(t, IDString))
@@ -251,7 +257,8 @@ func (t IDType) numberType(n int64) bson.Type {
 	}
 }
 
-// AppendTo appends the value of a text, which check accepted.
+// AppendTo appends the value of a text to dst, and returns its BSON type. Check must have accepted
+// the text.
 func (t IDType) AppendTo(dst []byte, text string) (bson.Type, []byte) {
 	switch t {
 	case IDAny:
@@ -280,7 +287,7 @@ func (t IDType) AppendTo(dst []byte, text string) (bson.Type, []byte) {
 	}
 }
 
-// IDTypeOf parses the name of a type. An empty name is an error.
+// IDTypeOf returns the type with a name. An unknown or empty name is an error that lists the types.
 func IDTypeOf(name string) (IDType, error) {
 	if t := IDType(name); slices.Contains(IDTypes, t) {
 		return t, nil

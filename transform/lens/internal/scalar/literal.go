@@ -14,7 +14,8 @@ import (
 )
 
 // LiteralsOf maps a literal through a conversion. A value equals v before the conversion if and
-// only if its converted value equals one of the results. The result is empty if no value equals v.
+// only if its converted value equals one of the results. The result is empty if no convertible
+// value equals v. If there is no such exact result, LiteralsOf returns an error.
 func LiteralsOf(v any, from, to Type) ([]any, error) {
 	if v == nil {
 		return []any{nil}, nil
@@ -59,7 +60,7 @@ var errUUIDLiteral = errors.New("requests cannot write a uuid")
 // exactFloat is the limit up to which all whole numbers are doubles.
 const exactFloat = 1 << 53
 
-// LiteralsOfNumber is LiteralsOf for a number.
+// LiteralsOfNumber is LiteralsOf for a literal that is compared with numbers.
 func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
 	n, ok := Rational(v)
 	if !ok {
@@ -193,7 +194,8 @@ func timeLiterals(v any, from, to Type) ([]any, error) {
 	return []any{lit}, nil
 }
 
-// Literal returns a value as requests write it. ok is false if requests cannot write it.
+// Literal returns the literal of a value, in the Go types of transform.Condition. It returns false
+// if requests cannot write the value.
 func Literal(v bson.RawValue) (any, bool) {
 	switch v.Type {
 	case bson.TypeString:
@@ -216,7 +218,8 @@ func Literal(v bson.RawValue) (any, bool) {
 	}
 }
 
-// SameLiteral reports whether two literals are equal, by the rules of transform.Condition.
+// SameLiteral reports whether two literals are equal by the rules of transform.Condition. Numbers
+// compare by value.
 func SameLiteral(a, b any) bool {
 	if x, ok := a.(time.Time); ok {
 		y, ok := b.(time.Time)
@@ -242,7 +245,8 @@ func IsFloat(v any) bool {
 	return ok
 }
 
-// Rational reads a number of any type, except NaN and the infinities.
+// Rational returns the value of a literal that is a number: int64, uint64 or float64. It returns
+// false for other literals, for NaN and for the infinities.
 func Rational(v any) (*big.Rat, bool) {
 	switch v := v.(type) {
 	case int64:

@@ -37,7 +37,7 @@ func plainNumber(t Type, val []byte) (Type, []byte) {
 	return t, val
 }
 
-// IsMinusZero reports whether a double is -0.
+// IsMinusZero reports whether a value of type double is -0.
 func IsMinusZero(val []byte) bool { return binary.LittleEndian.Uint64(val) == 1<<63 }
 
 // plainDecimal is plainNumber for a decimal. It accepts a double with the same shortest text: no
@@ -119,7 +119,7 @@ func trimmed(n *big.Int, exp *int) *big.Int {
 	}
 }
 
-// IsNumber reports whether a value may be a lens's number.
+// IsNumber reports whether values of a BSON type are of type Number: int, long, double or decimal.
 func IsNumber(t bson.Type) bool {
 	switch t {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
@@ -129,8 +129,8 @@ func IsNumber(t bson.Type) bool {
 	}
 }
 
-// FromNumber converts a number of any type to the type to. It refuses a value that would become
-// another number.
+// FromNumber converts a number of type t to the type to. It returns ErrInexact for a value that
+// would come back as another number. The result may be val itself.
 func FromNumber(t Type, val []byte, to Type) ([]byte, error) {
 	// Compare plain forms: the same number must come back, not the same type.
 	plain, p := plainNumber(t, val)
@@ -167,7 +167,9 @@ func FromNumber(t Type, val []byte, to Type) ([]byte, error) {
 	return out, nil
 }
 
-// ToNumber converts a value of another type to a plain number.
+// ToNumber converts a value of another type to a number. It returns the number's type, which is the
+// one that JavaScript writes if there is an exact one, and its bytes. It returns false for a string
+// that is not the text of a number.
 func ToNumber(from Type, val []byte) (Type, []byte, bool) {
 	switch from {
 	case String:

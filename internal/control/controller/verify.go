@@ -42,6 +42,9 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
+	if d, err = a.provisioned(ctx, d, dir); err != nil {
+		return verify.Report{}, err
+	}
 	src, err := view(ctx, a.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
 	if err != nil {
 		return verify.Report{}, err
@@ -85,6 +88,41 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		return rep, errors.Join(err, noteErr)
 	}
 	return countBreaches(rep, d), err
+}
+
+// provisionTime is how long a comparison waits for collections that a controller makes.
+const provisionTime = 30 * time.Second
+
+// provisioned returns the record once it has all kinds of the direction's target. Right after a
+// switch a controller still makes the collections of lineage that only the way back needs.
+func (a *App) provisioned(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) (upgradestate.Deployment, error) {
+	missing := func(d upgradestate.Deployment) string {
+		ns, _ := d.Namespace(dir.To())
+		for _, k := range dir.TargetKinds() {
+			if _, there := ns.Kind(k.Name); !there {
+				return k.Name
+			}
+		}
+		return ""
+	}
+	kind := missing(d)
+	if kind == "" {
+		return d, nil
+	}
+	watching, stop := context.WithTimeout(ctx, provisionTime)
+	defer stop()
+	for d = range a.deployment.Watch(watching) {
+		if d.CurrentVersion != dir.From() {
+			return d, fmt.Errorf("version %s became active meanwhile: compare again", d.CurrentVersion)
+		}
+		if kind = missing(d); kind == "" {
+			return d, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return d, ctx.Err()
+	}
+	return d, fmt.Errorf("the database of %s has no collection for %s yet, which a controller makes: see what 'get' says of %s, and compare again", dir.To(), kind, dir.To())
 }
 
 // noteCompared records the result of a comparison, which may block the switch or end a block. If

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -79,6 +81,69 @@ func TestVerifyComparesShapes(t *testing.T) {
 	rep, err := w.app.Verify(t.Context(), nil)
 	if err != nil || rep.Mismatched > 0 || len(rep.Shapes) != 1 || !strings.HasSuffix(rep.Shapes[0], "index n_1 is missing") {
 		t.Errorf("without the index: %+v, %v", rep, err)
+	}
+}
+
+// TestVerifyWaitsForItsCollections: right after a switch a controller still makes collections that
+// only the way back needs. A comparison waits for them, and fails in words if nobody makes them.
+func TestVerifyWaitsForItsCollections(t *testing.T) {
+	t.Parallel()
+	for name, made := range map[string]bool{"made later": true, "never made": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newCopyWorld(t)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				keep := func(src, _ transform.Group) ([]record.Record, error) { return src.Records, nil }
+				more := transform.NewRegistry("shop")
+				for _, kind := range []string{"things", "late"} {
+					side := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kind}}}}
+					if err := more.Add("v1", "v2", transform.Spec{Name: kind, Revision: "1", Up: keep, Down: keep, Old: side, New: side}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				dir, err := more.Direction("v1", "v2")
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := w.app.deployment.Get(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got upgradestate.Deployment
+				var failed error
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					got, failed = w.app.provisioned(ctx, d, dir)
+				}()
+				synctest.Wait()
+				select {
+				case <-done:
+					t.Fatalf("it did not wait: %v", failed)
+				default:
+				}
+				if made {
+					ns, err := syncer.Provision(ctx, w.app.namespaces["v2"], d, "v2", "mem:v2", dir.TargetKinds(), func(string) record.FenceClass { return "" })
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := w.app.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-done
+				ns, _ := got.Namespace("v2")
+				_, there := ns.Kind("late")
+				if made && (failed != nil || !there) {
+					t.Errorf("%v, with the collection: %t", failed, there)
+				}
+				if !made && (failed == nil || !strings.Contains(failed.Error(), "no collection for late yet")) {
+					t.Errorf("got %v", failed)
+				}
+			})
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // Config configures an App. Controllers, Application, and either Mongo or MongoAt are required.
@@ -106,8 +107,14 @@ type controller struct {
 	dbcontrollerv1connect.DeploymentServiceClient
 }
 
-// open returns clients of all controllers. It does not connect yet.
+// open returns clients of all controllers. It does not connect yet. It warns of secrets that every
+// user of the machine can read.
 func (c Config) open() ([]controller, error) {
+	for _, secret := range []string{c.Access.TokenFile, c.Access.Key} {
+		if secret != "" && watchedfile.Secret(secret).Exposed() {
+			c.Log.Warn(watchedfile.ExposedText, slog.String("file", secret))
+		}
+	}
 	var all []controller
 	for _, address := range c.Controllers {
 		to := c.Access

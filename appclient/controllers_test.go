@@ -1,9 +1,13 @@
 package appclient_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller.dev/appclient"
+	"dbcontroller.dev/appclient/client"
 )
 
 // TestFollowsAtAnotherController when the one that it asks stops, or stands still.
@@ -117,6 +122,34 @@ func TestConfiguration(t *testing.T) {
 	} {
 		if _, err := appclient.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestReadableSecrets: the application's log warns of a token or a key that every user of the
+// machine can read.
+func TestReadableSecrets(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[os.FileMode]int{0o644: 2, 0o640: 0} {
+		token, key := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "key")
+		for _, file := range []string{token, key} {
+			if err := os.WriteFile(file, []byte("t"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		_, err := appclient.Open(t.Context(), appclient.Config{
+			Controllers: []string{"https://localhost:1"}, Application: "a", Mongo: unconnected(t), Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Access: client.Config{TokenFile: token, Cert: token, Key: key},
+		})
+		if err == nil {
+			t.Error("a key that is none was accepted")
+		}
+		if n := strings.Count(log.String(), "everybody on this machine can read a secret"); n != want {
+			t.Errorf("mode %o: %d warnings, want %d: %s", mode, n, want, &log)
 		}
 	}
 }

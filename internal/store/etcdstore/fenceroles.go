@@ -40,18 +40,37 @@ type grant struct {
 	Type clientv3.PermissionType `json:"type"`
 }
 
+// holds reports whether all keys of a grant are the application's.
+func (k Keys) holds(g grant) bool {
+	end := clientv3.GetPrefixRangeEnd(k.Prefix)
+	return g.From >= k.Prefix && g.From < end && g.To != "\x00" && g.To <= end
+}
+
 // grants returns the permissions that a fence takes and that its end restores. They come from
-// Prepare or, if the fence does not have them, from the note of an earlier fence.
+// Prepare or, if the fence does not have them, from the note of an earlier fence. It refuses
+// permissions on other keys than the application's.
 func (s *Store) grants(ctx context.Context, f record.Fence) (gs []grant, err error) {
-	noted := []byte(f.Restore)
+	in := s.keys(f.Token)
+	if in == nil {
+		return nil, nil // a scratch collection: no role has permissions on it
+	}
+	noted, where, cure := []byte(f.Restore), "the record of the deployment", "find out who can write to etcd and to the databases"
 	if f.Restore == "" {
 		// An earlier fence of this collection noted them.
+		where, cure = "key "+s.at.rights(f.Token.ID), "find out who can write to this etcd, and delete the key"
 		if noted, _, err = s.get(ctx, "rights of kind "+f.Token.Kind, s.at.rights(f.Token.ID)); err != nil || noted == nil {
 			return nil, err
 		}
 	}
 	if err := json.Unmarshal(noted, &gs); err != nil {
-		return nil, fmt.Errorf("rights of the application of kind %s: %w", f.Token.Kind, err)
+		return nil, fmt.Errorf("rights of the application of kind %s, in %s: %w", f.Token.Kind, where, err)
+	}
+	// Every writer of records can write the note, and this process has the role root. So a forged
+	// note must give no rights to other keys.
+	for _, g := range gs {
+		if !in.holds(g) {
+			return nil, fmt.Errorf("rights of the application of kind %s: %s names keys beyond %s, so no controller wrote it: %s", f.Token.Kind, where, in.Prefix, cure)
+		}
 	}
 	return gs, nil
 }
@@ -77,9 +96,8 @@ func (s *Store) prepareRoles(ctx context.Context, tok record.Token) (restore str
 		return "", refuse(fmt.Sprintf("no role may write below %s, so the application's is not known: grant it: etcdctl role grant-permission ROLE --prefix=true readwrite %s", in.Prefix, in.Prefix))
 	}
 	// A fence revokes a grant as a whole, so a grant beyond these keys would break other uses.
-	end := clientv3.GetPrefixRangeEnd(in.Prefix)
 	for _, g := range gs {
-		if g.From < in.Prefix || g.To == "\x00" || g.To > end {
+		if !in.holds(g) {
 			return "", refuse(fmt.Sprintf("role %s may write more than the keys below %s, and all of that would be taken away: grant it these by themselves, and revoke the rest or grant that in parts", g.Role, in.Prefix))
 		}
 	}

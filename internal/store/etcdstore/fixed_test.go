@@ -2,6 +2,7 @@ package etcdstore_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -379,6 +380,69 @@ func (o orders) upheld(t *testing.T, f record.Fence) {
 		if _, err := o.app.Put(ctx, "/app/orders/e", "{}"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			t.Errorf("put behind a fence that was put back: %v", err)
 		}
+	}
+}
+
+// TestForgedRights: a login that writes records forges the note of the rights that a fence took.
+// The controllers have the role root, and give no right to keys beyond the application's.
+func TestForgedRights(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	o := newOrders(t)
+	mallory := o.application(t, "mallory", "/records/")
+	for what, keys := range map[string][2]string{
+		"other keys":                   {"/other/", "/other0"},
+		"one other key":                {"/other/x", ""},
+		"these keys and those behind":  {"/app/orders/", "/app0"},
+		"these keys and those before":  {"/app/", "/app/orders0"},
+		"all keys from the first one":  {"/app/orders/", "\x00"},
+		"keys that begin behind these": {"/app/orders0", "/app/orders1"},
+	} {
+		// The end of a fence raises a right to read only.
+		if _, err := o.root.RoleGrantPermission(ctx, "mallory", keys[0], keys[1], clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			t.Fatal(err)
+		}
+		note, err := json.Marshal([]map[string]any{{"role": "mallory", "from": keys[0], "to": keys[1], "type": int(clientv3.PermReadWrite)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range map[string]string{"t/" + o.tok.ID: "orders.n9", "r/" + o.tok.ID: string(note), "x/" + o.tok.ID + "/orders.n9": "ended"} {
+			if _, err := mallory.Put(ctx, "/records/"+key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open := record.Fence{Class: record.FenceRole, Token: o.tok}
+		forged := record.Fence{Class: record.FenceRole, Token: o.tok, To: "orders.n9", Restore: string(note)}
+		for by, err := range map[string]error{
+			"uphold":                   second(o.store.Uphold(ctx, open, nil)),
+			"the end of a fence":       o.store.Unfence(ctx, record.Fence{Class: record.FenceRole, Token: o.tok, To: "orders.n9"}),
+			"a fence with such rights": o.store.Fence(ctx, forged),
+			"the end of such a fence":  o.store.Unfence(ctx, forged),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "names keys beyond /app/orders/") {
+				t.Errorf("%s: %s: %v", what, by, err)
+			}
+		}
+		role, err := o.root.RoleGet(ctx, "mallory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range role.Perm {
+			if string(p.Key) != "/records/" && p.PermType != authpb.Permission_READ {
+				t.Errorf("%s: mallory has the right %s to %q", what, p.PermType, p.Key)
+			}
+		}
+	}
+	if _, err := mallory.Put(ctx, "/other/x", "{}"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("put by mallory: %v", err)
+	}
+	// The note of the next fence replaces the forged one.
+	f := o.fence(t, "orders.n1")
+	if err := errors.Join(o.store.Fence(ctx, f), o.store.Unfence(ctx, record.Fence{Class: f.Class, Token: f.Token, To: f.To})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.app.Put(ctx, "/app/orders/b", "{}"); err != nil {
+		t.Errorf("put by the application: %v", err)
 	}
 }
 

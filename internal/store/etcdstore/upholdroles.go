@@ -40,11 +40,10 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	if err != nil {
 		return found, err
 	}
-	end := clientv3.GetPrefixRangeEnd(in.Prefix)
 	var taken []grant
 	for _, g := range gs {
 		// Revoking a wider grant would affect other keys, so report it and leave it to an operator.
-		if g.From < in.Prefix || g.To == "\x00" || g.To > end {
+		if !in.holds(g) {
 			found = append(found, record.Breach{What: "role " + g.Role + " was given the right to write these keys among others, which is not taken away: revoke it"})
 			continue
 		}

@@ -182,7 +182,15 @@ func lookupString(v bson.RawValue, key string) string {
 
 // fenceMark returns the fence's mark from the description of a collMod. It is empty for another
 // collMod, and for a fence that some shards do not have yet.
-func fenceMark(description bson.Raw) string {
+func fenceMark(description bson.Raw) string { return fenceMarkIn(description, 0) }
+
+func fenceMarkIn(description bson.Raw, depth int) string {
+	// A fence's own mark is three levels deep. An event of a hostile server can have millions of
+	// levels. Without a bound, the stack would overflow, and the process would end.
+	const deepest = 50
+	if depth > deepest {
+		return ""
+	}
 	values, err := description.Values()
 	if err != nil {
 		return ""
@@ -191,11 +199,12 @@ func fenceMark(description bson.Raw) string {
 		switch v.Type {
 		case bson.TypeString:
 			// A copied mark with "closing" is not yet in force everywhere, so it is no marker.
-			if mark, ok := strings.CutPrefix(v.StringValue(), fencePrefix); ok && !strings.HasPrefix(mark, closingMark) {
+			text, _ := v.StringValueOK() // not so for a string without its end
+			if mark, ok := strings.CutPrefix(text, fencePrefix); ok && !strings.HasPrefix(mark, closingMark) {
 				return mark
 			}
 		case bson.TypeEmbeddedDocument, bson.TypeArray:
-			if mark := fenceMark(bson.Raw(v.Value)); mark != "" {
+			if mark := fenceMarkIn(bson.Raw(v.Value), depth+1); mark != "" {
 				return mark
 			}
 		}

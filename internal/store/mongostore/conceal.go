@@ -95,7 +95,10 @@ func unfit(details bson.Raw, path string, depth int) []string {
 			if list, ok := e.Value().ArrayOK(); ok {
 				values, _ := list.Values()
 				for _, v := range values {
-					found = append(found, strings.TrimPrefix(path+"."+v.StringValue(), ".")+" is missing")
+					// StringValue panics at another type, which a proxy or a newer server may send.
+					if name, ok := v.StringValueOK(); ok {
+						found = append(found, strings.TrimPrefix(path+"."+name, ".")+" is missing")
+					}
 				}
 			}
 			continue

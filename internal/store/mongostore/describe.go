@@ -117,7 +117,8 @@ func checkOptions(what string, options bson.Raw) error {
 			reason = "it is clustered: guards and range scans have not been proved on clustered collections"
 		case "collation":
 			// The simple collation may be spelled out.
-			if locale, _ := e.Value().Document().Lookup("locale").StringValueOK(); locale == "simple" {
+			collation, _ := e.Value().DocumentOK()
+			if locale, _ := collation.Lookup("locale").StringValueOK(); locale == "simple" {
 				continue
 			}
 			reason = "it has a collation of its own, under which different names are equal; only the simple one is served"

@@ -126,6 +126,14 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	unreachable(append(others, aside)...)
 
 	refuses("system.views", []int{codeUnauthorized}, dataCommands("system.views"))
+	// Logins of others, and the hashes of their passwords.
+	hashes := bson.D{{Key: "usersInfo", Value: 1}, {Key: "showCredentials", Value: true}}
+	refuses("of users", []int{codeUnauthorized}, map[string]bson.D{"usersInfo": hashes})
+	for name, cmd := range map[string]bson.D{"usersInfo": hashes, "find": {{Key: "find", Value: "system.users"}}} {
+		if err := login.Database("admin").RunCommand(t.Context(), cmd).Err(); !hasCode(err, codeUnauthorized) {
+			t.Errorf("%s of all users: %v", name, err)
+		}
+	}
 	// applyOps takes what its caller may do otherwise, and a fence has to hold for it.
 	for _, kind := range []string{viewed, checked, aside, ownerCollection} {
 		smuggled := bson.D{{Key: "_id", Value: "smuggled"}}

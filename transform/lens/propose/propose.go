@@ -157,7 +157,7 @@ func (d *drafter) op(text, comment string) {
 	}
 	if comment != "" {
 		d.unsure++
-		text += " # " + comment
+		text += " # " + strings.Join(strings.Fields(comment), " ")
 	}
 	d.ops = append(d.ops, "  - "+text)
 }
@@ -502,7 +502,8 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' says why.\n", failed)
 	}
 	for _, path := range slices.Sorted(maps.Keys(differ)) {
-		tail += fmt.Sprintf("# Not explained: %s, in %d of them.\n", path, differ[path])
+		// Users chose the names of fields: a line break in one must not end the comment.
+		tail += fmt.Sprintf("# Not explained: %s, in %d of them.\n", strings.Join(strings.Fields(path), " "), differ[path])
 	}
 	out.Text = []byte(tail + head + body)
 	return out, nil

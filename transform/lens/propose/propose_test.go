@@ -121,7 +121,7 @@ func TestNothingInCommon(t *testing.T) {
 // what the draft does.
 func TestDraftsAlwaysParse(t *testing.T) {
 	t.Parallel()
-	name := rapid.SampledFrom([]string{"a", "b", "c.d", "on", "x y", "é", "$x", "", "_id2"})
+	name := rapid.SampledFrom([]string{"a", "b", "c.d", "on", "x y", "é", "$x", "", "_id2", "l\nlens: 9\nm: n"})
 	value := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Int32Range(0, 3), func(i int32) any { return i }),
 		rapid.Map(rapid.SampledFrom([]string{"x", "y/z", "a: b", "#", "\n"}), func(s string) any { return s }),
 		rapid.Just[any](bson.A{int32(1)}), rapid.Just[any](bson.D{{Key: "k", Value: "v"}, {Key: "l", Value: int64(1)}}))

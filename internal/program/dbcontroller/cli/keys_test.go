@@ -88,6 +88,19 @@ func TestAdmitPlain(t *testing.T) {
 	if _, _, err := s.Noted(t.Context()); err != nil {
 		t.Error(err)
 	}
+	// The operator is asked to believe this line, so the mark must add none.
+	forge := func(fields map[string][]string) {
+		t.Helper()
+		if err := notes.Change(t.Context(), func(st *sealed.State) (bool, error) { st.Clear = fields; return true, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forge(map[string][]string{"users\nFORGED row": {"x"}})
+	out.Reset()
+	if _, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), `users\nFORGED row (x)`) {
+		t.Errorf("of a mark with a line of its own: %v, %q", err, &out)
+	}
+	forge(nil)
 	if _, err := s.State(t.Context()); !errors.Is(err, sealed.ErrState) {
 		t.Errorf("it is accepted without a confirmation: %v", err)
 	}

@@ -143,8 +143,9 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case proven:
 		return false, write(out, fmt.Appendf(nil, "a process with a key has vouched for the state of %s: nothing is changed\n", version))
 	case !do:
-		return true, write(out, fmt.Appendf(nil, "the mark of %s says: records are written under %s, and may be under %s; fields that stay readable: %s\n",
-			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))
+		// Nobody has proven this state. It must not print lines of its own.
+		return true, write(out, []byte(printable(fmt.Sprintf("the mark of %s says: records are written under %s, and may be under %s; fields that stay readable: %s",
+			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))+"\n"))
 	}
 	// Accept only the state that was printed. Another process may have written a different one
 	// since.

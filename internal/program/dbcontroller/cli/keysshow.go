@@ -80,7 +80,7 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 		if st.Promised() != "" {
 			whole = "under " + st.Promised()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s", ns.Version, st.Key, strings.Join(st.InUse(), ", "), whole)
+		linef(t, "%s\t%s\t%s\t%s", ns.Version, st.Key, strings.Join(st.InUse(), ", "), whole)
 		if count {
 			under, failures, err := countKeys(ctx, d, ns.Version, e)
 			if err != nil {
@@ -94,7 +94,7 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 				}
 			}
 			found = append(found, failures...)
-			fmt.Fprintf(t, "\t%s", countedKeys(under))
+			linef(t, "\t%s", countedKeys(under))
 		}
 		fmt.Fprintln(t)
 	}

@@ -108,15 +108,15 @@ func lined(rs []record.Record) string {
 func printChanges(w io.Writer, c *lint.Changes) error {
 	var b bytes.Buffer
 	for _, s := range c.Sample {
-		fmt.Fprintf(&b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		linef(&b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	for _, s := range c.Made {
-		fmt.Fprintf(&b, "made: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		linef(&b, "made: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	if len(c.Changes) > 0 {
 		t := section(&b, "CHANGE\tFROM\tTO\tRECORDS\tEXAMPLE")
 		for _, ch := range c.Changes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ch.Change, or(ch.From, "-"), or(ch.To, "-"), count(ch.Records), exampleOf(ch))
+			linef(t, "%s\t%s\t%s\t%s\t%s\n", ch.Change, or(ch.From, "-"), or(ch.To, "-"), count(ch.Records), exampleOf(ch))
 		}
 		flush(t)
 	} else {
@@ -124,7 +124,8 @@ func printChanges(w io.Writer, c *lint.Changes) error {
 	}
 	for _, p := range c.Pairs {
 		name := p.Old[0].Kind + " " + p.Old[0].Key.String()
-		fmt.Fprintf(&b, "\n--- %s (old)\n+++ %s (new)\n%s", name, name, or(lint.Unified(lined(p.Old), lined(p.New)), "(the same)\n"))
+		linef(&b, "\n--- %s (old)\n+++ %s (new)\n", name, name)
+		b.WriteString(or(lint.Unified(lined(p.Old), lined(p.New)), "(the same)\n"))
 	}
 	return write(w, b.Bytes())
 }

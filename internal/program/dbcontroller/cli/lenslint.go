@@ -202,12 +202,12 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	}
 	var b bytes.Buffer
 	for _, f := range out.Files {
-		fmt.Fprintf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+		linef(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
 		for _, n := range f.Notes {
-			fmt.Fprintf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+			linef(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
 		}
 		for _, rule := range f.Rules {
-			fmt.Fprintf(&b, "%s: writers of the new version: %s\n", f.File, rule)
+			linef(&b, "%s: writers of the new version: %s\n", f.File, rule)
 		}
 	}
 	r := out.Report
@@ -221,32 +221,32 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	lintFindings(&b, r)
 	if sampled {
 		lintSize(&b, r)
-		fmt.Fprintf(&b, "\nup %s records a second, down %s records a second\n", count(int64(r.Rate.Up)), count(int64(r.Rate.Down)))
+		linef(&b, "\nup %s records a second, down %s records a second\n", count(int64(r.Rate.Up)), count(int64(r.Rate.Down)))
 	}
 	return write(w, b.Bytes())
 }
 
 func lintSample(b *bytes.Buffer, r *lint.Report) {
 	for _, s := range r.Sample {
-		fmt.Fprintf(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		linef(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	for _, s := range r.Written {
-		fmt.Fprintf(b, "sample of the new version: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		linef(b, "sample of the new version: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	if len(r.Sample)+len(r.Written) > 1 {
-		fmt.Fprintf(b, "groups: %s\n", count(r.Groups))
+		linef(b, "groups: %s\n", count(r.Groups))
 	}
 }
 
 func lintLaws(b *bytes.Buffer, r *lint.Report) {
 	t := section(b, "LAW\tTRIED\tBROKEN\tIT SAYS")
 	for _, l := range r.Laws {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, count(l.Tried), none(l.Broken), l.Says)
+		linef(t, "%s\t%s\t%s\t%s\n", l.Name, count(l.Tried), none(l.Broken), l.Says)
 	}
 	flush(t)
 	for _, l := range r.Laws {
 		for _, e := range l.Examples {
-			fmt.Fprintf(b, "%s is broken by %s: %s\n", l.Name, e.Name, e.Detail)
+			linef(b, "%s is broken by %s: %s\n", l.Name, e.Name, e.Detail)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func lintLosses(b *bytes.Buffer, r *lint.Report) {
 		if len(r.Sample)+len(r.Written) > 0 {
 			seen = count(l.Records)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)
+		linef(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)
 	}
 	flush(t)
 	fmt.Fprintln(b, "what an operation loses survives a round trip in what the other side holds, as long as the record is there")
@@ -272,30 +272,30 @@ func lintFindings(b *bytes.Buffer, r *lint.Report) {
 	if len(r.Failures) > 0 {
 		t := section(b, "FAIL\tWAY\tOPERATION\tFIELD\tREASON")
 		for _, f := range r.Failures {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", count(f.Groups), f.Direction, or(f.Operation, "-"), or(f.Field, "-"), f.Reason)
+			linef(t, "%s\t%s\t%s\t%s\t%s\n", count(f.Groups), f.Direction, or(f.Operation, "-"), or(f.Field, "-"), f.Reason)
 		}
 		flush(t)
 		for _, f := range r.Failures {
 			for _, e := range f.Examples {
-				fmt.Fprintf(b, "%s: %s\n", e.Name, e.Detail)
+				linef(b, "%s: %s\n", e.Name, e.Detail)
 			}
 		}
 	}
 	for _, f := range r.Refused {
-		fmt.Fprintf(b, "\n%s of %s refused: %s\n", plural(f.Records, "record"), f.Kind, f.Reason)
+		linef(b, "\n%s of %s refused: %s\n", plural(f.Records, "record"), f.Kind, f.Reason)
 		for names := range slices.Chunk(f.Names, 10) {
-			fmt.Fprintf(b, "  %s\n", strings.Join(names, ", "))
+			linef(b, "  %s\n", strings.Join(names, ", "))
 		}
 	}
 	if c := r.Collisions; c.Keys > 0 {
-		fmt.Fprintf(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
+		linef(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
 		for _, e := range c.Examples {
 			// The same source twice is a fault of the sample and not of the lens.
 			if e.Sources[0] == e.Sources[1] {
-				fmt.Fprintf(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
+				linef(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
 				continue
 			}
-			fmt.Fprintf(b, "%s of %s: %s\n", e.Key, e.Kind, strings.Join(e.Sources, ", "))
+			linef(b, "%s of %s: %s\n", e.Key, e.Kind, strings.Join(e.Sources, ", "))
 		}
 	}
 }
@@ -304,10 +304,10 @@ func lintSize(b *bytes.Buffer, r *lint.Report) {
 	s := r.Size
 	b.WriteByte('\n')
 	if s.Over > 0 {
-		fmt.Fprintf(b, "%s over %s bytes: %s\n", plural(s.Over, "document"), count(int64(s.Limit)), strings.Join(s.Names, ", "))
+		linef(b, "%s over %s bytes: %s\n", plural(s.Over, "document"), count(int64(s.Limit)), strings.Join(s.Names, ", "))
 	}
 	if l := s.Largest; l != nil {
-		fmt.Fprintf(b, "largest document: %s bytes, %s of %s (%s)\n", count(int64(l.Bytes)), l.Name, l.Kind, l.Direction)
+		linef(b, "largest document: %s bytes, %s of %s (%s)\n", count(int64(l.Bytes)), l.Name, l.Kind, l.Direction)
 	}
 }
 

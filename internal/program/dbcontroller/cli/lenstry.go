@@ -239,7 +239,7 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 	default:
 		fmt.Fprintln(&b, "the reverse differs:")
 		for _, d := range t.Differences {
-			fmt.Fprintf(&b, "  %s\n", d)
+			linef(&b, "  %s\n", d)
 		}
 	}
 	return write(w, b.Bytes())

@@ -119,7 +119,7 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 	want, lacks := api.Confirmation(d, o.new)
 	switch {
 	case o.dryRun:
-		fmt.Fprintf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
+		linef(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
 		return true, nil
 	case !o.accept || o.confirm != want:
 		return true, refused("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
@@ -135,7 +135,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	case last == nil:
 		return false, refused("nothing was switched yet")
 	case last.Back && u == nil && last.Snapshot:
-		fmt.Fprintf(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
+		linef(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
 		if len(places) > 0 {
 			return true, nil
@@ -186,7 +186,7 @@ func (o *offline) openBoth(ctx context.Context) error {
 
 // tell prints the findings, the planned steps and the expected loss.
 func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
-	say := func(format string, args ...any) { fmt.Fprintf(o.say, format+"\n", args...) }
+	say := func(format string, args ...any) { linef(o.say, format+"\n", args...) }
 	at := d.LastSwitch.At
 	if at == "" {
 		at = "an unknown time"
@@ -318,7 +318,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 		// The version flips before the last renames. Clients can write only when a place is
 		// published.
 		case d.CurrentVersion == o.old && len(places) > 0:
-			fmt.Fprintf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
+			linef(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
 		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:

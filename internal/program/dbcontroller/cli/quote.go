@@ -48,6 +48,21 @@ func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
 	}
 }
 
+// linef prints like fmt.Fprintf, with each text among args made printable. So a text that a user or
+// a database login chose ends no line and no column. The format may have lines and columns.
+func linef(w io.Writer, format string, args ...any) {
+	plain := make([]any, len(args))
+	for i, a := range args {
+		switch a.(type) {
+		case string, error, fmt.Stringer:
+			plain[i] = printable(fmt.Sprint(a))
+		default:
+			plain[i] = a
+		}
+	}
+	fmt.Fprintf(w, format, plain...)
+}
+
 // quoting is an interceptor that makes all texts of received messages printable.
 type quoting struct{}
 

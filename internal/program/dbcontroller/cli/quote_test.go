@@ -6,10 +6,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
+	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/internal/program/process"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform/lens"
+	"dbcontroller.dev/upgradestate"
 )
 
 // evil is what a user of the service chose as an id: it clears the screen, sets the title, forges a
@@ -84,6 +91,60 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 	f.err = connect.NewError(connect.CodeFailedPrecondition, errors.New(text))
 	if _, _, err := run(t, "history", server); err == nil || strings.ContainsFunc(printable(err.Error()), unprintable) {
 		t.Errorf("an error: %q", err)
+	}
+}
+
+// TestRecordsForgeNoRow: users of the service chose the ids and fields of a sample. None of them
+// becomes a row of a report.
+func TestRecordsForgeNoRow(t *testing.T) {
+	t.Parallel()
+	const nothing = "testdata/lens/nothing.yaml --sample -"
+	for _, c := range []struct {
+		line, stdin string
+		options     []lens.Option
+	}{
+		{line: "lint testdata/lens/broken.yaml --sample -", stdin: `{"_id":"a\nFORGED row","text":"one"}`, options: []lens.Option{forgetful()}},
+		{line: "lint " + nothing, stdin: `{"_id":"a\nFORGED row"} {"_id":"a\nFORGED row"}`},
+		{line: "lint " + packagesLens + " --sample -", stdin: `{"_id":"a\nFORGED row","priority":"none"}`},
+		{line: "diff --show 1 testdata/lens/items.yaml --sample -", stdin: `{"_id":"regions/a/items/a\nFORGED row","price":5}`},
+		{line: "diff " + nothing, stdin: `{"_id":"a\nFORGED row"}`},
+		{line: "try testdata/lens/nothing.yaml", stdin: `{"_id":"a\nFORGED row","a\nFORGED row":1}`},
+	} {
+		out, err := runLens(t, c.stdin, c.line, c.options...)
+		if strings.Contains(out, "\nFORGED") {
+			t.Errorf("%s: %v: it prints a row of the record:\n%s", c.line, err, out)
+		}
+		if !strings.Contains(out, `a\nFORGED row`) && !strings.Contains(c.line, "diff "+nothing) {
+			t.Errorf("%s: %v: it does not show the record: %s", c.line, err, out)
+		}
+	}
+}
+
+// TestMarksForgeNoRow: whoever can write to the databases chose what 'recover' reports.
+func TestMarksForgeNoRow(t *testing.T) {
+	t.Parallel()
+	d := upgradestate.New("services/a/deployments/b", "v1", 4)
+	d.Namespaces = []upgradestate.Namespace{{Version: "v1"}}
+	state, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := identity.Evidence{Deployment: d.Name, Found: map[string]identity.Found{"v1": {
+		Mark:   identity.Mark{Epoch: 1, Current: true, State: string(state), Next: &identity.Next{ID: "b-1\nFORGED row", Epoch: 1, To: "v1"}},
+		Claims: []record.Claim{{Kind: "a\nFORGED row", ID: "c"}},
+	}}}
+	p := &process.Process{Config: config.Config{DBs: []config.DB{{Version: "v1", Endpoint: config.NewSecret("mongodb://127.0.0.1:1")}}}}
+	var said strings.Builder
+	if _, err := (&recovery{}).rebuild(t.Context(), e, p, nil, &said); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(said.String(), "\nFORGED") || !strings.Contains(said.String(), `kind a\nFORGED row of v1 was never used`) {
+		t.Errorf("recover prints %q", &said)
+	}
+	said.Reset()
+	linef(&said, "%s\t%d\t%v\n%s", "a\nb", 7, errors.New("c\td"), time.Second)
+	if want := "a\\nb\t7\tc\\td\n1s"; said.String() != want {
+		t.Errorf("it is %q, want %q", &said, want)
 	}
 }
 

@@ -142,7 +142,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
-	fmt.Fprintf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
+	linef(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
 }
 
@@ -216,12 +216,12 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 	for _, a := range ev.Collections {
 		ns, _ := d.Namespace(a.Version)
 		k, _ := ns.Kind(a.Kind)
-		fmt.Fprintf(say, "note: %s\n", identity.TakenFor(a, k.Physical))
+		linef(say, "note: %s\n", identity.TakenFor(a, k.Physical))
 		kinds.Namespaces = append(kinds.Namespaces, upgradestate.Namespace{Version: a.Version, Kinds: []upgradestate.Kind{k}})
 	}
-	fmt.Fprintf(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers go on, and begin anew by themselves\n", d.CurrentVersion, d.Epoch)
+	linef(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers go on, and begin anew by themselves\n", d.CurrentVersion, d.Epoch)
 	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {
-		fmt.Fprintf(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
+		linef(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
 	}
 	if stop, err := r.stopHere(d, ""); stop || err != nil {
 		return err
@@ -239,7 +239,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
-	fmt.Fprintf(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
+	linef(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
 }
 
@@ -300,14 +300,14 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	for _, db := range p.Config.DBs {
 		f, ok := e.Found[db.Version]
 		if !ok {
-			fmt.Fprintf(say, "found: nothing of %s in %s\n", db.Version, db.Location())
+			linef(say, "found: nothing of %s in %s\n", db.Version, db.Location())
 			continue
 		}
 		current := "not "
 		if f.Mark.Current {
 			current = ""
 		}
-		fmt.Fprintf(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
+		linef(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
 	}
 	current, why, err := e.Current(r.current)
 	// Never guess: a wrong choice would discard the latest writes.
@@ -319,14 +319,14 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		return upgradestate.Deployment{}, err
 	}
 	for _, rival := range e.Rivals(current) {
-		fmt.Fprintf(say, "found: %s\n", describeRivals(ctx, set.Database(current), rival))
+		linef(say, "found: %s\n", describeRivals(ctx, set.Database(current), rival))
 	}
 	d, notes, err := e.Rebuild(current)
 	if err != nil {
 		return d, err
 	}
-	fmt.Fprintf(say, "decided: %s is the current version: %s\n", current, why)
-	will := func(format string, args ...any) { fmt.Fprintf(say, "will: "+format+"\n", args...) }
+	linef(say, "decided: %s is the current version: %s\n", current, why)
+	will := func(format string, args ...any) { linef(say, "will: "+format+"\n", args...) }
 	will("write %s with %s as the current version, in epoch %d, with %d shards and no upgrade", d.Name, current, d.Epoch, d.RingSize)
 	// Marks do not hold the hosts of a database, so take them from the configuration.
 	for i, ns := range d.Namespaces {
@@ -344,7 +344,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		will("leave %s as it is, without sync, until an upgrade to it begins", last.From)
 	}
 	for _, n := range notes {
-		fmt.Fprintf(say, "note: %s\n", n)
+		linef(say, "note: %s\n", n)
 	}
 	return d, nil
 }

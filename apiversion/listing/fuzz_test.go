@@ -1,8 +1,12 @@
 package listing_test
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/listing"
 )
@@ -45,6 +49,60 @@ func FuzzParseOrder(f *testing.F) {
 		again, err := listing.ParseOrder(order.String(), d)
 		if err != nil || again.String() != order.String() || len(order.Values(m)) != len(order) {
 			t.Errorf("%q was parsed as %s and then as %s: %v", text, order, again, err)
+		}
+	})
+}
+
+// FuzzMask: the paths of a mask select something of each message, or the mask is refused and
+// changes nothing. What all paths select has what each of them selects.
+func FuzzMask(f *testing.F) {
+	d := kinds(f)
+	whole, err := proto.Marshal(message(f, d, full))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, paths := range []string{
+		"name", "*", "", "items.*.key items.count", "texts.* item.tags.*", "by_number.1.key by_number.*.count by_number.2",
+		"labels.`a.b` labels.*", "by_flag.true by_big.7 values.x.struct_value.fields.y", "child.child.child.name child", "item..key items.0 by_number.x `", "at.seconds extra.fields.*.list_value.values.*",
+	} {
+		f.Add(paths, whole, []byte{})
+		f.Add(paths, []byte{}, whole)
+	}
+	f.Fuzz(func(t *testing.T, paths string, wire, other []byte) {
+		m, src := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
+		if proto.Unmarshal(wire, m) != nil || proto.Unmarshal(other, src) != nil {
+			return
+		}
+		all := mask(paths)
+		got := proto.CloneOf(m)
+		err := listing.ApplyMask(got, all)
+		if checked := listing.CheckMask(all, d); (checked == nil) != (err == nil) {
+			t.Errorf("%s: the check says %v, and its use %v", all, checked, err)
+		}
+		if err != nil && !proto.Equal(got, m) {
+			t.Errorf("%s: refused, and %v became %v", all, m, got)
+		}
+		twice := proto.CloneOf(got)
+		if again := listing.ApplyMask(twice, all); (again == nil) != (err == nil) || !proto.Equal(twice, got) {
+			t.Errorf("%s: %v became %v: %v", all, got, twice, again)
+		}
+		for _, path := range all.GetPaths() {
+			if err != nil {
+				break
+			}
+			one, of := proto.CloneOf(m), proto.CloneOf(got)
+			if a, b := listing.ApplyMask(one, mask(path)), listing.ApplyMask(of, mask(path)); a != nil || b != nil || !proto.Equal(one, of) {
+				t.Errorf("%s selects %v alone and %v with %s: %v, %v", path, one, of, all, a, b)
+			}
+		}
+		updated := proto.CloneOf(m)
+		err = listing.Update(updated, src, all)
+		twice = proto.CloneOf(updated)
+		if again := listing.Update(twice, src, all); (again == nil) != (err == nil) || !proto.Equal(twice, updated) {
+			t.Errorf("%s: the second update of %v by %v made %v: %v, %v", all, updated, src, twice, err, again)
+		}
+		if err != nil && (!proto.Equal(updated, m) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: refused, and %v became %v: %v", all, m, updated, err)
 		}
 	})
 }

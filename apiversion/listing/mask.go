@@ -1,12 +1,14 @@
 package listing
 
 import (
-	"dbcontroller.dev/apiversion/protodoc"
 	"fmt"
+	"maps"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"dbcontroller.dev/apiversion/protodoc"
 )
 
 // node is a mask as a tree of path parts. A node without children selects everything below it.
@@ -76,12 +78,33 @@ func (n node) add(parts []string) {
 	}
 }
 
-// below returns the mask of an entry or item. ok is false if the mask does not select it.
+// below returns the mask of an entry. ok is false if the mask does not select it.
 func (n node) below(key string) (child node, ok bool) {
-	if child, ok = n[key]; !ok {
-		child, ok = n[wildcard]
+	own, named := n[key]
+	every, all := n[wildcard]
+	switch {
+	case !all:
+		return own, named
+	case !named:
+		return every, true
 	}
-	return child, ok
+	// Both kinds of paths select parts of the entry.
+	return union(own, every), true
+}
+
+// union returns a mask that selects what either mask selects.
+func union(a, b node) node {
+	if len(a) == 0 || len(b) == 0 {
+		return node{}
+	}
+	out := maps.Clone(a)
+	for part, child := range b {
+		if has, ok := out[part]; ok {
+			child = union(has, child)
+		}
+		out[part] = child
+	}
+	return out
 }
 
 // CheckMask checks the paths of a read mask against a message type. It returns InvalidArgument with
@@ -123,6 +146,7 @@ func (n node) prune(m protoreflect.Message) {
 		case len(child) == 0:
 		case fd.IsMap():
 			child.pruneMap(fd, v.Map())
+		case fd.Message() == nil: // all items of a list of plain values
 		case fd.IsList():
 			for i := range v.List().Len() {
 				child[wildcard].prune(v.List().Get(i).Message())

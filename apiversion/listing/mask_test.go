@@ -40,6 +40,9 @@ func TestApplyMask(t *testing.T) {
 		{"labels.none", ``},
 		{"by_number.*.count", `by_number { key: 1 value { count: 3 } } by_number { key: 2 value { count: 4 } }`},
 		{"by_number.1.key", `by_number { key: 1 value { key: "e" } }`},
+		{"by_number.1.key by_number.*.count", `by_number { key: 1 value { key: "e" count: 3 } } by_number { key: 2 value { count: 4 } }`},
+		{"by_number.1 by_number.*.count", `by_number { key: 1 value { key: "e" count: 3 } } by_number { key: 2 value { count: 4 } }`},
+		{"item.tags.*", `item { tags: "t" }`},
 		{"choice_text choice_int", `choice_text: "c"`},
 	} {
 		t.Run(tc.mask, func(t *testing.T) {

@@ -57,11 +57,11 @@ func appendFields(dst []byte, m protoreflect.Message, depth int) ([]byte, error)
 		return nil, errDepth
 	}
 	d := m.Descriptor()
-	if wellKnownOf(d) == structKind {
-		return appendMapEntries(dst, d.Fields().ByNumber(1), m.Get(d.Fields().ByNumber(1)).Map(), depth)
-	}
 	if err := checkKnown(m); err != nil {
 		return nil, err
+	}
+	if wellKnownOf(d) == structKind {
+		return appendMapEntries(dst, d.Fields().ByNumber(1), m.Get(d.Fields().ByNumber(1)).Map(), depth)
 	}
 	fields := d.Fields()
 	for i := range fields.Len() {

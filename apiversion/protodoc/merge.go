@@ -39,12 +39,12 @@ func mergeFields(dst []byte, doc bsoncore.Document, old, m protoreflect.Message,
 	if depth > maxDepth {
 		return nil, errDepth
 	}
+	if err := checkKnown(m); err != nil {
+		return nil, err
+	}
 	if wellKnownOf(m.Descriptor()) == structKind {
 		only := m.Descriptor().Fields().ByNumber(onlyField)
 		return mergeMap(dst, doc, only, old.Get(only).Map(), m.Get(only).Map(), depth)
-	}
-	if err := checkKnown(m); err != nil {
-		return nil, err
 	}
 	fields := m.Descriptor().Fields()
 	// Elements first, in the document's order. Fields that it does not have come after them.

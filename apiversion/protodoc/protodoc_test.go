@@ -288,6 +288,8 @@ func TestRefusesWhatADocumentCannotHold(t *testing.T) {
 	}
 	unknown := set(`item { key: "x" }`)
 	unknown.ProtoReflect().Get(d.Fields().ByName("item")).Message().SetUnknown(protoreflect.RawFields{0xf8, 0x01, 0x01})
+	inStruct := set(`extra { }`)
+	inStruct.ProtoReflect().Get(d.Fields().ByName("extra")).Message().SetUnknown(protoreflect.RawFields{0xf8, 0x01, 0x01})
 	notUTF8 := dynamicpb.NewMessage(d)
 	notUTF8.Set(d.Fields().ByName("name"), protoreflect.ValueOfString("\xff"))
 	deep := dynamicpb.NewMessage(d)
@@ -299,6 +301,7 @@ func TestRefusesWhatADocumentCannotHold(t *testing.T) {
 		msg        proto.Message
 	}{
 		{"unknown field", "item: protobuf field 31 of prototest.Item is unknown", unknown},
+		{"unknown field of a Struct", "extra: protobuf field 31 of google.protobuf.Struct is unknown", inStruct},
 		{"NUL in key", "labels: a key of the map holds a NUL", set(`labels { key: "a\000" value: "x" }`)},
 		{"not UTF-8", "name: text is not UTF-8", notUTF8},
 		{"deep", "more than 100 levels", deep},
@@ -354,6 +357,61 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		if same, err := protodoc.Merge(doc, m); err != nil || !bytes.Equal(same, doc) {
 			t.Errorf("merging the content of %x made %x: %v", doc, same, err)
+		}
+	})
+}
+
+// FuzzMarshal: a message that a client sent makes a valid document that is read as the same
+// message, or is refused.
+func FuzzMarshal(f *testing.F) {
+	d := prototest.Message(f, "kinds.proto", "Kinds")
+	for _, text := range []string{
+		``, `name: "n" i32: -1 u64: 18446744073709551615 fl: nan db: -0.0 raw: "\xff" color: GREEN opt_int: 0 texts: "" items { notes { key: "k" value: "v" } }`,
+		`labels { key: "a\000" value: "x" }`, `by_number { key: -9 value { } } by_flag { key: true value: 1 } by_big { key: 18446744073709551615 value: "" }`,
+		`child { child { choice_item { } } } color: 9 boxed_text { } boxed_number { value: 1 }`,
+		`at { seconds: 253402300800 } wait { seconds: 1 nanos: -1 }`, `at { seconds: -1 nanos: 5 } times { } wait { nanos: -5 }`,
+		`any { } values { key: "$x" value { null_value: NULL_VALUE } }`, `extra { fields { key: "_id" value { number_value: inf } } } list { values { struct_value { } } }`,
+	} {
+		m := dynamicpb.NewMessage(d)
+		if err := prototext.Unmarshal([]byte(text), m); err != nil {
+			f.Fatal(err)
+		}
+		wire, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire, "")
+	}
+	f.Add([]byte{0xf8, 0x3f, 1}, "id\x00\xff")        // an unknown field
+	f.Add([]byte{0xda, 0x04, 3, 0xf8, 0x01, 1}, "id") // one of a Struct
+	f.Add([]byte{0xe2, 0x04, 3, 0xf8, 0x01, 1}, "id") // one of a google.protobuf.Value
+	f.Fuzz(func(t *testing.T, wire []byte, id string) {
+		m, back := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
+		if proto.Unmarshal(wire, m) != nil {
+			return
+		}
+		doc, err := protodoc.Marshal(m)
+		if _, mergeErr := protodoc.Merge(emptyDoc, m); (mergeErr == nil) != (err == nil) {
+			t.Errorf("%v: %v alone, and %v in a document", m, err, mergeErr)
+		}
+		var typed *protodoc.Error
+		if err != nil {
+			if !errors.As(err, &typed) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		if err := doc.Validate(); err != nil {
+			t.Fatalf("%v made %x: %v", m, []byte(doc), err)
+		}
+		if err := protodoc.Unmarshal(doc, back); err != nil || !proto.Equal(m, back) {
+			t.Fatalf("%v became %v by %s: %v", m, back, doc, err)
+		}
+		if again, err := protodoc.Marshal(back); err != nil || !bytes.Equal(again, doc) {
+			t.Errorf("%s became %s: %v", doc, again, err)
+		}
+		if named, err := protodoc.MarshalID(id, m); err == nil && named.Lookup("_id").StringValue() != id {
+			t.Errorf("_id %q became %s", id, named)
 		}
 	})
 }

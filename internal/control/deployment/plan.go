@@ -115,6 +115,10 @@ func (s *Store) loadParts(ctx context.Context, dir syncer.DirectionKey, head sto
 		}
 		return p, nil
 	}
+	// A plan in no part at all would have no ranges, and nothing would be copied.
+	if head.Count < 1 {
+		return syncer.Plan{}, fmt.Errorf("%w: %s is in %d parts", ErrCorrupt, s.planKey(dir), head.Count)
+	}
 	p.Dealt, p.Ranges = true, map[string][]record.Range{}
 	for i := range head.Count {
 		var piece planPiece

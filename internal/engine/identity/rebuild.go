@@ -29,6 +29,10 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 		if err != nil {
 			return d, nil, fmt.Errorf("%s: %w", v, err)
 		}
+		// The name decides whose marks and record are written, and a forged copy may have any.
+		if seen.Name != "" && seen.Name != e.Deployment {
+			return d, nil, fmt.Errorf("the mark of %s was not written by a controller: it holds a copy of %s: put it back from a backup, or leave the database out of dbs", v, seen.Name)
+		}
 		// Each mark holds a copy from its own time. The newest one knows most.
 		if base.Name == "" || newer(seen, base) {
 			base = seen

@@ -272,3 +272,28 @@ func TestForgedNumbers(t *testing.T) {
 		})
 	}
 }
+
+// TestCopyOfAnother: a mark that somebody else wrote holds the copy of another deployment. The record and
+// the marks of that one would be overwritten.
+func TestCopyOfAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, record.FenceView)
+	marks, err := w.db["v1"].Marks(t.Context())
+	w.ok(err)
+	for _, m := range marks {
+		var mark identity.Mark
+		w.ok(bson.Unmarshal(m.Body, &mark))
+		if mark.State == "" {
+			continue // a beat
+		}
+		mark.State = strings.Replace(mark.State, deploymentName, "services/a/deployments/other", 1)
+		m.Body, err = bson.Marshal(mark)
+		w.ok(err)
+		w.ok(w.db["v1"].PutMark(t.Context(), m))
+	}
+	e, err := identity.Gather(t.Context(), deploymentName, w.markers())
+	w.ok(err)
+	if d, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "it holds a copy of services/a/deployments/other: put it back") {
+		t.Errorf("%s is rebuilt: %v", d.Name, err)
+	}
+}

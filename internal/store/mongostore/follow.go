@@ -143,7 +143,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	case "rename":
 		// The UUID identifies the collection, so a rename only reports the new name.
 		to, _ := raw.Lookup("to", "coll").StringValueOK()
-		return f.marker(tok, ours, to)
+		return f.marker(tok, ours && to != "", to)
 	case "modify":
 		mark := ""
 		if description, ok := raw.Lookup("operationDescription").DocumentOK(); ok {

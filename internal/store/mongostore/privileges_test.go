@@ -110,5 +110,6 @@ func TestRolesAreEnough(t *testing.T) {
 	if _, err := srv.Identity(t.Context()); err != nil {
 		t.Error(err)
 	}
-	t.Run("application", func(t *testing.T) { applicationsLogin(t, root, server.URI()) }) //nolint:paralleltest // it has the server
+	t.Run("forged keys", func(t *testing.T) { forgedKeyState(t, root.Database(db), srv) }) //nolint:paralleltest // it has the server
+	t.Run("application", func(t *testing.T) { applicationsLogin(t, root, server.URI()) })  //nolint:paralleltest // it has the server
 }

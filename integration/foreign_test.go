@@ -156,6 +156,7 @@ func TestForeignWrites(t *testing.T) {
 	c = r.stepping("two").ready(ctx)
 	r.follows(ctx, "v2")
 	r.ready(ctx)
+	r.forge(ctx, "v2")
 
 	r.askSwitch(ctx)
 	r.walk(ctx, c, "v2", allSteps, func(step upgradestate.Step) { r.meddle(ctx, "v2", string(step)) })

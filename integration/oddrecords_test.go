@@ -147,10 +147,15 @@ func TestOddRecords(t *testing.T) {
 		small = append(small, bson.D{{Key: "_id", Value: ringed + i}, {Key: "rank", Value: ringed + i}})
 	}
 	c.ok(ranks.InsertMany(ctx, small))
-	// beside does something while clients write other records.
+	told := map[int]int{} // the latest acknowledged value of each of these
+	// beside does something while clients write other records. None of these writes is lost.
 	beside := func(version string, do func()) {
 		t.Helper()
-		defer s.touches(ctx, s.db[version].Collection("ranks"), ringed, others)()
+		stop := s.touches(ctx, s.db[version].Collection("ranks"), ringed, others, told)
+		defer func() {
+			stop()
+			s.awaitTouched(ctx, told)
+		}()
 		do()
 	}
 	exchange := func(version string, by int) {
@@ -228,6 +233,7 @@ func TestOddRecords(t *testing.T) {
 	s.await(ctx, "the flip", flipped("v2"))
 	s.awaitOdd(ctx, refused, true)
 	s.awaitRanks(ctx, rings, 1)
+	s.awaitTouched(ctx, told)
 	c.has(s.db["v2"], "lines", fmt.Sprintf(`{"_id":`+id+`,"order":`+id+`,"at":0,"n":1}`, 14, 7))
 
 	// The same in v2: changes, deletes, and records that come back under an _id that looks otherwise.
@@ -244,26 +250,31 @@ func TestOddRecords(t *testing.T) {
 	s.await(ctx, "the rollback", flipped("v1"))
 	s.awaitOdd(ctx, refused, true)
 	s.awaitRanks(ctx, rings, 2)
+	s.awaitTouched(ctx, told)
 }
 
-// touches writes so many ranks from one on, again and again, until stop is called.
-func (s *system) touches(ctx context.Context, ranks *mongo.Collection, from, n int) (stop func()) {
+// touches writes so many ranks from one on, again and again, until stop is called. It notes each
+// acknowledged value in told. Values only grow, so a repeated write and a later call differ.
+func (s *system) touches(ctx context.Context, ranks *mongo.Collection, from, n int, told map[int]int) (stop func()) {
 	ended := make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		for i := 0; ; i++ {
+		for i := 1 + slices.Max(append(slices.Collect(maps.Values(told)), 0)); ; i++ {
 			select {
 			case <-ended:
 				return
 			case <-time.After(5 * time.Millisecond): // clients think
 				err := undisturbed(func() error {
-					_, err := ranks.UpdateByID(ctx, from+i%n, bson.D{{Key: "$inc", Value: bson.D{{Key: "touched", Value: 1}}}})
+					_, err := ranks.UpdateByID(ctx, from+i%n, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: i}}}})
 					return err
 				})
-				if err != nil && ctx.Err() == nil {
-					s.t.Errorf("small traffic: %v", err)
+				if err != nil {
+					if ctx.Err() == nil {
+						s.t.Errorf("small traffic: %v", err)
+					}
 					return
 				}
+				told[from+i%n] = i
 			}
 		}
 	})
@@ -320,37 +331,68 @@ func (s *system) awaitRanks(ctx context.Context, rings [][]int, by int) {
 	s.t.Helper()
 	eventually(ctx, s.t, "the exchange", func() error {
 		for _, version := range []string{"v1", "v2"} {
-			d, err := s.record.Get(ctx)
+			got, err := s.ranks(ctx, version)
 			if err != nil {
 				return err
-			}
-			ns, _ := d.Namespace(version)
-			k, _ := ns.Kind("ranks")
-			cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "filler", Value: 0}}))
-			if err != nil {
-				return err
-			}
-			var have []struct {
-				ID   int `bson:"_id"`
-				Rank int
-			}
-			if err := cursor.All(ctx, &have); err != nil {
-				return err
-			}
-			got := map[int]int{}
-			for _, h := range have {
-				got[h.ID] = h.Rank
 			}
 			for _, ring := range rings {
 				for i, n := range ring {
-					if want := ring[(i+by)%len(ring)]; got[n] != want {
-						return fmt.Errorf("rank of %d in %s is %d, want %d", n, version, got[n], want)
+					if want := ring[(i+by)%len(ring)]; got[n].Rank != want {
+						return fmt.Errorf("rank of %d in %s is %d, want %d", n, version, got[n].Rank, want)
 					}
 				}
 			}
 		}
 		return nil
 	})
+}
+
+// awaitTouched waits until both versions have the acknowledged small writes.
+func (s *system) awaitTouched(ctx context.Context, told map[int]int) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the small writes", func() error {
+		for _, version := range []string{"v1", "v2"} {
+			got, err := s.ranks(ctx, version)
+			if err != nil {
+				return err
+			}
+			for n, want := range told {
+				if r := got[n]; r.Touched != want || r.Rank != n {
+					return fmt.Errorf("%d in %s is %+v, and was touched as %d", n, version, r, want)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// ranked is a record of ranks without its filler.
+type ranked struct {
+	ID            int `bson:"_id"`
+	Rank, Touched int
+}
+
+// ranks reads the ranks of a version where they are now, by _id.
+func (s *system) ranks(ctx context.Context, version string) (map[int]ranked, error) {
+	d, err := s.record.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ns, _ := d.Namespace(version)
+	k, _ := ns.Kind("ranks")
+	cursor, err := s.db[version].Collection(k.Physical).Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "filler", Value: 0}}))
+	if err != nil {
+		return nil, err
+	}
+	var have []ranked
+	if err := cursor.All(ctx, &have); err != nil {
+		return nil, err
+	}
+	got := map[int]ranked{}
+	for _, h := range have {
+		got[h.ID] = h
+	}
+	return got, nil
 }
 
 // undisturbed repeats a write that a fence of another test on the shared server has interrupted. Such a

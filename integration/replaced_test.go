@@ -136,7 +136,21 @@ func replacedCollections(t *testing.T, class record.FenceClass, step upgradestat
 	r.replace("before a rollback")
 	r.await(ctx, "the replacements before a rollback", noted("v2", 1))
 	r.follow("before a rollback")
+	r.kill(controller)
+	r.replace("between two runs after the switch")
+	controller = r.stepping("third").ready(ctx)
+	r.await(ctx, "the replacements between two runs after the switch", noted("v2", 2))
+	r.follow("between two runs after the switch")
 	r.beginTo(ctx, "v1")
+	for controller.awaitReached(ctx) != string(step) {
+		controller.order(orderStep)
+	}
+	r.replace("during the switch")
+	controller.order(orderRun)
+	d = r.await(ctx, "the rollback's attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "replaced during the switch") {
+		t.Errorf("the rollback's attempt did not end for the replacement: %+v", d.Upgrade)
+	}
 	r.await(ctx, "the flip back", flipped("v1"))
 	r.mu.Lock()
 	r.version = "v1"

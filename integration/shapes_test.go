@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -56,6 +57,9 @@ var changes = map[string]func(x *shapes, k string){
 		x.set(k, fmt.Sprintf("pre-images %t", x.n%2 == 1))
 	},
 }
+
+// behindValidators are the changes whose collections keep their names in a switch, behind a validator.
+var behindValidators = map[string]bool{"created on a renamed field": true, "hidden": true, "expires otherwise": true}
 
 // ix is an index of one field more or less, by v1's names.
 type ix struct {
@@ -304,7 +308,7 @@ func (x *shapes) namesViews() {
 
 const (
 	shapeDocuments = 50
-	shapePhases    = 7
+	shapePhases    = 8
 )
 
 // TestShapeChanges: an application changes the shape of its collections in each way, in each phase of
@@ -317,7 +321,11 @@ func TestShapeChanges(t *testing.T) {
 	defer cancel()
 	kinds := []string{}
 	for _, k := range slices.Sorted(maps.Keys(changes)) {
-		kinds = append(kinds, fmt.Sprintf("{from: %s, to: %[1]s, lens: packages.yaml, fence: view}", collectionOf(k)))
+		class := record.FenceView
+		if behindValidators[k] {
+			class = record.FenceValidator
+		}
+		kinds = append(kinds, fmt.Sprintf("{from: %s, to: %[1]s, lens: packages.yaml, fence: %s}", collectionOf(k), class))
 	}
 	x := &shapes{ctx: ctx, version: "v1", indexes: map[string]map[string]map[string]ix{"v1": {}, "v2": {}}, options: map[string]string{}}
 	x.system = newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}", toSwitch: "{deadline: 5m, maxLag: 3s}", kinds: "[" + strings.Join(kinds, ", ") + "]"})
@@ -377,7 +385,23 @@ func TestShapeChanges(t *testing.T) {
 	x.follows("after the switch, changed")
 	x.change("before a rollback")
 	x.follows("before a rollback")
+
+	// In the rollback's switch, where only the deletes of TTL indexes hold it up.
+	x.kill(controller)
+	controller = x.stepping("back").ready(ctx)
 	x.beginTo(ctx, "v1")
+	for controller.awaitReached(ctx) != string(upgradestate.StepHold) {
+		controller.order(orderStep)
+	}
+	x.n++
+	for _, k := range []string{"expires otherwise", "expires no longer"} {
+		changes[k](x, collectionOf(k))
+	}
+	controller.order(orderRun)
+	d = x.await(ctx, "the rollback's attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins once the target has followed") {
+		t.Fatalf("the rollback's attempt did not end for the changes: %+v", d.Upgrade)
+	}
 	x.await(ctx, "the flip back", flipped("v1"))
 	x.flipped("v1")
 	x.indexes["v2"] = maps.Clone(x.indexes["v1"]) // v2 follows v1 again, in what v1 has kept too

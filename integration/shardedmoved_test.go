@@ -13,7 +13,8 @@ import (
 )
 
 // TestShardedApplicationMoved: a cluster moves the collections of an application that has no managed
-// kinds, by movePrimary and by reshardCollection: in sync, held at ready, and during a switch.
+// kinds, by movePrimary and by reshardCollection: in sync, held at ready, during a switch, and after it
+// while no controller runs.
 // Controllers follow each by themselves, and nobody runs 'recover'. During the switch they say why the
 // attempt ends, and retry it. Nothing is lost.
 func TestShardedApplicationMoved(t *testing.T) {
@@ -28,12 +29,12 @@ func TestShardedApplicationMoved(t *testing.T) {
 	})
 	v1 := s.db["v1"].Name()
 	has := map[string]int{"ranged": 0, "other": 0, "unsharded": 0}
-	// insert has the application write so many documents to each kind.
-	insert := func(n int) {
+	// insert has the application of a version write so many documents to each kind.
+	insert := func(version string, n int) {
 		t.Helper()
 		for kind, from := range has {
 			for i := range n {
-				if _, err := s.db["v1"].Collection(kind).InsertOne(ctx, packageDoc("v1", packageKey(from+i), 0)); err != nil {
+				if _, err := s.db[version].Collection(kind).InsertOne(ctx, packageDoc(version, packageKey(from+i), 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -42,12 +43,12 @@ func TestShardedApplicationMoved(t *testing.T) {
 	}
 	c.ShardRanged(t, v1, "ranged", packageKey(20))
 	c.ShardRanged(t, v1, "other", packageKey(20))
-	insert(40)
+	insert("v1", 40)
 	controller := s.stepping("controller").ready(ctx)
 	s.awaitSync(ctx)
 
-	replacements := func(d upgradestate.Deployment, kind string) uint64 {
-		ns, _ := d.Namespace("v1")
+	replacements := func(d upgradestate.Deployment, version, kind string) uint64 {
+		ns, _ := d.Namespace(version)
 		k, _ := ns.Kind(kind)
 		return k.Replaced
 	}
@@ -59,10 +60,10 @@ func TestShardedApplicationMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		do()
-		insert(5)
+		insert("v1", 5)
 		d := s.await(ctx, act+" to be followed", func(d upgradestate.Deployment) bool {
 			for _, kind := range kinds {
-				if replacements(d, kind) <= replacements(before, kind) {
+				if replacements(d, "v1", kind) <= replacements(before, "v1", kind) {
 					return false
 				}
 			}
@@ -125,4 +126,21 @@ func TestShardedApplicationMoved(t *testing.T) {
 	}), len(moves))
 	s.await(ctx, "the flip", flipped("v2"))
 	s.awaitAll(ctx, "v2", has)
+
+	// After the switch, while no controller runs. The rollback takes the new collection along.
+	s.kill(controller)
+	before, err := s.record.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert("v2", 5)
+	c.MovePrimary(t, s.db["v2"].Name())
+	insert("v2", 5)
+	s.controller("second", breakPoint{}).ready(ctx)
+	s.await(ctx, "the moved collection of v2 to be followed", func(d upgradestate.Deployment) bool {
+		return replacements(d, "v2", "unsharded") > replacements(before, "v2", "unsharded")
+	})
+	s.beginTo(ctx, "v1")
+	s.await(ctx, "the flip back", flipped("v1"))
+	s.awaitAll(ctx, "v1", has)
 }

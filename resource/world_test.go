@@ -117,6 +117,28 @@ func panics(t testing.TB, f func()) (text string) {
 	return ""
 }
 
+// declaring is a store that declares one kind.
+type declaring struct {
+	*sampletest.Store
+	kind string
+}
+
+func (d declaring) Declares(kind string) bool { return kind == d.kind }
+
+// TestUndeclaredKind: a server does not start with a table whose kind, or the kind of its parts,
+// nothing declares.
+func TestUndeclaredKind(t *testing.T) {
+	t.Parallel()
+	s := sampletest.New(t, "books", "copies")
+	cfg := Config[*libraryv1.Book]{Kind: "books", Pattern: "books/{book}", Parts: PartsOf[*libraryv1.Book, *libraryv1.Copies]("copies", "copies", nil, nil)}
+	for declared, missing := range map[string]string{"copies": "books", "books": "copies"} {
+		want := "resource: table of books: kind " + missing + " is not declared: name it in a transformer, or in Kinds of the Version"
+		if got := panics(t, func() { New(declaring{s, declared}, cfg) }); got != want {
+			t.Errorf("panics with %q, want %q", got, want)
+		}
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	s := sampletest.New(t, "books")

@@ -51,6 +51,8 @@ type world struct {
 	src, dst *memstore.Store
 	dir      transform.Direction
 	back     transform.Direction // from v2 to v1
+
+	beforeFlip func() // what happens behind the fences of flip
 }
 
 func newWorld(t *testing.T) *world {

@@ -150,6 +150,9 @@ func (w *world) flipTo(version, hash, position string) upgradestate.Deployment {
 				d = w.apply(a)
 			case upgradestate.Flip:
 				a.Switch.Position = position
+				if w.beforeFlip != nil {
+					w.beforeFlip()
+				}
 				d = w.apply(a)
 			default:
 				w.t.Fatalf("what is %T?", a)

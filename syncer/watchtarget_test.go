@@ -192,11 +192,11 @@ func TestDrainLooksAtTheTarget(t *testing.T) {
 	})
 }
 
-// What is changed by hand in the old version after the switch is gone before a rollback, also when
-// nobody followed yet. Neither is what the switch left there by a waiver taken for such a change,
-// nor what the application changed before it.
+// What is changed by hand in the old version behind its fence is gone before a rollback, also when
+// nobody followed yet, or when the switch had not flipped yet. Neither is what the switch left there
+// by a waiver taken for such a change, nor what the application changed before it.
 func TestForeignWritesBehindTheFence(t *testing.T) {
-	for _, when := range []string{"before it is followed", "while it is followed", "between runs"} {
+	for _, when := range []string{"before the flip", "before it is followed", "while it is followed", "between runs"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -208,24 +208,28 @@ func TestForeignWritesBehindTheFence(t *testing.T) {
 				w.write(w.src, "v1", mutation("a1", "waived", -1))
 				w.drained(w.src, syncer.Key(1, w.dir, 0))
 				w.write(w.src, "v1", mutation("a1", "item-5", 5)) // it is followed up to the fence
-				w.flip(w.position(w.dst))
 				meddle := func() {
 					hand := meddler{w, w.src, w.tokens("v1")}
 					hand.put("a1", "item-0", 1_000)
 					hand.put("a1", "foreign", 2_000)
 					hand.remove("a1", "item-1")
 				}
+				if when == "before the flip" {
+					w.beforeFlip = meddle
+				}
+				w.flip(w.position(w.dst))
 				if when == "before it is followed" {
 					meddle()
 				}
+				following := when == "while it is followed" || when == "between runs"
 				back := w.reverseSync()
-				if when != "before it is followed" {
+				if following {
 					w.eventually("following", back.synced)
 				}
 				if when == "between runs" {
 					back.stop(t)
 				}
-				if when != "before it is followed" {
+				if following {
 					meddle()
 				}
 				if when == "between runs" {

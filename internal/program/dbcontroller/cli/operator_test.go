@@ -27,6 +27,7 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 		{"begin-upgrade deployment --name " + name + " --target-version v2 --total-shards-count 16",
 			&dbv1.BeginUpgradeRequest{Name: name, TargetVersion: "v2", TotalShardsCount: 16, RequestedBy: "me"}, "started: v1 -> v2, INITIAL_SYNCING, 2 of 4 shards ready; hold at ready"},
 		{"begin-upgrade deployment --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2", RequestedBy: "me"}, "2 of 4 shards ready"},
+		{"begin-upgrade --target-version v2", &dbv1.BeginUpgradeRequest{TargetVersion: "v2", RequestedBy: "me"}, "2 of 4 shards ready"}, // the word may be left out
 		{"begin-upgrade deployment --target-version v2 --hold --deadline 5s --max-pause 200ms",
 			&dbv1.BeginUpgradeRequest{TargetVersion: "v2", Policy: &dbv1.SwitchPolicy{Hold: true, DeadlineMs: 5000, MaxPauseMs: 200}, RequestedBy: "me"}, "hold at ready"},
 		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1", RequestedBy: "me"}, "started: v1 -> v2"},

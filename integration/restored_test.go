@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func newRestorable(ctx context.Context, t *testing.T, copies string) *restorable
 		r.servers[v] = start(ctx, t, localmongo.Options{Own: true})
 		uris[v] = r.servers[v].URI()
 	}
-	r.system = newSystem(ctx, t, settings{uris: uris, copy: copies, toSwitch: "{maxLag: 3s, automatic: false}"})
+	r.system = newSystem(ctx, t, settings{uris: uris, copy: copies, toSwitch: "{deadline: 5m, maxLag: 3s, automatic: false}"})
 	docs := make([]any, restorableDocs)
 	for i := range docs {
 		docs[i] = packageDoc("v1", packageKey(i), 0)
@@ -284,6 +285,7 @@ func TestRestoredPassive(t *testing.T) {
 	r.askSwitch(ctx)
 	r.walk(ctx, c, "v2", []upgradestate.Step{upgradestate.StepFence, upgradestate.StepSealTarget}, func(upgradestate.Step) { r.restore(ctx, "v2", at) })
 	r.served(ctx, "v2")
+	r.gaveUp(ctx)
 
 	// After the switch: the old version is as it was before it, open to its application.
 	r.change(ctx, "v2", 4)
@@ -302,22 +304,49 @@ func TestRestoredPassive(t *testing.T) {
 	r.follows(ctx, "v1")
 	r.kill(c)
 	r.restore(ctx, "v1", old)
-	r.controller("three", breakPoint{}).ready(ctx)
+	c = r.stepping("three").ready(ctx)
 	r.rebuilds(ctx, "v1", was)
 	r.beginTo(ctx, "v1")
 	r.ready(ctx)
-	r.switches(ctx, "v1")
+
+	// In the switch back.
+	at = r.backup(ctx, "v1")
+	r.change(ctx, "v2", 8)
+	r.follows(ctx, "v1")
+	r.askSwitch(ctx)
+	r.walk(ctx, c, "v1", []upgradestate.Step{upgradestate.StepDrain}, func(upgradestate.Step) { r.restore(ctx, "v1", at) })
+	r.served(ctx, "v1")
+	r.gaveUp(ctx)
+}
+
+// gaveUp checks that a restore has ended an attempt at the latest switch.
+func (r *restorable) gaveUp(ctx context.Context) {
+	r.t.Helper()
+	d, err := r.record.Get(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	attempts := []string{}
+	for _, e := range d.History {
+		if e.What == "retry" && e.ID == d.LastSwitch.ID {
+			attempts = append(attempts, e.Detail)
+		}
+	}
+	if !slices.ContainsFunc(attempts, func(why string) bool { return strings.HasSuffix(why, "was restored from a backup") }) {
+		r.t.Errorf("no attempt has ended for the restore: %q", attempts)
+	}
 }
 
 // TestRestoredFromBeforeTheSwitch restores backups at which nothing of the present is right. The
 // target's is from before the latest changes, and the switch is asked for at once. The old
-// version's is from before the switch, in which its collection has its open name and no fence.
+// version's is from before the switch, in which its collection has its open name and no fence. The
+// served version's is from before the switch back, in which its collection has a hidden name.
 func TestRestoredFromBeforeTheSwitch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := newRestorable(ctx, t, "{auto: false, workers: 2}")
-	r.controller("one", breakPoint{}).ready(ctx)
+	c := r.stepping("one").ready(ctx)
 	r.begin(ctx)
 	r.ready(ctx)
 	night := r.backup(ctx, "v1")
@@ -325,7 +354,12 @@ func TestRestoredFromBeforeTheSwitch(t *testing.T) {
 	r.change(ctx, "v1", 1)
 	r.follows(ctx, "v2")
 	r.restore(ctx, "v2", at)
-	r.switches(ctx, "v2")
+	// And once more right before the flip.
+	r.askSwitch(ctx)
+	r.walk(ctx, c, "v2", []upgradestate.Step{upgradestate.StepSealSource}, func(upgradestate.Step) { r.restore(ctx, "v2", at) })
+	r.served(ctx, "v2")
+	r.gaveUp(ctx)
+	c.order(orderRun)
 
 	r.change(ctx, "v2", 2)
 	r.follows(ctx, "v1")
@@ -334,7 +368,36 @@ func TestRestoredFromBeforeTheSwitch(t *testing.T) {
 	r.change(ctx, "v2", 3)
 	r.rebuilds(ctx, "v1", was)
 	r.follows(ctx, "v1")
+	hidden := r.backup(ctx, "v1") // its collection has a hidden name
 	r.beginTo(ctx, "v1")
+	r.switches(ctx, "v1")
+
+	// The served version's, from before the switch back: the command that the deployment names
+	// serves what v2 has.
+	r.change(ctx, "v1", 4)
+	r.follows(ctx, "v2")
+	r.restore(ctx, "v1", hidden)
+	eventually(ctx, t, "the command is named", func() error {
+		if shown := r.cli(ctx, "get", "deployment").stdout; !strings.Contains(shown, "'recover --current' with another version") {
+			return errors.New(shown)
+		}
+		return nil
+	})
+	if code := c.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	r.forget(c)
+	confirm := r.recover(ctx, "--current", "v2").confirmation(t)
+	if res := r.recover(ctx, "--current", "v2", "--confirm", confirm); res.code != 0 || !strings.Contains(res.stderr, "done: "+r.name+" is at v2") {
+		t.Fatalf("%+v", res)
+	}
+	r.controller("later", breakPoint{}).listening(ctx)
+	r.served(ctx, "v2")
+
+	// And the way on is open: v1 is made anew from it.
+	r.change(ctx, "v2", 5)
+	r.beginTo(ctx, "v1")
+	r.ready(ctx)
 	r.switches(ctx, "v1")
 }
 

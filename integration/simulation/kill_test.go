@@ -41,6 +41,13 @@ type trap struct {
 	sprung bool
 }
 
+// arm sets the moment of a trap that runs already.
+func (t *trap) arm(m moment, spring func(p *process)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.moment, t.spring, t.seen = m, spring, 0
+}
+
 // pass reports whether the process has just been caught, and what it was about to do is lost.
 func (t *trap) pass(p *process, what string) bool {
 	t.mu.Lock()

@@ -437,31 +437,59 @@ func restoredOnTheWay(t *testing.T, e engines, seed uint64, c restoredCell) {
 	r.end()
 }
 
-// TestRestoredAfterTheSwitch is TestRestoredOnTheWay after the switch to v2, and before the
-// rollback. A backup of the night is from before the switch.
+// TestRestoredAfterTheSwitch is TestRestoredOnTheWay after the switch to v2: before the rollback, and
+// in each step of its switch. A backup of the night is from before the switch.
 func TestRestoredAfterTheSwitch(t *testing.T) {
-	for i, c := range cases([]struct {
-		version string
-		night   bool
-		verb    string
-	}{
-		{"v1", false, ""},
-		{"v1", true, ""},
-		{"v2", false, "restored --follow"},
-		{"v2", false, "restored --keep"},
-		{"v2", true, "recover --current v2"},
-		{"v2", true, "recover --current v1"},
+	before := moment{} // the rollback begins afterwards
+	for i, c := range cases([]restoredLater{
+		{"v1", false, before, ""},
+		{"v1", true, before, ""},
+		{"v2", false, before, "restored --follow"},
+		{"v2", false, before, "restored --keep"},
+		{"v2", true, before, "recover --current v2"},
+		{"v2", true, before, "recover --current v1"},
+		{"v1", false, moment{"at HOLD", 0}, ""},
+		{"v1", false, moment{"fenced v2", 0}, ""},
+		{"v1", false, moment{"at DRAIN", 0}, ""},
+		{"v1", false, moment{"at SEAL_TARGET", 0}, ""},
+		{"v1", false, moment{"at SEAL_SOURCE", 0}, ""},
+		{"v1", false, moment{"flip v1", 0}, ""}, // the commit of the flip is lost
+		{"v2", false, moment{"at HOLD", 0}, "restored --follow"},
+		{"v2", false, moment{"fenced v2", 0}, "restored --follow"},
+		{"v2", false, moment{"at DRAIN", 0}, "recover --current v2"},
+		{"v2", false, moment{"at SEAL_TARGET", 0}, "recover --current v2"},
+		{"v2", false, moment{"at SEAL_SOURCE", 0}, "recover --current v2"},
 	}) {
-		for _, e := range turns(i, "", engines(c.version)) {
-			t.Run(fmt.Sprintf("%s/%s, night %t, %s", e, c.version, c.night, c.verb), func(t *testing.T) {
+		in := []engines{"", engines(c.version)}
+		if c.at != before { // as in TestRestoredOnTheWay
+			in = allEngines[i%len(allEngines):][:1]
+		}
+		for _, e := range turns(i, in...) {
+			t.Run(fmt.Sprintf("%s/%s", e, c), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { restoredAfterTheSwitch(t, e, uint64(i), c.version, c.night, c.verb) })
+				synctest.Test(t, func(t *testing.T) { restoredAfterTheSwitch(t, e, uint64(i), c) })
 			})
 		}
 	}
 }
 
-func restoredAfterTheSwitch(t *testing.T, e engines, seed uint64, version string, night bool, verb string) {
+// restoredLater is a restore after the switch to v2.
+type restoredLater struct {
+	version string // whose database is restored
+	night   bool   // from a backup of before the switch
+	at      moment // of the rollback in which it happens; the zero moment: before it
+	verb    string // by which an operator decides; empty: none is needed
+}
+
+func (c restoredLater) String() string {
+	at := "before the rollback"
+	if c.at.what != "" {
+		at = c.at.String()
+	}
+	return fmt.Sprintf("%s, night %t, %s, %s", c.version, c.night, at, c.verb)
+}
+
+func restoredAfterTheSwitch(t *testing.T, e engines, seed uint64, c restoredLater) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := e.found(ctx, t, seed)
@@ -472,25 +500,35 @@ func restoredAfterTheSwitch(t *testing.T, e engines, seed uint64, version string
 	r.beginHeld(ctx)
 	r.await(ctx, "ready", ready)
 	var at state
-	if night {
+	if c.night {
 		r.stop()
 		r.follows(ctx, "v2")
-		at = r.backup(version)
+		at = r.backup(c.version)
 		r.drives(ctx)
 	}
 	r.goesOn(ctx, "v2", "")
 	pass(2 * time.Second)
-	if !night {
-		at = r.backup(version)
+	if !c.night {
+		at = r.backup(c.version)
 	}
-	r.livesOn(ctx, version)
-	if verb == "restored --keep" || verb == "recover --current v1" {
+	r.livesOn(ctx, c.version)
+	struck := make(chan struct{})
+	switch {
+	case c.at.what != "":
+		r.tp.arm(c.at, func(*process) {
+			r.restore(at, c.version == "v2")
+			close(struck)
+		})
+	case c.verb == "restored --keep" || c.verb == "recover --current v1":
 		r.quietly(ctx, "v1", at)
-	} else {
-		r.restore(at, version == "v2")
+	default:
+		r.restore(at, c.version == "v2")
 	}
-	r.goesOn(ctx, "v1", verb)
-	r.ends(ctx, "v1", verb)
+	r.goesOn(ctx, "v1", c.verb)
+	if c.at.what != "" {
+		soon(t, struck)
+	}
+	r.ends(ctx, "v1", c.verb)
 	cancel()
 	r.end()
 }

@@ -486,7 +486,7 @@ func TestRestoredServed(t *testing.T) {
 	r.follows(ctx, "v2")
 	r.kill(c)
 	r.restore(ctx, "v1", at)
-	r.controller("two", breakPoint{}).ready(ctx)
+	c = r.controller("two", breakPoint{}).ready(ctx)
 	r.decides(ctx, "v1", "--keep", gives)
 	r.await(ctx, "v2 is served", flipped("v2"))
 	if err := r.differs(ctx, r.db["v2"].Collection(packagesKind), r.told); err != nil {
@@ -507,4 +507,23 @@ func TestRestoredServed(t *testing.T) {
 	r.told = before
 	r.ready(ctx)
 	r.switches(ctx, "v1")
+
+	// In the switch, before the fence: the attempt ends, and the restored state counts.
+	r.kill(c)
+	c = r.stepping("three").ready(ctx)
+	r.begin(ctx)
+	r.ready(ctx)
+	at, before = r.backup(ctx, "v1"), maps.Clone(r.told)
+	r.change(ctx, "v1", 6)
+	r.follows(ctx, "v2")
+	r.askSwitch(ctx)
+	for c.awaitReached(ctx) != string(upgradestate.StepHold) {
+		c.order(orderStep)
+	}
+	r.restore(ctx, "v1", at)
+	c.order(orderRun)
+	r.decides(ctx, "v1", "--follow", gives, "--follow gives up the last two as v2 has them")
+	r.told = before
+	r.served(ctx, "v2")
+	r.gaveUp(ctx)
 }

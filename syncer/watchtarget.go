@@ -157,6 +157,9 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 		return err
 	}
 	if len(in.repair) > 0 {
+		if err := e.mayRepair(ctx); err != nil {
+			return err
+		}
 		e.Log.Warn("others have written to the target: its records are made anew", zap.Int("groups", len(in.repair)),
 			zap.String("direction", string(e.key)))
 		// A position read now is not older than any guard in the target, so that the repair wins.

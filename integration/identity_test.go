@@ -321,7 +321,10 @@ func TestRecoverStartsOver(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	s.forget(again)
-	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
+	s.fillHistory(ctx)
+	r := s.recovered(ctx)
+	r.exportsHistory(t)
+	if r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
 		t.Fatalf("%+v", r)
 	}
 	s.controller("later", breakPoint{}).ready(ctx)

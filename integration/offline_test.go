@@ -107,7 +107,9 @@ func TestOfflineRollback(t *testing.T) {
 	if want := s.name + "/replicaSet/"; !strings.HasPrefix(confirm, want) {
 		t.Errorf("%s does not begin with %s", confirm, want)
 	}
+	s.fillHistory(ctx)
 	r := execute(ctx, t, s.env, said(commands[1], confirm)...)
+	r.exportsHistory(t)
 	if r.code != 0 || !strings.Contains(r.stderr, "done: v1 is the current version, in epoch 3") {
 		t.Fatalf("%+v", r)
 	}
@@ -135,6 +137,24 @@ func TestOfflineRollback(t *testing.T) {
 	s.await(ctx, "the next flip", flipped("v2"))
 	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 21 {
 		t.Errorf("v2 has %d documents of 21 (%v)", n, err)
+	}
+}
+
+// fillHistory leaves no room in the record's history.
+func (s *system) fillHistory(ctx context.Context) {
+	s.t.Helper()
+	for i := range 50 {
+		if _, err := s.record.Apply(ctx, upgradestate.Remark{What: "waive", Detail: fmt.Sprint(i)}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// exportsHistory: the log of a command is the only copy of the entries that had no room, at every level.
+func (r result) exportsHistory(t *testing.T) {
+	t.Helper()
+	if !strings.Contains(r.stderr, `"logger":"audit"`) || !strings.Contains(r.stderr, `"history"`) {
+		t.Errorf("what had no room in the history is in no audit: %s", r.stderr)
 	}
 }
 

@@ -2,15 +2,12 @@ package syncer_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"dbcontroller.dev/internal/coord"
-	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )
@@ -65,53 +62,5 @@ func TestBeatFollowsACheckpoint(t *testing.T) {
 		if journal.n == 0 {
 			t.Error("no checkpoint was stored")
 		}
-	})
-}
-
-// counted is a crooked target that counts what is applied to it.
-type counted struct {
-	crooked
-	applied atomic.Int64
-}
-
-func (c *counted) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
-	c.applied.Add(1)
-	return c.crooked.Apply(ctx, b)
-}
-
-// TestRestoredSourceRepairsNothing: a group that differs from a source that was restored is not
-// written over the target, which may have the only copy of what the restore has undone.
-func TestRestoredSourceRepairsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		key := keyIn(1, 0)
-		target := &counted{crooked: crooked{key: record.StringKey(key)}}
-		target.off.Store(true)
-		var restored atomic.Bool
-		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
-			target.Namespace, p.Target = p.Target, target
-			p.Comparer = verify.New(p.Source, p.Target, p.Direction)
-			p.Lives = func(context.Context) error {
-				if restored.Load() {
-					return errors.New("it was restored from a backup")
-				}
-				return nil
-			}
-		})
-		w.eventually("in sync", e.synced)
-		restored.Store(true)
-		target.off.Store(false)
-		target.applied.Store(0)
-		w.put("a1", key, 1)
-		w.eventually("the change is applied", func() bool { return target.applied.Load() > 0 })
-		<-time.After(time.Minute)
-		if n := target.applied.Load(); n != 1 {
-			t.Errorf("the source was restored, and the group that differs was applied %d times more", n-1)
-		}
-		target.off.Store(true)
-		restored.Store(false)
-		w.eventually("the group is repaired", func() bool { return target.applied.Load() > 1 })
-		e.stop(t)
 	})
 }

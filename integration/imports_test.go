@@ -81,8 +81,8 @@ var shipped = []string{
 }
 
 // light is what applications and tools carry along: what they import of ours, and nothing of
-// the engine.
-var light = map[string][]string{"appclient": {"appclient/client", "gen"}}
+// the engine. appclient/client carries watchedfile as well.
+var light = map[string][]string{"appclient": {"appclient/client", "gen", "internal/base/watchedfile"}}
 
 // testFolders hold what tests need; programs may use it for the demonstration.
 var testFolders = []string{"integration", "scripts"}

@@ -128,7 +128,7 @@ func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{},
 		ops = append(ops, n.createOp(gateOf(f.To)), n.insertOp(gateOf(f.To), bson.D{{Key: "_id", Value: gateID}, {Key: "kind", Value: f.Token.Kind}}))
 	}
 	err := n.applyOps(ctx, ops)
-	if hasCode(err, codeUnknownError, codeNamespaceExists) {
+	if partly(err) || hasCode(err, codeNamespaceExists) {
 		err = nil // some gates existed
 	}
 	return struct{}{}, err

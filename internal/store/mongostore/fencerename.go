@@ -49,6 +49,8 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 			if err != nil {
 				return err
 			}
+		} else if err := n.finishMove(ctx, f); err != nil {
+			return err
 		}
 		// The rename may have been undone by a failover, so confirm it even if it was found done.
 		if err := n.confirmRename(ctx, f, uuid, place); err != nil || !opens(f) {

@@ -90,7 +90,7 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 		n.renameOfOp(stray.Info.UUID, own, aside),
 		n.renameOfOp(uuid, hidden, own),
 	})
-	if hasCode(err, codeUnknownError) {
+	if partly(err) {
 		return nil // existsOp found no document; the other operations were tried
 	}
 	return err

@@ -71,6 +71,9 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 	if err != nil {
 		return nil, unlessUnfenced(err)
 	}
+	if at.halfMoved(f) {
+		return found, nil
+	}
 	return append(found, b), nil
 }
 
@@ -128,6 +131,17 @@ func (at stood) stands(f record.Fence, known []string) bool {
 	default:
 		return slices.Contains(known, c.id())
 	}
+}
+
+// halfMoved reports whether the view has the fence's mark and shows another hidden name of the kind.
+// moveUnderViews leaves that behind when the server ends its command halfway, for instance because
+// its time was up. No client did it, and readers saw no other data, so it is no breach.
+func (at stood) halfMoved(f record.Fence) bool {
+	if at.under == nil || at.under.Type != "view" || at.under.fenceMark() != f.To {
+		return false
+	}
+	kind, _, hidden := record.KindOfPhysical(at.under.viewOn())
+	return hidden && kind == f.Token.Kind
 }
 
 // putBack restores a fence that does not stand. Each command passes the gate.

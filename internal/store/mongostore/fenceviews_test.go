@@ -415,6 +415,37 @@ func TestRenameUnderView(t *testing.T) {
 	if err := writes["insert"](b.raw.Collection("orders"), t); !hasCode(err, codeViewWrite) {
 		t.Errorf("the application's insert: %v", err)
 	}
+
+	// A server that is busy ends the command after one of its operations, so that the collection has
+	// the new name and the view shows the former one, or the other way round. Nobody wrote meanwhile.
+	halves := []func(from, to string) bson.A{
+		func(from, to string) bson.A { return bson.A{b.renameOp(from, to)} },
+		func(_, to string) bson.A { return bson.A{b.unviewOp("orders"), b.viewOp("orders", to, f.To)} },
+	}
+	for i, half := range halves {
+		next := record.Fence{Class: record.FenceView, Token: tok, To: fmt.Sprintf("orders.n%d", i+3)}
+		next.Token.Name = seal.To
+		for _, upholds := range []bool{true, false} { // the view shows no collection after the last one
+			if err := b.applyOps(t.Context(), half(next.Token.Name, next.To)); err != nil {
+				t.Fatal(err)
+			}
+			if !upholds {
+				continue
+			}
+			if found, err := b.Uphold(t.Context(), upheld, nil); err != nil || len(found) > 0 {
+				t.Errorf("half %d: upheld: %+v, %v", i, found, err)
+			}
+			next.Token.Name, next.To = b.hiddenName(t, tok), next.To+"0"
+		}
+		if err := b.Fence(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		view, err := b.collectionNamed(t.Context(), "orders")
+		if err != nil || view == nil || view.viewOn() != next.To || b.hiddenName(t, tok) != next.To {
+			t.Errorf("half %d: the view %+v, %v", i, view, err)
+		}
+		seal = next
+	}
 	open := record.Fence{Class: record.FenceView, Token: tok, To: "orders", Ends: f.To}
 	open.Token.Name = seal.To
 	if err := b.Fence(t.Context(), open); err != nil {
@@ -422,5 +453,47 @@ func TestRenameUnderView(t *testing.T) {
 	}
 	if _, err := b.raw.Collection("orders").InsertOne(t.Context(), bson.D{}); err != nil {
 		t.Error(err)
+	}
+}
+
+func (b *bench) hiddenName(t *testing.T, tok record.Token) string {
+	t.Helper()
+	name, err := b.Locate(t.Context(), tok.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestPartlyDone: the server's reply says which operations of a command were done, so that a command
+// is repeated if more than the look at a document failed.
+func TestPartlyDone(t *testing.T) {
+	b := newBench(t)
+	b.run(t, bson.D{{Key: "create", Value: "orders"}})
+	look := b.existsOp("orders", bson.NewObjectID(), bson.D{})
+	err := b.applyOps(t.Context(), bson.A{look, b.renameOp("orders", "orders.n1"), b.unviewOp("nothing"), b.viewOp("orders", "orders.n1", "orders.n1")})
+	if !partly(err) || !onlyLooked(err, 4, 4) {
+		t.Errorf("all done: %v", err)
+	}
+	look = b.existsOp("orders.n1", bson.NewObjectID(), bson.D{})
+	err = b.applyOps(t.Context(), bson.A{look, look})
+	if !partly(err) || onlyLooked(err, 2, 2) {
+		t.Errorf("not done: %v", err)
+	}
+}
+
+// TestGateWithoutDocument: the server ended the command that makes a gate after the collection and
+// before its document. The fence is set nevertheless.
+func TestGateWithoutDocument(t *testing.T) {
+	b := newBench(t)
+	f := record.Fence{Class: record.FenceView, Token: b.fixed(t, "orders"), To: "orders.n1"}
+	if err := b.applyOps(t.Context(), bson.A{b.createOp(gateOf(f.To))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Fence(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if err := writes["insert"](b.raw.Collection("orders"), t); !hasCode(err, codeViewWrite) {
+		t.Errorf("the application's insert: %v", err)
 	}
 }

@@ -26,14 +26,12 @@ func (e *engine) transaction(tok record.Token, prefix string, n, size int) {
 		docs[i] = bson.D{{Key: "_id", Value: id + strings.Repeat("x", size-len(id))}}
 	}
 	// A server that is slow to make room in its cache rolls one back, and the driver leaves it at that.
-	for range 10 {
+	waitFor(e.t, func() bool {
 		_, err = session.WithTransaction(e.t.Context(), func(ctx context.Context) (any, error) {
 			return e.coll(tok).InsertMany(ctx, docs)
 		})
-		if !hasCode(err, codeTemporarilyUnavailable) {
-			break
-		}
-	}
+		return !hasCode(err, codeTemporarilyUnavailable)
+	})
 	if err != nil {
 		e.t.Fatal(err)
 	}

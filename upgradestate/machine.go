@@ -42,15 +42,6 @@ type (
 		Snapshot      bool
 	}
 
-	// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field keeps its
-	// value. ID "" selects the running upgrade.
-	SetPolicy struct {
-		ID                                            string
-		Hold                                          *bool
-		DeadlineMillis, MaxPauseMillis, MaxHoldMillis *int64
-		Retries                                       *int
-	}
-
 	// AskSwitch lets an upgrade that holds at ready go on to SWITCHING. It may come before all
 	// shards are ready. A repetition is a no-op, also after the flip of that ID.
 	AskSwitch struct{ ID string }

@@ -1,6 +1,7 @@
 package upgradestate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -19,6 +20,26 @@ type Policy struct {
 	// Retries is the number of automatic retries after an attempt failed by its deadline or a
 	// failover; 0: as configured, -1: none.
 	Retries int `json:"retries,omitempty"`
+}
+
+// SetPolicy changes the policy of the running upgrade before SWITCHING. A nil field keeps its value.
+// ID "" selects the running upgrade.
+type SetPolicy struct {
+	ID                                            string
+	Hold                                          *bool
+	DeadlineMillis, MaxPauseMillis, MaxHoldMillis *int64
+	Retries                                       *int
+}
+
+// Or returns the policy with the values of defaults in place of its zero fields.
+func (p Policy) Or(defaults Policy) Policy {
+	return Policy{
+		Hold:           p.Hold || defaults.Hold,
+		DeadlineMillis: cmp.Or(p.DeadlineMillis, defaults.DeadlineMillis),
+		MaxPauseMillis: cmp.Or(p.MaxPauseMillis, defaults.MaxPauseMillis),
+		MaxHoldMillis:  cmp.Or(p.MaxHoldMillis, defaults.MaxHoldMillis),
+		Retries:        cmp.Or(p.Retries, defaults.Retries),
+	}
 }
 
 // mayRetry reports whether another attempt is allowed after a number of earlier failures, not

@@ -46,7 +46,7 @@ func (s *system) settings() controller.Settings {
 		File: "sim.yaml", Deployment: name, RingSize: cmp.Or(s.shards, ring), InitialVersion: "v1",
 		Copy:         controller.Copy{Auto: !s.manual, MaxRate: s.maxRate, Workers: 2, Page: 7, Unthrottled: true},
 		ShardMetrics: s.shardMetrics, Hooks: s.hooks,
-		Switch: controller.Switch{Retries: 3, MaxLag: s.lagBound, HoldTimeout: s.holdTimeout},
+		Switch: controller.Switch{Policy: upgradestate.Policy{Retries: 3}, MaxLag: s.lagBound, HoldTimeout: s.holdTimeout},
 	}
 	for _, v := range []string{"v1", "v2"} {
 		cfg.Databases = append(cfg.Databases, controller.Database{

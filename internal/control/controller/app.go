@@ -38,7 +38,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -171,7 +170,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -269,7 +268,7 @@ func (a *App) lead(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
-				HoldTimeout: a.cfg.Switch.HoldTimeout, Deadline: a.cfg.Switch.Deadline, MaxHold: a.cfg.Switch.MaxHold, Retries: cmp.Or(a.cfg.Switch.Retries, -1),
+				HoldTimeout: a.cfg.Switch.HoldTimeout, Policy: a.cfg.Switch.Policy,
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
 				Target: intruders{a},
 				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,

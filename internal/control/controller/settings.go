@@ -7,6 +7,7 @@ import (
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
 )
 
 // Settings configures a controller and its databases. All controllers of a deployment should use
@@ -62,12 +63,9 @@ type Copy struct {
 
 // Switch limits the switch.
 type Switch struct {
-	Deadline    time.Duration // SWITCHING aborts after this time; 0: the driver's default
-	HoldTimeout time.Duration // time for servers to hold writes; 0: the driver's default
-	MaxHold     time.Duration // longest hold of client writes in one attempt; 0: up to Deadline
-	Retries     int           // automatic attempts after the first
-	MaxLag      time.Duration // longest lag of a shard that is ready
-	Hold        bool          // ready upgrades wait for a command to switch
+	Policy      upgradestate.Policy // what upgrades leave out; zero fields: the driver's defaults
+	HoldTimeout time.Duration       // time for servers to hold writes; 0: the driver's default
+	MaxLag      time.Duration       // longest lag of a shard that is ready
 }
 
 // Database returns the entry of a version, and false if there is none.

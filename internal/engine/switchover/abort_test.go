@@ -48,7 +48,7 @@ func TestHangingActInAbort(t *testing.T) {
 	kinds.inject = map[string]faultstore.Injector{"v1": hangs}
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Retries: -1})
+		w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{Retries: -1}})
 		w.await(ctx, "the switch", switching)
 		start := time.Now()
 		d := w.await(ctx, "the end of the abort", open("v1"))
@@ -68,7 +68,7 @@ func TestDeadlineIsNotMissed(t *testing.T) {
 	kinds.inject = map[string]faultstore.Injector{"v2": faultstore.On(faultstore.Always(faultstore.Down()), faultstore.Fence)}
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Deadline: 3 * time.Second, Retries: -1})
+		w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{DeadlineMillis: 3000, Retries: -1}})
 		w.await(ctx, "the switch", switching)
 		start := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {

@@ -38,16 +38,10 @@ type Config struct {
 	// HoldTimeout is the time that servers have to acknowledge that they hold writes. Default 1 s.
 	// The switch continues without a late server: the fence does not need it.
 	HoldTimeout time.Duration
-	// Deadline is the longest time in SWITCHING before the driver aborts. Default 10 s. The
-	// upgrade's policy overrides it.
-	Deadline time.Duration
-	// MaxHold is the longest time that an attempt may hold clients' writes before it releases them.
-	// Zero: as long as the deadline allows. The policy overrides it.
-	MaxHold time.Duration
-	// Retries is the number of automatic attempts after the first one. The driver retries after a
-	// passed deadline and after a cause that passes by itself, such as a failover. Default 3;
-	// negative: never. The policy overrides it.
-	Retries int
+	// Policy is what the policy of an upgrade leaves out. A zero DeadlineMillis means 10 s, and zero
+	// Retries mean 3. The driver retries after a passed deadline and after a cause that passes by
+	// itself, such as a failover. Hold and MaxPauseMillis are ignored.
+	Policy upgradestate.Policy
 	// RetryWait is the time that clients write undisturbed before the second attempt. It doubles
 	// for each further attempt, up to a minute. Default 5 s.
 	RetryWait time.Duration
@@ -166,12 +160,7 @@ func New(d Deployments, fencers map[string]record.Fencer, cfg Config, log *zap.L
 	if cfg.HoldTimeout == 0 {
 		cfg.HoldTimeout = time.Second
 	}
-	if cfg.Deadline == 0 {
-		cfg.Deadline = 10 * time.Second
-	}
-	if cfg.Retries == 0 {
-		cfg.Retries = 3
-	}
+	cfg.Policy = cfg.Policy.Or(upgradestate.Policy{DeadlineMillis: 10_000, Retries: 3})
 	if cfg.RetryWait == 0 {
 		cfg.RetryWait = 5 * time.Second
 	}

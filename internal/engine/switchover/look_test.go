@@ -111,7 +111,7 @@ func TestAbortWaitsForNoReadOfTheTarget(t *testing.T) {
 		f := &followed{read: func(ctx context.Context, _ us.Step, _ int) (bool, error) { return false, took(ctx, time.Hour) }}
 		begun := time.Now()
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Target: f, Deadline: time.Minute, Retries: -1})
+		w.drive(ctx, switchover.Config{Target: f, Policy: us.Policy{DeadlineMillis: 60_000, Retries: -1}})
 		w.await(ctx, "the abort", func(d us.Deployment) bool { return d.Upgrade == nil })
 		if took := time.Since(begun); took > 10*time.Second || w.abortReason() == "" {
 			t.Errorf("it took %s, because of %q", took, w.abortReason())
@@ -142,7 +142,7 @@ func TestAbortWaitsForNoSecondReadOfTheTarget(t *testing.T) {
 		}}
 		begun := time.Now()
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Target: f, Deadline: deadline, Retries: -1})
+		w.drive(ctx, switchover.Config{Target: f, Policy: us.Policy{DeadlineMillis: deadline.Milliseconds(), Retries: -1}})
 		w.await(ctx, "the abort", func(d us.Deployment) bool { return d.Upgrade == nil })
 		if took := time.Since(begun); took > deadline+late/2 || w.abortReason() == "" {
 			t.Errorf("it took %s, because of %q", took, w.abortReason())

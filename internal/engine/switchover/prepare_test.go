@@ -92,7 +92,7 @@ func TestFencesAreReadyBeforeWritesAreHeld(t *testing.T) {
 		w.check(w.admin.Register(ctx, lease, upgradestate.ServerState{ID: "deaf", Protocol: 1, Versions: []string{"v1", "v2"}}))
 		down.On()
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{HoldTimeout: time.Minute, Deadline: time.Hour})
+		w.drive(ctx, switchover.Config{HoldTimeout: time.Minute, Policy: upgradestate.Policy{DeadlineMillis: time.Hour.Milliseconds()}})
 		quiet(10 * time.Second)
 		if d := w.get(ctx); !upgradestate.ReadyToSwitch(d) || ready.Load() < 5 {
 			t.Fatalf("asked %d times; upgrade %+v", ready.Load(), d.Upgrade)

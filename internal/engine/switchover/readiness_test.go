@@ -69,7 +69,7 @@ func TestPolicyDeadline(t *testing.T) {
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.apply(ctx, upgradestate.SetPolicy{DeadlineMillis: ptr(int64(2000))})
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Deadline: time.Hour, Retries: -1})
+		w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{DeadlineMillis: time.Hour.Milliseconds(), Retries: -1}})
 		w.await(ctx, "the switch", switching)
 		start := time.Now()
 		w.await(ctx, "the abort", func(d upgradestate.Deployment) bool {
@@ -231,7 +231,7 @@ func TestTroubleAfterTheFlip(t *testing.T) {
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		s := &said{}
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Publish: s.publish, Deadline: time.Minute})
+		w.drive(ctx, switchover.Config{Publish: s.publish, Policy: upgradestate.Policy{DeadlineMillis: 60_000}})
 		w.await(ctx, "the flip", func(d upgradestate.Deployment) bool { return d.CurrentVersion == "v2" })
 		quiet(10 * time.Second)
 		o, n := s.last()

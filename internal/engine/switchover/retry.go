@@ -41,11 +41,7 @@ func (r *Driver) observeFailure(d upgradestate.Deployment, now time.Time) {
 
 // retries is the number of attempts that may follow the first one.
 func (r *Driver) retries(u *upgradestate.Upgrade) int {
-	// The policy has precedence; a negative number means no retry.
-	if u.Policy.Retries != 0 {
-		return max(0, u.Policy.Retries)
-	}
-	return max(0, r.cfg.Retries)
+	return max(0, u.Policy.Or(r.cfg.Policy).Retries) // a negative number means none
 }
 
 // giveUp ends the attempt. It ends the whole upgrade only if the policy allows no further attempt.

@@ -117,7 +117,7 @@ func TestRetriesEnd(t *testing.T) {
 				attempts := 0
 				ended := time.Time{}
 				w.report(ctx, 0)
-				w.drive(ctx, switchover.Config{Retries: tc.configured})
+				w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{Retries: tc.configured}})
 				was := false
 				w.await(ctx, "the end", func(d upgradestate.Deployment) bool {
 					is := switching(d)
@@ -183,7 +183,7 @@ func TestMaxHold(t *testing.T) {
 			inBubble(t, kinds, func(ctx context.Context, w *world) {
 				w.apply(ctx, upgradestate.SetPolicy{MaxHoldMillis: ptr(tc.policy)})
 				w.report(ctx, 0)
-				w.drive(ctx, switchover.Config{MaxHold: tc.cfg})
+				w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{MaxHoldMillis: tc.cfg.Milliseconds()}})
 				w.await(ctx, "the switch", switching)
 				start := time.Now()
 				d := w.await(ctx, "writes", between)
@@ -251,7 +251,7 @@ func TestFenceThatNeverReturns(t *testing.T) {
 	}), faultstore.Fence)}
 	inBubble(t, kinds, func(ctx context.Context, w *world) {
 		w.report(ctx, 0)
-		w.drive(ctx, switchover.Config{Retries: -1})
+		w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{Retries: -1}})
 		w.await(ctx, "the switch", switching)
 		start := time.Now()
 		d := w.await(ctx, "writes", open("v1"))

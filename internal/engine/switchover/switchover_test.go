@@ -116,7 +116,7 @@ func TestActsAreTriedAgain(t *testing.T) {
 			kinds.inject = map[string]faultstore.Injector{"v1": faults, "v2": faults}
 			inBubble(t, kinds, func(ctx context.Context, w *world) {
 				w.report(ctx, 0)
-				w.drive(ctx, switchover.Config{Deadline: time.Minute})
+				w.drive(ctx, switchover.Config{Policy: upgradestate.Policy{DeadlineMillis: 60_000}})
 				d := w.await(ctx, "the flip", open("v2"))
 				if w.abortReason() != "" || d.Epoch != 2 {
 					t.Errorf("epoch %d, aborted for %q", d.Epoch, w.abortReason())

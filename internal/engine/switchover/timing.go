@@ -73,20 +73,22 @@ func (r *Driver) measured(d upgradestate.Deployment) upgradestate.Switch {
 	}
 }
 
+// policy is the upgrade's policy, with the configured values where it says nothing.
+func (r *Driver) policy(d upgradestate.Deployment) upgradestate.Policy {
+	if d.Upgrade == nil {
+		return r.cfg.Policy
+	}
+	return d.Upgrade.Policy.Or(r.cfg.Policy)
+}
+
 // deadline is the longest time that the upgrade may stay in SWITCHING.
 func (r *Driver) deadline(d upgradestate.Deployment) time.Duration {
-	if u := d.Upgrade; u != nil && u.Policy.DeadlineMillis > 0 {
-		return time.Duration(u.Policy.DeadlineMillis) * time.Millisecond
-	}
-	return r.cfg.Deadline
+	return time.Duration(r.policy(d).DeadlineMillis) * time.Millisecond
 }
 
 // patience is the longest time that an attempt may hold writes. It never exceeds the deadline.
 func (r *Driver) patience(d upgradestate.Deployment) time.Duration {
-	most := r.cfg.MaxHold
-	if u := d.Upgrade; u != nil && u.Policy.MaxHoldMillis > 0 {
-		most = time.Duration(u.Policy.MaxHoldMillis) * time.Millisecond
-	}
+	most := time.Duration(r.policy(d).MaxHoldMillis) * time.Millisecond
 	if deadline := r.deadline(d); most == 0 || most > deadline {
 		return deadline
 	}

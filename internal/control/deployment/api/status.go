@@ -127,11 +127,7 @@ func recordStatus(r upgradestate.Deployment) *pb.Deployment {
 			Id: u.ID, TargetVersion: u.TargetVersion, TransformHash: u.TransformHash,
 			State: phase(u.State), Step: string(u.Step), Attempt: int64(u.Attempt), AbortReason: u.AbortReason,
 			ReadyShards: int32s(u.ReadyShards), PendingShards: int32s(upgradestate.PendingShards(r)),
-			Policy: &pb.SwitchPolicy{
-				Hold: u.Policy.Hold, DeadlineMs: u.Policy.DeadlineMillis, MaxPauseMs: u.Policy.MaxPauseMillis,
-				MaxHoldMs: u.Policy.MaxHoldMillis, Retries: int32(u.Policy.Retries),
-			},
-			SwitchAsked: u.SwitchAsked, ToSnapshot: u.Snapshot,
+			Policy: policyOf(u.Policy), SwitchAsked: u.SwitchAsked, ToSnapshot: u.Snapshot,
 			Failures: int32(u.Failures), LastFailure: u.LastFailure, Again: u.Again,
 		}
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -116,23 +115,6 @@ func (v *Service) keysLack(ctx context.Context, d upgradestate.Deployment, targe
 	return nil
 }
 
-// policy returns the requested policy, with the configured values in place of zero fields. A
-// running upgrade is compared only with the requested fields, because its policy may have changed
-// since.
-func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
-	asked := upgradestate.Policy{Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs(),
-		MaxHoldMillis: p.GetMaxHoldMs(), Retries: int(p.GetRetries())}
-	if d.Upgrade != nil && asked == (upgradestate.Policy{}) {
-		return asked
-	}
-	asked.Hold = asked.Hold || v.cfg.Policy.Hold
-	asked.DeadlineMillis = cmp.Or(asked.DeadlineMillis, v.cfg.Policy.DeadlineMillis)
-	asked.MaxPauseMillis = cmp.Or(asked.MaxPauseMillis, v.cfg.Policy.MaxPauseMillis)
-	asked.MaxHoldMillis = cmp.Or(asked.MaxHoldMillis, v.cfg.Policy.MaxHoldMillis)
-	asked.Retries = cmp.Or(asked.Retries, v.cfg.Policy.Retries)
-	return asked
-}
-
 // beginEffects describes an upgrade that begins now. parked counts the parked groups on the way
 // back.
 func beginEffects(before, after upgradestate.Deployment, parked deployment.ParkedCount) []string {
@@ -156,26 +138,7 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	default:
 		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it in sync; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
 	}
-	if u.Policy.Hold {
-		does = append(does, "hold at ready until 'switch'")
-	} else {
-		does = append(does, "switch by itself as soon as everything is ready; writes are held for that moment")
-	}
-	if u.Policy.DeadlineMillis > 0 {
-		does = append(does, fmt.Sprintf("abort a switch that takes longer than %d ms", u.Policy.DeadlineMillis))
-	}
-	if u.Policy.MaxHoldMillis > 0 {
-		does = append(does, fmt.Sprintf("give held writes back after %d ms", u.Policy.MaxHoldMillis))
-	}
-	switch {
-	case u.Policy.Retries > 0:
-		does = append(does, fmt.Sprintf("try at most %d times more, when a switch was given up by itself", u.Policy.Retries))
-	case u.Policy.Retries < 0:
-		does = append(does, "end with the first attempt at the switch, whatever becomes of it")
-	}
-	if u.Policy.MaxPauseMillis > 0 {
-		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", u.Policy.MaxPauseMillis))
-	}
+	does = append(does, policyEffects(u.Policy)...)
 	// A paused deployment does not switch, whatever the policy is.
 	if why := upgradestate.SwitchBlocker(after); before.Pace.Paused && why != "" {
 		does = append(does, "wait for "+why)

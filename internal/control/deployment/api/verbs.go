@@ -169,42 +169,6 @@ func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.Ac
 	}, func(upgradestate.Deployment) string { return "no breach of a fence waits for anybody" })
 }
 
-// SetPolicy implements the API.
-func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPolicyRequest]) (*connect.Response[pb.Deployment], error) {
-	s, err := v.store(req.Msg.Name)
-	if err != nil {
-		return nil, err
-	}
-	// An empty request is a mistake of the caller.
-	if req.Msg.Hold == nil && req.Msg.DeadlineMs == nil && req.Msg.MaxPauseMs == nil && req.Msg.MaxHoldMs == nil && req.Msg.Retries == nil {
-		return nil, refuse("set-policy: nothing to set: give hold, deadline, max pause, max hold or retries")
-	}
-	d, err := s.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// Only given fields change the policy.
-	ev := upgradestate.SetPolicy{
-		ID: running(d, req.Msg.UpgradeId), Hold: req.Msg.Hold,
-		DeadlineMillis: req.Msg.DeadlineMs, MaxPauseMillis: req.Msg.MaxPauseMs,
-		MaxHoldMillis: req.Msg.MaxHoldMs,
-	}
-	if n := req.Msg.Retries; n != nil {
-		retries := int(*n)
-		ev.Retries = &retries
-	}
-	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
-		// The record may refuse or ignore the change.
-		if before.Upgrade == nil || after.Upgrade == nil || before.Upgrade.Policy == after.Upgrade.Policy {
-			return nil
-		}
-		return []string{fmt.Sprintf("change when upgrade %s to %s switches, from %q to %q",
-			after.Upgrade.ID, after.Upgrade.TargetVersion, before.Upgrade.Policy, after.Upgrade.Policy)}
-	}, func(d upgradestate.Deployment) string {
-		return fmt.Sprintf("the policy of upgrade %s is %q already", d.Upgrade.ID, d.Upgrade.Policy)
-	})
-}
-
 // SetPace implements the API.
 func (v *Service) SetPace(ctx context.Context, req *connect.Request[pb.SetPaceRequest]) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(req.Msg.Name)

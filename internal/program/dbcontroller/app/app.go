@@ -96,8 +96,11 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 			Unthrottled: cfg.Copy.Unthrottled, MaxSourceLoad: cfg.Copy.MaxSourceLoad, Window: cfg.Copy.Window,
 		},
 		Switch: controller.Switch{
-			Deadline: cfg.Switch.Deadline, MaxHold: cfg.Switch.MaxHold, Retries: cfg.Switch.Retries,
-			MaxLag: cfg.Switch.MaxLag, Hold: cfg.Switch.Hold,
+			Policy: upgradestate.Policy{
+				Hold: cfg.Switch.Hold, DeadlineMillis: cfg.Switch.Deadline.Milliseconds(),
+				MaxHoldMillis: cfg.Switch.MaxHold.Milliseconds(), Retries: cmp.Or(cfg.Switch.Retries, -1), // 0 is none
+			},
+			MaxLag: cfg.Switch.MaxLag,
 		},
 		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
 		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
+
 	"os"
 	"os/user"
 	"slices"
@@ -145,51 +145,6 @@ func asMillis(flag string, d time.Duration) (int64, error) {
 		return 0, usage("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
 	}
 	return d.Milliseconds(), nil
-}
-
-// asRetries converts a number of retries. A larger number would reach the API as another one.
-func asRetries(n int) (int32, error) {
-	if n < -1 || n > math.MaxInt32 {
-		return 0, usage("--retries %d: give -1 to %d", n, math.MaxInt32)
-	}
-	return int32(n), nil
-}
-
-// policyFlags are the conditions of an upgrade's switch.
-type policyFlags struct {
-	hold               bool
-	deadline, maxPause time.Duration
-	maxHold            time.Duration
-	retries            int
-}
-
-func (p *policyFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.hold, "hold", false, "wait for 'dbcontroller switch' when ready")
-	cmd.Flags().DurationVar(&p.deadline, "deadline", 0, "abort a switch that takes longer, e.g. 5s; 0: as configured")
-	cmd.Flags().DurationVar(&p.maxPause, "max-pause", 0, "delay the switch while the predicted pause is longer, e.g. 200ms; 0: do not")
-	cmd.Flags().DurationVar(&p.maxHold, "max-hold", 0, "release held writes after this time and retry later, e.g. 2s; 0: as configured")
-	cmd.Flags().IntVar(&p.retries, "retries", 0, "retries after an attempt that a deadline or failover ended; 0: as configured, -1: none")
-}
-
-// policy returns nil if no flag was given. The configured policy then applies.
-func (p *policyFlags) policy() (*dbv1.SwitchPolicy, error) {
-	deadline, err := asMillis("deadline", p.deadline)
-	if err != nil {
-		return nil, err
-	}
-	maxPause, err := asMillis("max-pause", p.maxPause)
-	if err != nil {
-		return nil, err
-	}
-	retries, err := asRetries(p.retries)
-	if err != nil {
-		return nil, err
-	}
-	maxHold, err := asMillis("max-hold", p.maxHold)
-	if err != nil || !p.hold && deadline == 0 && maxPause == 0 && maxHold == 0 && p.retries == 0 {
-		return nil, err
-	}
-	return &dbv1.SwitchPolicy{Hold: p.hold, DeadlineMs: deadline, MaxPauseMs: maxPause, MaxHoldMs: maxHold, Retries: retries}, nil
 }
 
 // paceFlags limit the speed of bulk work.

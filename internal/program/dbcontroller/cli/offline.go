@@ -263,7 +263,7 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	g, driving := errgroup.WithContext(driving)
 	g.Go(func() error {
 		return switchover.New(deployment.ForDriver{Store: o.store}, fencers, switchover.Config{
-			HoldTimeout: offlineHold, Deadline: offlineDeadline, Marks: keeper,
+			HoldTimeout: offlineHold, Policy: upgradestate.Policy{DeadlineMillis: offlineDeadline.Milliseconds()}, Marks: keeper,
 		}, log).Run(driving)
 	})
 	g.Go(func() error {

@@ -78,38 +78,6 @@ func encryptionOf(ns *dbv1.Namespace) string {
 	return strings.Join(parts, "; ")
 }
 
-// policyOf returns the conditions of an upgrade's switch.
-func policyOf(u *dbv1.UpgradeState) string {
-	p := u.GetPolicy()
-	text := "switch when ready"
-	switch {
-	// 'switch' has removed the hold that the policy still names.
-	case p.GetHold() && u.GetSwitchAsked():
-		text = "switch when ready, as 'switch' asked for"
-	case p.GetHold():
-		text = "hold at ready until 'dbcontroller switch'"
-	}
-	if u.GetToSnapshot() {
-		text = "TO THE SNAPSHOT, without what was written since the latest switch; " + text
-	}
-	if p.GetDeadlineMs() > 0 {
-		text += "; deadline " + millis(p.GetDeadlineMs())
-	}
-	if p.GetMaxPauseMs() > 0 {
-		text += "; pause at most " + millis(p.GetMaxPauseMs())
-	}
-	if p.GetMaxHoldMs() > 0 {
-		text += "; writes held at most " + millis(p.GetMaxHoldMs())
-	}
-	switch {
-	case p.GetRetries() < 0:
-		text += "; no second attempt"
-	case p.GetRetries() > 0:
-		text += fmt.Sprintf("; at most %d more attempts", p.GetRetries())
-	}
-	return text
-}
-
 // paceOf returns the limits on bulk work. "" means the configured pace, without a limit in effect
 // now.
 func paceOf(p *dbv1.Pace) string {

@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/upgradestate"
+)
+
+// policyOf returns a policy as the API has it.
+func policyOf(p upgradestate.Policy) *pb.SwitchPolicy {
+	return &pb.SwitchPolicy{
+		Hold: p.Hold, DeadlineMs: p.DeadlineMillis, MaxPauseMs: p.MaxPauseMillis,
+		MaxHoldMs: p.MaxHoldMillis, Retries: int32(p.Retries),
+	}
+}
+
+// policy returns the requested policy, with the configured values in place of zero fields. A
+// running upgrade is compared only with the requested fields, because its policy may have changed
+// since.
+func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
+	asked := upgradestate.Policy{
+		Hold: p.GetHold(), DeadlineMillis: p.GetDeadlineMs(), MaxPauseMillis: p.GetMaxPauseMs(),
+		MaxHoldMillis: p.GetMaxHoldMs(), Retries: int(p.GetRetries()),
+	}
+	if d.Upgrade != nil && asked == (upgradestate.Policy{}) {
+		return asked
+	}
+	return asked.Or(v.cfg.Policy)
+}
+
+// policyEffects describes what a policy makes of an upgrade.
+func policyEffects(p upgradestate.Policy) []string {
+	does := make([]string, 0, 5)
+	if p.Hold {
+		does = append(does, "hold at ready until 'switch'")
+	} else {
+		does = append(does, "switch by itself as soon as everything is ready; writes are held for that moment")
+	}
+	if p.DeadlineMillis > 0 {
+		does = append(does, fmt.Sprintf("abort a switch that takes longer than %d ms", p.DeadlineMillis))
+	}
+	if p.MaxHoldMillis > 0 {
+		does = append(does, fmt.Sprintf("give held writes back after %d ms", p.MaxHoldMillis))
+	}
+	switch {
+	case p.Retries > 0:
+		does = append(does, fmt.Sprintf("try at most %d times more, when a switch was given up by itself", p.Retries))
+	case p.Retries < 0:
+		does = append(does, "end with the first attempt at the switch, whatever becomes of it")
+	}
+	if p.MaxPauseMillis > 0 {
+		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", p.MaxPauseMillis))
+	}
+	return does
+}
+
+// SetPolicy implements the API.
+func (v *Service) SetPolicy(ctx context.Context, req *connect.Request[pb.SetPolicyRequest]) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	// An empty request is a mistake of the caller.
+	if req.Msg.Hold == nil && req.Msg.DeadlineMs == nil && req.Msg.MaxPauseMs == nil && req.Msg.MaxHoldMs == nil && req.Msg.Retries == nil {
+		return nil, refuse("set-policy: nothing to set: give hold, deadline, max pause, max hold or retries")
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Only given fields change the policy.
+	ev := upgradestate.SetPolicy{
+		ID: running(d, req.Msg.UpgradeId), Hold: req.Msg.Hold,
+		DeadlineMillis: req.Msg.DeadlineMs, MaxPauseMillis: req.Msg.MaxPauseMs,
+		MaxHoldMillis: req.Msg.MaxHoldMs,
+	}
+	if n := req.Msg.Retries; n != nil {
+		retries := int(*n)
+		ev.Retries = &retries
+	}
+	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
+		// The record may refuse or ignore the change.
+		if before.Upgrade == nil || after.Upgrade == nil || before.Upgrade.Policy == after.Upgrade.Policy {
+			return nil
+		}
+		return []string{fmt.Sprintf("change when upgrade %s to %s switches, from %q to %q",
+			after.Upgrade.ID, after.Upgrade.TargetVersion, before.Upgrade.Policy, after.Upgrade.Policy)}
+	}, func(d upgradestate.Deployment) string {
+		return fmt.Sprintf("the policy of upgrade %s is %q already", d.Upgrade.ID, d.Upgrade.Policy)
+	})
+}

@@ -51,6 +51,9 @@ var (
 	// ErrBroken means that the stream of changes ended in a way that no engine can follow, such as
 	// a drop or a foreign rename. An operator must look.
 	ErrBroken = errors.New("change stream is broken")
+	// ErrLapsed means that a fence that has to be in force (Fence.Standing) was not. Writes may have
+	// passed it. Give up the attempt: the next one takes them along.
+	ErrLapsed = errors.New("the fence was removed, and writes may have passed it")
 	// ErrTaken means that Fence found another collection under a kind's name, made while a failover
 	// had left the name free. Give up the attempt. Unfence gives the kind its name back and moves
 	// the documents of the other collection into it.

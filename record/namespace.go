@@ -63,6 +63,9 @@ type Fence struct {
 	// operation takes effect, Uphold no longer restores that earlier fence. Where the class allows
 	// it (FenceView), callers with an old record can no longer set that fence either.
 	Ends string
+	// Standing says that the fence was confirmed before. Fence then only confirms it again, and
+	// returns ErrLapsed if it is no longer in force.
+	Standing bool
 }
 
 // Renames reports whether the fence gives the collection the name To.

@@ -1,6 +1,9 @@
 package upgradestate
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Breach records that a check found a required fence missing at the database. The fence was put
 // back. Documents that the database accepted meanwhile are kept in a collection of this project.
@@ -40,7 +43,7 @@ func (d *Deployment) breached(e Breached) error {
 	if _, known := d.Namespace(b.Version); !known || b.Kind == "" || b.What == "" {
 		return refused("breached: %s of %s: it is not said what was found where", b.Kind, b.Version)
 	}
-	b.Accepted = false
+	b.Accepted = d.endsAttempt(b)
 	// The check repeats and must not fill the list with one finding.
 	again := slices.ContainsFunc(d.Breaches, func(old Breach) bool {
 		same := old.Version == b.Version && old.Kind == b.Kind && old.Aside == b.Aside
@@ -59,6 +62,20 @@ func (d *Deployment) breached(e Breached) error {
 	d.Breaches = append(d.Breaches, b)
 	d.addEntry(Entry{What: "breach", From: b.Version, ID: b.Kind, Detail: b.What})
 	return nil
+}
+
+// endsAttempt notes a breach that ends the attempt at the switch. It reports whether nothing is left
+// to do about it: the current version has the writes that passed its fence, serves on, and the next
+// attempt takes them along.
+func (d *Deployment) endsAttempt(b Breach) bool {
+	u := d.Upgrade
+	if u == nil || u.Snapshot || u.State != Switching || b.Version != d.CurrentVersion {
+		return false
+	}
+	if u.Step != StepAbort && u.Breached == "" {
+		u.Breached = fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What)
+	}
+	return b.Aside == ""
 }
 
 func (d *Deployment) acceptBreaches() error {

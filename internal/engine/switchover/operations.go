@@ -18,10 +18,13 @@ import (
 // act runs one action and returns the resulting event. It turns an error that no retry can cure
 // into an abort of the attempt.
 func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
+	if u := d.Upgrade; u != nil && u.Breached != "" {
+		return r.giveUp(d, "a fence was not in force: "+u.Breached), nil
+	}
 	ev, err := r.do(ctx, d, a)
-	if u := d.Upgrade; errors.Is(err, record.ErrTaken) && u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort {
-		// Another collection has the name. Retries cannot help; abort now and release clients'
-		// writes.
+	if u := d.Upgrade; (errors.Is(err, record.ErrTaken) || errors.Is(err, record.ErrLapsed)) && u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort {
+		// Another collection has the name, or writes may have passed a fence after the drain. Retries
+		// cannot help; abort now and release clients' writes.
 		return r.giveUp(d, err.Error()), nil
 	}
 	if u := d.Upgrade; errors.Is(err, record.ErrBroken) && u != nil && u.Step == upgradestate.StepFence {
@@ -230,7 +233,7 @@ const fencesAtOnce = 32
 
 // refence confirms the fences of fixed-name kinds again, right before the flip. Their fence classes
 // cannot bind a fence to one attempt, so a driver that paused and woke up late may have removed
-// one.
+// one, as may a person. The target would lack what clients wrote since, so the attempt is then over.
 func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 	source, _ := d.Namespace(d.CurrentVersion)
 	f, err := r.fencer(source.Version)
@@ -246,7 +249,7 @@ func (r *Driver) refence(ctx context.Context, d upgradestate.Deployment) error {
 		}
 		tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: true}
 		g.Go(func() error {
-			if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore}); err != nil {
+			if err := f.Fence(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: tok, To: k.Fenced, Restore: k.Restore, Standing: true}); err != nil {
 				return fmt.Errorf("confirm the fence of %s/%s again: %w", source.Version, k.Kind, err)
 			}
 			return nil

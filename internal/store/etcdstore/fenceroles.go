@@ -222,8 +222,12 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 		}
 		// Take the permissions before the gate changes, so that the gate's revision is after all of
 		// the application's writes.
-		if _, err = s.permit(ctx, gs, false, nil); err != nil {
+		changed, err := s.permit(ctx, gs, false, nil)
+		if err != nil {
 			return errors.Join(err, s.giveBack(ctx, f.Token, gs))
+		}
+		if f.Standing && len(changed) > 0 {
+			return fmt.Errorf("fence %s to %s: %w", f.Token.Name, f.To, record.ErrLapsed)
 		}
 	}
 	for err = errBehind; errors.Is(err, errBehind); {

@@ -55,6 +55,9 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if f.Ends != "" {
 		col.close(f.Ends)
 	}
+	if f.Standing && !s.stands(f, col) {
+		return fmt.Errorf("fence to %s: %w", f.To, record.ErrLapsed)
+	}
 	switch {
 	case f.Renames():
 		return s.fenceByRename(f, col)
@@ -71,6 +74,18 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 		}
 	}
 	return nil
+}
+
+// stands reports whether a fence is in force.
+func (s *Store) stands(f record.Fence, col *collection) bool {
+	switch f.Class {
+	case record.FenceValidator:
+		return col.mark == f.To
+	case record.FenceWriteBlock:
+		return s.cluster.blocked[col.id] == f.To
+	default:
+		return col.name == f.To
+	}
 }
 
 // fenceByRename renames only from the announced name. If the collection has any other name except

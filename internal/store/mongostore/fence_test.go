@@ -431,7 +431,7 @@ func TestFenceUnderFire(t *testing.T) {
 }
 
 // waitFor waits for a condition that other goroutines bring about.
-func waitFor(t *testing.T, done func() bool) {
+func waitFor(t testing.TB, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

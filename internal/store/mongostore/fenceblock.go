@@ -84,6 +84,15 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 		if err := n.refuseUnfenced(ctx, f); err != nil {
 			return err
 		}
+		if f.Standing {
+			mode, err := n.writeBlockMode(ctx)
+			if err != nil {
+				return err
+			}
+			if mode != blockOn {
+				return permanent(record.ErrLapsed)
+			}
+		}
 		if err := n.setWriteBlock(ctx, true); err != nil {
 			return err
 		}

@@ -233,7 +233,7 @@ func TestOpenOverAStray(t *testing.T) {
 	if err := b.Fence(t.Context(), seal); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.applyOps(t.Context(), bson.A{b.unviewOp("orders")}); err != nil {
+	if err := b.applied(t, bson.A{b.unviewOp("orders")}); err != nil {
 		t.Fatal(err)
 	}
 	b.insertStray(t, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: "two"}})

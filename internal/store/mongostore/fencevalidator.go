@@ -184,6 +184,9 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		if err != nil {
 			return decided(err)
 		}
+		if f.Standing && c.fenceMark() != f.To {
+			return permanent(record.ErrLapsed)
+		}
 		switch c.fenceMark() {
 		case f.To:
 		case "":

@@ -56,6 +56,9 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			return permanent(fmt.Errorf("the name %q is taken by a view; rename or drop that one", f.To))
 		}
 		if !at.moved {
+			if f.Standing {
+				return permanent(record.ErrLapsed)
+			}
 			if err := n.openGate(ctx, f); err != nil {
 				return err
 			}

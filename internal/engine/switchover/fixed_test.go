@@ -51,7 +51,8 @@ func (f *fences) count(to string) (n int) {
 	return n
 }
 
-// TestFixedFencesAreConfirmedAgain right before the flip: somebody may have taken one away. Managed kinds do not need it.
+// TestFixedFencesAreConfirmedAgain right before the flip: somebody may have taken one away, which ends the
+// attempt. Managed kinds do not need it.
 func TestFixedFencesAreConfirmedAgain(t *testing.T) {
 	t.Parallel()
 	for _, class := range []record.FenceClass{"", record.FenceView, record.FenceValidator, record.FenceWriteBlock} {
@@ -77,6 +78,9 @@ func TestFixedFencesAreConfirmedAgain(t *testing.T) {
 					}
 					if err := source.Foreign().Put(ctx, "apps", doc("fenced")); err == nil {
 						t.Error("the fence is not in force")
+					}
+					if d.Upgrade.Failures > 0 {
+						return nil
 					}
 					return source.Foreign().Unfence(ctx, "apps")
 				}}})
